@@ -1,0 +1,118 @@
+"""A leader in each sector learns from the ensemble of its sector's models on its own data; with +, leaders then teach the server.
+
+Chowdhury, Liang, Tizghadam, Albanese: Communication-Efficient Loss Minimization over Heterogeneous Data with Federated
+Hierarchical Ensemble Aggregation via Distillation (FedHEAD, FedHEAD+).
+
+| | stage 1, local | stage 2, who teaches → where | stage 3, consolidation |
+|---|---|---|---|
+| FedHEAD | train from the one model | sector members → their leader | distil at leaders, average at the server |
+| FedHEAD+ | the same | the same, then leaders → server | the same, then distil at the server |
+
+| paper | here | | paper | here |
+|---|---|---|---|---|
+| n_l, n_s, n_g | local, sector, server .epochs | | z, z_m | seed, taught |
+| w_k, w_m | local, mean | | D_ref | data.reference |
+| p_k, p_m | weights that travel with models | | ℓ(m) | leader |
+
+Cost a round, in models (N active clients, M sectors; up, down): long link 2M, 2M; inside sectors N − M, N − M (a leader does not
+talk to itself). The validation set goes to the clients once, before the first round; with `weights = "labels"` each client's label
+counts (one number a class) go to its leader.
+Moves before the first round: server → sector examples; sector → client examples.
+Moves a round: server → leader model; leader → client model; client → leader model; leader → server model.
+
+Differences from the paper and from its authors' code:
+* `leader`: "random" by p_k/p_m (paper), "fixed" to the largest client (its table 7), or "rotating".
+* `val_source`: early stopping is judged on the server's hold-out, as the code does; "leader" judges on a fifth of the leader's rows.
+* `[sector] restore`: the code keeps the last epoch ("last"); the library's own default is "best_or_init".
+* `[sector] mix`, `weights`: the paper averages probabilities by samples. "labels" weighs a member's probability of a class by its
+  count of that class, "confidence" by its certainty.
+* `server_teacher="pre_sync"` (+) lets the sector means before synchronisation teach; without sector distillation the leaders'
+  models are all equal, and the server would learn nothing from them.
+* Under partial participation shares are taken over the active clients; a sector with none is left out.
+
+>>> import headwater as hw
+>>> hw.run("fedhead", data="digits", clients=4, sectors=2, rounds=1, local__epochs=1, sector__epochs=1).ledger.round_trips("server_sector")
+4
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass as plain_dataclass
+from dataclasses import replace
+from typing import Any, ClassVar, Literal
+
+from pydantic.dataclasses import dataclass
+
+from headwater.algorithms.base import State
+from headwater.federation import CLIENTS, SECTORS, SERVER, Federation, Located, maybe, nothing
+from headwater.specs import STRICT, DistillSpec, LocalSpec
+from headwater.stages.combine import average
+from headwater.stages.consolidate import distill, validation
+from headwater.stages.local import label_counts, local_train
+from headwater.topology.leaders import Leader, choose
+
+ValSource = Literal["server", "leader"]
+
+
+@plain_dataclass(frozen=True)
+class HeadState(State):
+    val: Located  # at clients: the hold-out, for whoever leads
+
+
+@dataclass(frozen=True, config=STRICT)
+class FedHead:
+    local: LocalSpec
+    sector: DistillSpec
+    leader: Leader = "random"
+    val_source: ValSource = "server"
+
+    SUITS: ClassVar[dict[str, dict[str, Any]]] = {}
+
+    def init(self, fed: Federation, model: Located) -> HeadState:
+        return HeadState(model, hold_out(self, fed))
+
+    def round(self, fed: Federation, state: HeadState) -> HeadState:
+        _, taught = sectors_teach(self, fed, state)
+        return replace(state, model=fed.run(average, at=SERVER, models=taught))
+
+
+@dataclass(frozen=True, config=STRICT)
+class FedHeadPlus:
+    local: LocalSpec
+    sector: DistillSpec
+    server: DistillSpec
+    leader: Leader = "random"
+    val_source: ValSource = "server"
+    server_teacher: Literal["leaders", "pre_sync"] = "leaders"
+
+    SUITS: ClassVar[dict[str, dict[str, Any]]] = {}
+
+    def init(self, fed: Federation, model: Located) -> HeadState:
+        return HeadState(model, hold_out(self, fed))
+
+    def round(self, fed: Federation, state: HeadState) -> HeadState:
+        means, taught = sectors_teach(self, fed, state)
+        teachers = means if self.server_teacher == "pre_sync" else taught
+        model = fed.run(average, at=SERVER, models=taught)
+        return replace(state, model=fed.run(distill, at=SERVER, start=model, teachers=teachers, spec=self.server))
+
+
+def hold_out(method: FedHead | FedHeadPlus, fed: Federation) -> Located:
+    """The server's labelled hold-out at every client, so that whoever leads finds it."""
+    return fed.down(fed.down(fed.run(validation, at=SERVER))) if method.val_source == "server" else nothing(CLIENTS)
+
+
+def sectors_teach(method: FedHead | FedHeadPlus, fed: Federation, state: HeadState) -> tuple[Located, Located]:
+    """Steps 1 to 10 of the paper: the sector means and the leaders' models, both at the server."""
+    fed = fed.seat(choose(method.leader, fed))  # sectors are now their leaders
+    start = fed.down(fed.down(state.model))
+    local = fed.run(local_train, at=CLIENTS, start=start, spec=method.local)
+    team = fed.up(local)  # stays inside the sector
+    means = fed.up(fed.run(average, at=SECTORS, models=team))
+    seed = fed.down(fed.run(average, at=SERVER, models=means))
+    counts = fed.up(fed.run(label_counts, at=CLIENTS)) if method.sector.weights == "labels" else None
+    hold = 0.2 if method.val_source == "leader" else 0.0
+    students = fed.run(
+        distill, at=SECTORS, start=seed, teachers=team, val=maybe(state.val), counts=counts, hold=hold, spec=method.sector
+    )
+    return means, fed.up(students)

@@ -1,0 +1,138 @@
+"""A state to disk and back.
+
+`values/` holds values under names made from their content, so a value that did not change is not written again; `round-N.json` holds
+the handles, the ledger and nothing else. It is written last, by renaming: it either is there and whole, or is not.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+from headwater.engines.base import Bundle, Engine, Ref
+from headwater.errors import OutputError
+from headwater.ledger import Ledger
+from headwater.located import Located, names_in
+from headwater.topology.tree import Place
+
+VERSION = 1
+KEPT = 2
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    round: int
+    state: Any
+    ledger: Ledger
+    names: frozenset[str]
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a file whole or not at all."""
+    draft = path.with_name(f".{path.name}.draft")
+    with draft.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(draft, path)
+
+
+def save(directory: Path, round: int, state: Any, engine: Engine, ledger: Ledger) -> None:
+    names = sorted(names_in(state))
+    files = engine.save(names, directory / "values")
+    row = {"version": VERSION, "round": round, "state": encode(state), "files": files, "ledger": ledger.state()}
+    write_whole(directory / f"round-{round:06d}.json", json.dumps(row))
+    _tidy(directory)
+
+
+def load(directory: Path, engine: Engine) -> Checkpoint | None:
+    """The newest checkpoint that is whole; its values are taken up by the engine."""
+    heads = _heads(directory)
+    for path in reversed(heads):
+        try:
+            row = json.loads(path.read_text(encoding="utf-8"))
+            if row["version"] != VERSION:
+                raise ValueError(f"version {row['version']}")
+            engine.load(row["files"], directory / "values")
+            return Checkpoint(row["round"], decode(row["state"]), Ledger.restore(row["ledger"]), frozenset(row["files"]))
+        except (OSError, ValueError, KeyError, TypeError):
+            continue
+    if heads:
+        raise OutputError(f"no checkpoint in {directory} can be read; start the run anew with --force")
+    return None
+
+
+def _heads(directory: Path) -> list[Path]:
+    return sorted(directory.glob("round-*.json"))
+
+
+def _tidy(directory: Path) -> None:
+    """Keep the newest two, and the values that they name."""
+    heads = _heads(directory)
+    for old in heads[:-KEPT]:
+        old.unlink(missing_ok=True)
+    used = set()
+    for head in heads[-KEPT:]:
+        try:
+            used.update(json.loads(head.read_text(encoding="utf-8"))["files"].values())
+        except (ValueError, KeyError):
+            return  # a head from elsewhere: leave every value alone
+    for value in (directory / "values").iterdir():
+        if value.name not in used:
+            value.unlink(missing_ok=True)
+
+
+def encode(state: Any) -> Any:
+    """A state of handles and plain values as JSON."""
+    if isinstance(state, Located):
+        return {"$": "located", "place": state.place.value, "nodes": {n: _ref(r) for n, r in state.nodes.items()}}
+    if is_dataclass(state) and not isinstance(state, type):
+        kind = type(state)
+        return {
+            "$": "record",
+            "class": f"{kind.__module__}:{kind.__qualname__}",
+            "fields": {f.name: encode(getattr(state, f.name)) for f in fields(state)},
+        }
+    if isinstance(state, Mapping):
+        return {"$": "dict", "items": [[encode(key), encode(item)] for key, item in state.items()]}
+    if isinstance(state, tuple | list):
+        return {"$": "tuple", "items": [encode(item) for item in state]}
+    if state is None or isinstance(state, bool | int | float | str):
+        return state
+    raise TypeError(
+        f"a state may hold handles, numbers, strings, tuples, dicts and dataclasses, not a {type(state).__name__}; "
+        "keep arrays as located values"
+    )
+
+
+def decode(row: Any) -> Any:
+    if not isinstance(row, dict):
+        return row
+    if row["$"] == "located":
+        return Located(Place(row["place"]), {node: _held(ref) for node, ref in row["nodes"].items()})
+    if row["$"] == "record":
+        module, _, name = row["class"].partition(":")
+        kind: Any = importlib.import_module(module)
+        for part in name.split("."):
+            kind = getattr(kind, part)
+        return kind(**{key: decode(item) for key, item in row["fields"].items()})
+    if row["$"] == "dict":
+        return {decode(key): decode(item) for key, item in row["items"]}
+    return tuple(decode(item) for item in row["items"])
+
+
+def _ref(held: Ref | Bundle) -> Any:
+    if isinstance(held, Bundle):
+        return {"children": {child: _ref(ref) for child, ref in held.refs.items()}}
+    return {"name": held.name, "home": held.home, "part": encode(held.part)}
+
+
+def _held(row: Any) -> Any:
+    if "children" in row:
+        return Bundle({child: _held(ref) for child, ref in row["children"].items()})
+    return Ref(row["name"], row["home"], decode(row["part"]))

@@ -1,0 +1,114 @@
+"""The command group, and the one place where an error becomes a sentence and an exit status.
+
+0 done, 2 a mistake of the caller's, 130 interrupted, 1 a mistake of ours.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+from collections.abc import Sequence
+from typing import Annotated
+
+import click
+import typer
+
+from headwater import __version__
+from headwater.cli import compare, partition, report, run
+from headwater.cli import list as listing
+from headwater.cli.show import say
+from headwater.errors import UserError, nearest
+
+ISSUES = "the project's issue tracker"
+DISK = {errno.ENOSPC, errno.EDQUOT}
+PLACE = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ENOENT, errno.EEXIST}
+
+app = typer.Typer(
+    name="headwater",
+    help="Federated learning over a tree of server, sectors and clients.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command("run")(run.run)
+app.command("compare")(compare.compare)
+app.command("partition")(partition.partition)
+app.command("report")(report.report)
+app.command("list")(listing.list_)
+app.command("resume")(run.resume)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"headwater {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _group(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and stop.")
+    ] = False,
+) -> None:
+    pass
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command line; the exit status is returned, never raised."""
+    given = sys.argv[1:] if arguments is None else [*arguments]
+    try:
+        status = app(given, prog_name="headwater", standalone_mode=False)
+        sys.stdout.flush()
+        return status if isinstance(status, int) else 0
+    except click.exceptions.NoArgsIsHelpError as error:
+        typer.echo(error.ctx.get_help() if error.ctx else "")
+        return 2
+    except click.ClickException as error:
+        say(_usage(error))
+        return 2
+    except UserError as error:
+        say(str(error))
+        return 2
+    except (KeyboardInterrupt, click.Abort):
+        say("interrupted before anything was begun; nothing was saved")
+        return 130
+    except BrokenPipeError:  # the reader of our output has gone, as `head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except OSError as error:
+        return _system(error)
+    except Exception as error:
+        return _ours(error)
+
+
+def _usage(error: click.ClickException) -> str:
+    """A usage error as one sentence. Misspelt commands are answered here: click versions differ in what they add."""
+    if isinstance(error, click.UsageError) and error.ctx is not None and "No such command" in error.message:
+        known = [command.name or "" for command in app.registered_commands]
+        word = error.message.split("'")[1] if "'" in error.message else ""
+        return f"there is no command {word!r}{nearest(word, known)} (commands: {', '.join(known)})"
+    text = error.format_message().rstrip(".")
+    return f"{text[:1].lower()}{text[1:]}"
+
+
+def _system(error: OSError) -> int:
+    where = f"{error.filename}: " if error.filename else ""
+    if error.errno in DISK:
+        say(f"{where}the disk is full; make room or choose another --out, then give the same command to carry on")
+        return 2
+    if error.errno in PLACE:
+        say(f"{where}{(error.strerror or str(error)).lower()}; choose a place that can be read and written")
+        return 2
+    return _ours(error)
+
+
+def _ours(error: Exception) -> int:
+    if os.environ.get("HEADWATER_DEBUG"):
+        raise error
+    say(
+        f"this should not have happened ({type(error).__name__}: {error}); please report it at {ISSUES}, "
+        "with what HEADWATER_DEBUG=1 and the same command show"
+    )
+    return 1

@@ -1,0 +1,67 @@
+"""An output directory before a run takes it: may it, and what has to go first."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from headwater.config import Config
+from headwater.config.write import HEADER
+from headwater.errors import ConfigError, OutputError
+
+if TYPE_CHECKING:
+    from headwater.rundir import RunDirectory
+
+CONFIG, CHECKPOINTS = "config.toml", "checkpoints"
+REST = ("rounds.jsonl", "result.json", "model.safetensors", "partition.json", "report.html")  # of a run's files
+
+
+def check_path(out: Path) -> None:
+    """Refuse a path that can be no directory, before anything is read or computed."""
+    for part in (out, *out.parents):
+        if part.exists() and not part.is_dir():
+            raise OutputError(f"{part} is a file, so results cannot go to {out}; choose another --out")
+
+
+def claim(out: Path, config: Config, force: bool) -> RunDirectory:
+    """The directory as this run's own. Another run in it is refused, or with `force` removed, file by known file."""
+    from headwater.rundir import RunDirectory
+
+    check_path(out)
+    file = out / CONFIG
+    if file.exists() and not file.read_bytes().startswith(HEADER.splitlines()[0].encode()):
+        raise OutputError(f"{file} was not written by a run and is left alone; choose another --out")
+    if force:
+        clear(out)
+    elif not file.exists() and any((out / name).exists() for name in (*REST, CHECKPOINTS)):
+        raise OutputError(f"{out} holds parts of a run but no {CONFIG}; choose another --out, or start anew with --force")
+    try:
+        return RunDirectory(out, config)
+    except (ConfigError, UnicodeDecodeError) as error:
+        raise OutputError(f"{file} cannot be read ({error}); choose another --out, or start anew with --force") from None
+
+
+def clear(out: Path) -> None:
+    """Remove a run's files and nothing else; the configuration goes last, so that a half-cleared run is still known as one."""
+    checkpoints = out / CHECKPOINTS
+    for folder, pattern in ((checkpoints, "round-*.json"), (checkpoints / "values", "*")):
+        for item in folder.glob(pattern):
+            item.unlink()
+    for folder in (checkpoints / "values", checkpoints):
+        if folder.is_dir() and not any(folder.iterdir()):
+            folder.rmdir()
+    for name in (*REST, CONFIG):
+        (out / name).unlink(missing_ok=True)
+
+
+def stored(directory: Path) -> Config:
+    """The configuration of the run in a directory."""
+    file = directory / CONFIG
+    if not directory.is_dir():
+        raise OutputError(f"there is no directory {directory}; name the directory of a run")
+    if not file.is_file():
+        raise OutputError(f"{directory} holds no {CONFIG}, so it is not the directory of a run; name the one that --out gave")
+    try:
+        return Config.from_toml(file.read_text(encoding="utf-8"))
+    except (ConfigError, UnicodeDecodeError) as error:
+        raise OutputError(f"{file} cannot be read ({error}); restore it, or start the run anew") from None

@@ -1,0 +1,83 @@
+"""`headwater partition`: a split before it is used."""
+
+from __future__ import annotations
+
+import json as json_text
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from headwater.cli.options import DataDir, Json, Out, Quiet, Seed, Sets, Source, configure
+from headwater.cli.run import plain_name
+from headwater.cli.show import as_json, table
+from headwater.cli.show import out as console
+
+if TYPE_CHECKING:
+    from headwater.partition.summary import Summary
+
+PICTURE, MANIFEST = "partition.png", "partition.json"
+
+
+def partition(
+    source: Source = None,
+    sets: Sets = None,
+    seed: Seed = None,
+    out: Out = None,
+    data_dir: DataDir = None,
+    quiet: Quiet = False,
+    json: Json = False,
+) -> None:
+    """Who would hold what: counts, label distances from the whole, a figure and the manifest with its hash."""
+    from headwater.cli.directory import check_path
+    from headwater.cli.progress import status
+
+    config = configure(source, sets, seed=seed, data_dir=data_dir)
+    out = out or Path("runs") / f"partition-{plain_name(config.data.name)}-seed{config.seed}"
+    check_path(out)
+    with status(f"reading {config.data.name} …", quiet):
+        from headwater.experiment import prepare
+        from headwater.partition.figure import figure
+        from headwater.partition.summary import summarise
+
+        made = prepare(config)
+    labels, classes = made.split.train.y.numpy(), made.split.classes
+    found = summarise(made.partition, labels, classes)
+    manifest = made.partition.manifest() | {"counts": found.counts.tolist(), "classes": list(made.class_names)}
+    out.mkdir(parents=True, exist_ok=True)
+    with status("drawing the split …", quiet):
+        figure(made.partition, labels, classes, out / PICTURE)
+    (out / MANIFEST).write_text(json_text.dumps(manifest), encoding="utf-8")
+    if json:
+        as_json(_facts(found, made.partition.sha256, out))
+        return
+    shown = console()
+    for title, rows in (("clients", found.clients), ("sectors", found.sectors)):
+        shown.print(table(list(HEADINGS), [_cells(row) for row in rows], title=title, right=HEADINGS))
+    means = {tier: found.mean(tier) for tier in ("clients", "sectors")}
+    shown.print(f"mean label distance (total variation, by size): clients {means['clients']:.3f}, sectors {means['sectors']:.3f}")
+    shown.print(f"sha256 {made.partition.sha256}", soft_wrap=True)
+    shown.print(f"figure: {out / PICTURE}", soft_wrap=True)
+    shown.print(f"manifest: {out / MANIFEST}", soft_wrap=True)
+
+
+HEADINGS = ("number", "sector", "samples", "classes", "total variation", "Jensen–Shannon")
+
+
+def _cells(row: Any) -> list[str]:
+    distances = (row.total_variation, row.jensen_shannon)
+    return [str(row.number), str(row.sector), str(row.size), str(row.classes)] + [
+        "–" if distance is None else f"{distance:.3f}" for distance in distances
+    ]
+
+
+def _facts(found: Summary, sha256: str, out: Path) -> dict[str, Any]:
+    from dataclasses import asdict
+
+    return {
+        "sha256": sha256,
+        "clients": [asdict(row) for row in found.clients],
+        "sectors": [asdict(row) for row in found.sectors],
+        "mean_total_variation": {tier: found.mean(tier) for tier in ("clients", "sectors")},
+        "counts": found.counts.tolist(),
+        "figure": str(out / PICTURE),
+        "manifest": str(out / MANIFEST),
+    }

@@ -1,0 +1,81 @@
+"""Progress on standard error: a moving line on a terminal, a plain line a round elsewhere."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+    from headwater.training import Event
+
+
+@contextmanager
+def status(text: str, quiet: bool) -> Iterator[None]:
+    """Say what is being done while it is."""
+    if quiet:
+        yield
+    elif sys.stderr.isatty():
+        from rich.console import Console
+
+        with Console(stderr=True, highlight=False).status(text, spinner="line"):
+            yield
+    else:
+        print(text, file=sys.stderr, flush=True)
+        yield
+
+
+class Watch:
+    """Follows a run; `round` is the last one that is finished."""
+
+    def __init__(self, title: str, quiet: bool) -> None:
+        self.title, self.round = title, 0
+        self._show = not quiet
+        self._bar: Progress | None = None
+        self._line: Any = None
+        self._accuracy = ""
+
+    def __enter__(self) -> Watch:
+        if self._show and sys.stderr.isatty():
+            from rich.console import Console
+            from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+            columns = (TextColumn("{task.description}"), BarColumn(bar_width=24), TextColumn("{task.fields[told]}"))
+            self._bar = Progress(
+                *columns, TimeRemainingColumn(), console=Console(stderr=True, highlight=False), transient=True
+            )
+            self._bar.start()
+            self._line = self._bar.add_task(self.title, total=None, told="")
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def __call__(self, event: Event) -> None:
+        if event.kind in ("start", "round", "end"):
+            self.round = event.round
+        if event.accuracy is not None:
+            self._accuracy = f"accuracy {event.accuracy:.1%}"
+        if self._bar is not None:
+            self._move(event)
+        elif self._show and event.kind == "start" and event.round:
+            print(f"{self.title}: carrying on after round {event.round}", file=sys.stderr, flush=True)
+        elif self._show and event.kind == "round":
+            told = f"{self.title}: round {event.round}/{event.rounds}"
+            score = f"  accuracy {event.accuracy:.1%}" if event.accuracy is not None else ""
+            print(f"{told}{score}  {event.seconds:.1f} s", file=sys.stderr, flush=True)
+
+    def _move(self, event: Event) -> None:
+        assert self._bar is not None
+        # Within a round the bar moves by tasks; phases differ in length, so they only share what the round has left.
+        share = 0.5 * event.done / event.total if event.kind in ("phase", "task") and event.total else 0.0
+        under_way = min(self.round + 1, event.rounds)
+        counted = f" {event.done}/{event.total}" if event.total else ""
+        phase = f"{event.phase}{counted}" if event.kind in ("phase", "task") else ""
+        told = " · ".join(part for part in (f"round {under_way}/{event.rounds}", phase, self._accuracy) if part)
+        self._bar.update(self._line, total=event.rounds, completed=self.round + share, told=told)

@@ -1,0 +1,68 @@
+"""What a user sees: results on standard output, everything else on standard error."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+Cell = str | tuple[str, bool]
+
+
+def say(text: str) -> None:
+    """One line on standard error, as it is: no markup, no wrapping, so that it can be searched and copied."""
+    print("headwater:", " ".join(text.split()), file=sys.stderr, flush=True)
+
+
+def as_json(value: Any) -> None:
+    """Machine output."""
+    print(json.dumps(value, indent=2, ensure_ascii=False, default=str))
+
+
+def out() -> Console:
+    """Standard output for people. Looked up anew each time, since tests and notebooks change it."""
+    from rich.console import Console
+
+    return Console(highlight=False, width=None if sys.stdout.isatty() else 140)
+
+
+def table(
+    headings: Sequence[str], rows: Iterable[Sequence[Cell]], *, title: str = "", right: Sequence[str] = ()
+) -> Table:
+    """A plain table; columns named in `right` hold numbers, and a cell may say that it is to stand out."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+    from rich.text import Text
+
+    made = Table(box=SIMPLE_HEAD, title=title or None, title_justify="left", title_style="bold", pad_edge=False)
+    for heading in headings:
+        made.add_column(heading, justify="right" if heading in right else "left", overflow="fold")
+    for row in rows:
+        made.add_row(*(Text(cell) if isinstance(cell, str) else _marked(*cell) for cell in row))
+    return made
+
+
+def _marked(text: str, best: bool) -> Text:
+    """The best of a column: bold, and with a star for readers without colours."""
+    from rich.text import Text
+
+    return Text(f"{text} *", style="bold") if best else Text(text)
+
+
+def pairs(rows: Iterable[tuple[str, str]], title: str) -> Table:
+    """Two columns without headings."""
+    from rich.table import Table
+    from rich.text import Text
+
+    made = Table(box=None, title=title, title_justify="left", title_style="bold", show_header=False, pad_edge=False)
+    made.add_column(style="dim")
+    made.add_column(overflow="fold")
+    for name, value in rows:
+        made.add_row(name, Text(value))
+    return made

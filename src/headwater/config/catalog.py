@@ -1,0 +1,133 @@
+"""Which keys each section accepts, given the method, the scheme and the model that were chosen."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from headwater.config.fields import Setting, settings_of
+from headwater.config.sections import (
+    ARRAYS,
+    CUSTOM,
+    DataConfig,
+    EngineConfig,
+    FaultsConfig,
+    ModelConfig,
+    PartitionConfig,
+    PrivacyConfig,
+    Section,
+)
+from headwater.errors import ConfigError, nearest
+from headwater.registry import Registry
+from headwater.specs import AtLeastOne, Count, DistillSpec, LocalSpec
+
+TOP: dict[str, Setting] = {"seed": Setting(Count, 0), "rounds": Setting(AtLeastOne, 20), "eval_every": Setting(AtLeastOne, 1)}
+SECTIONS: dict[str, type[Section]] = {
+    "data": DataConfig,
+    "partition": PartitionConfig,
+    "model": ModelConfig,
+    "engine": EngineConfig,
+    "privacy": PrivacyConfig,
+    "faults": FaultsConfig,
+}
+STAGES: dict[str, type[LocalSpec] | type[DistillSpec]] = {"local": LocalSpec, "sector": DistillSpec, "server": DistillSpec}
+ORDER = ("data", "partition", "model", "algorithm", *STAGES, "engine", "privacy", "faults")
+SELECTORS = {"partition": "scheme", "model": "name", "algorithm": "name"}  # the key that decides which options there are
+DEFAULT_METHOD = "fedhead"
+
+
+def methods() -> Registry:
+    from headwater.algorithms import ALGORITHMS
+
+    return ALGORITHMS
+
+
+def chosen(tree: Mapping[str, Any], section: str) -> str:
+    """The scheme, model or method that a tree names, or the default."""
+    default = DEFAULT_METHOD if section == "algorithm" else SECTIONS[section].model_fields[SELECTORS[section]].default
+    named = tree.get(section, {})
+    name = named.get(SELECTORS[section], default) if isinstance(named, Mapping) else default
+    return str(name)
+
+
+def common(section: str) -> dict[str, Setting]:
+    """The keys that a section accepts whatever is chosen."""
+    if section == "algorithm":
+        return {"name": Setting(str, DEFAULT_METHOD)}
+    if section in STAGES:
+        return settings_of(STAGES[section])
+    return settings_of(SECTIONS[section])
+
+
+def own(section: str, choice: str) -> dict[str, Setting] | None:
+    """The options that come with a choice; none if they cannot be known before it is used."""
+    if section == "algorithm":
+        return {key: setting for key, setting in settings_of(methods().load(choice)).items() if key not in STAGES}
+    if section == "partition":
+        from headwater.partition import PARTITIONS
+
+        return settings_of(PARTITIONS.load(choice))
+    if section == "model":
+        return _model_options(choice)
+    return {}
+
+
+def stages(method: str) -> tuple[str, ...]:
+    """The stage sections that a method has a use for."""
+    declared = settings_of(methods().load(method))
+    return tuple(stage for stage in STAGES if stage in declared)
+
+
+def check_name(section: str, choice: str) -> None:
+    """Refuse a scheme, model or method that there is not, naming the key."""
+    from headwater.models import MODELS
+    from headwater.partition import PARTITIONS
+
+    if section == "model" and choice in ("auto", CUSTOM):
+        return
+    table = {"algorithm": methods, "partition": lambda: PARTITIONS, "model": lambda: MODELS}[section]()
+    try:
+        table.check(choice)
+    except ConfigError as error:
+        raise ConfigError(f"{section}.{SELECTORS[section]}: {error}") from None
+
+
+def check_data(key: str, name: str, words: tuple[str, ...] = (ARRAYS,)) -> None:
+    """Refuse what is neither a listed data set nor written like a path or a function."""
+    from headwater.data import DATASETS
+
+    looks_like_path = "/" in name or "\\" in name or "." in name or Path(name).exists()
+    if name in DATASETS or name in words or ":" in name or looks_like_path:
+        return
+    known = [*DATASETS, *(word for word in words if word != ARRAYS)]
+    raise ConfigError(
+        f"{key} must be a data set's name ({', '.join(known)}), the path of a .npz file or 'package.module:function', "
+        f"got {name!r}{nearest(name, known)}"
+    )
+
+
+def every_key() -> dict[str, list[str]]:
+    """Last part → dotted keys, over all methods, schemes and models there are: for suggestions and short names."""
+    from headwater.models import MODELS
+    from headwater.partition import PARTITIONS
+
+    found: dict[str, list[str]] = {key: [key] for key in TOP}
+    choices = {"algorithm": methods(), "partition": PARTITIONS, "model": MODELS}
+    for section in ORDER:
+        names = list(common(section))
+        for choice in choices.get(section, ()):
+            names += own(section, choice) or {}
+        for name in dict.fromkeys(names):
+            found.setdefault(name, []).append(f"{section}.{name}")
+    return found
+
+
+def _model_options(choice: str) -> dict[str, Setting] | None:
+    from headwater.models import MODELS
+
+    if choice == "auto":  # any option that some listed model has; checked again once the data has decided
+        return {key: Setting(Any) for name in MODELS for key in settings_of(MODELS.load(name))}
+    if choice in MODELS:
+        return settings_of(MODELS.load(choice))
+    return {} if choice == CUSTOM else None

@@ -1,0 +1,182 @@
+"""One setting at a time: what it accepts, whether a value fits, and the sentence when it does not.
+
+The same few functions serve the configuration's own sections, a method's or a scheme's dataclass and a model's builder, so
+that every refusal reads alike whoever declared the setting.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import json
+import math
+import types
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from annotated_types import Ge, Gt, Le, Lt
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+from pydantic.fields import FieldInfo
+
+from headwater.errors import ConfigError, nearest
+
+NONE = "none"  # TOML has no null; this word stands for "explicitly without"
+MISSING: Any = inspect.Parameter.empty
+
+
+@dataclass(frozen=True)
+class Says:
+    """Put into `Annotated[...]`: the words for what a setting accepts, where the type alone says too little."""
+
+    words: str
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What one key accepts, and its value when it is left out."""
+
+    annotation: Any
+    default: Any = MISSING
+
+
+def settings_of(declared: Any) -> dict[str, Setting]:
+    """The settings that a pydantic model or dataclass, a plain dataclass or a builder function declares."""
+    infos: Mapping[str, FieldInfo] | None = getattr(declared, "__pydantic_fields__", None)
+    if infos is not None:
+        return {name: Setting(_whole(info), _default(info)) for name, info in infos.items() if info.init is not False}
+    hints = get_type_hints(declared, include_extras=True)
+    if dataclasses.is_dataclass(declared):
+        return {f.name: Setting(hints[f.name], _plain_default(f)) for f in dataclasses.fields(declared) if f.init}
+    parameters = inspect.signature(declared).parameters.values()
+    return {p.name: Setting(hints.get(p.name, Any), p.default) for p in parameters if p.kind is p.KEYWORD_ONLY}
+
+
+def check(key: str, setting: Setting, value: Any) -> Any:
+    """The value in the setting's own type, or a sentence that names the key."""
+    value = plain(value)
+    annotation = setting.annotation
+    if (value is None or value == NONE) and _optional(annotation):
+        return None
+    try:
+        if not _finite(value):
+            raise ValueError
+        # JSON is the strictest reading that still takes a list for a tuple and 1 for 1.0.
+        return _adapter(annotation).validate_json(json.dumps(value), strict=True)
+    except (ValidationError, ValueError, TypeError):
+        close = nearest(value, _literals(annotation)) if isinstance(value, str) else ""
+        wanted = describe(annotation) if _finite(value) else describe(annotation).replace("a number", "a finite number")
+        raise ConfigError(f"{key} must be {wanted}, got {shown(value)}{close}") from None
+
+
+def plain(value: Any) -> Any:
+    """Tuples, paths and NumPy scalars as the types that TOML knows."""
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in value]
+    if hasattr(value, "tolist"):
+        return plain(value.tolist())
+    return str(value) if hasattr(value, "__fspath__") else value
+
+
+def shown(value: Any) -> str:
+    """A value as a user would have typed it, cut to a readable length."""
+    text = str(value).lower() if isinstance(value, bool) else repr(value)
+    return text if len(text) <= 70 else text[:67] + "..."
+
+
+def describe(annotation: Any) -> str:
+    """What a type accepts, in words."""
+    said = [part.words for part in get_args(annotation) if isinstance(part, Says)]
+    if said:
+        return said[0]
+    origin, parts = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        bounds = [text for part in parts[1:] for text in _bounds(part)]
+        return " ".join([describe(parts[0]), " and ".join(bounds)]).strip()
+    if origin is Literal:
+        return "one of " + ", ".join(repr(word) for word in parts) if len(parts) > 1 else repr(parts[0])
+    if origin in (Union, types.UnionType):
+        return " or ".join(f"'{NONE}'" if part is type(None) else describe(part) for part in parts)
+    if origin in (list, tuple, Sequence) or (isinstance(origin, type) and issubclass(origin, Sequence)):
+        return "a list of " + _PLURAL.get(parts[0] if parts else Any, "values")
+    return _WORDS.get(annotation, "a value of another kind")
+
+
+_WORDS: dict[Any, str] = {
+    bool: "true or false",
+    int: "a whole number",
+    float: "a number",
+    str: "text",
+    dict: "a table",
+    Any: "any value",
+}
+_PLURAL: dict[Any, str] = {int: "whole numbers", float: "numbers", str: "words"}
+
+
+def _bounds(part: Any) -> list[str]:
+    if isinstance(part, FieldInfo):
+        return [text for inner in part.metadata for text in _bounds(inner)]
+    for kind, words, attribute in (
+        (Ge, "of at least", "ge"),
+        (Gt, "above", "gt"),
+        (Le, "of at most", "le"),
+        (Lt, "below", "lt"),
+    ):
+        if isinstance(part, kind):
+            return [f"{words} {getattr(part, attribute)}"]
+    return []
+
+
+def _literals(annotation: Any) -> list[str]:
+    if get_origin(annotation) is Literal:
+        return [word for word in get_args(annotation) if isinstance(word, str)]
+    return [word for part in get_args(annotation) for word in _literals(part)]
+
+
+def _optional(annotation: Any) -> bool:
+    if get_origin(annotation) is Annotated:
+        return _optional(get_args(annotation)[0])
+    return annotation is type(None) or type(None) in get_args(annotation)
+
+
+def _finite(value: Any) -> bool:
+    if isinstance(value, dict):
+        return all(_finite(item) for item in value.values())
+    if isinstance(value, list):
+        return all(_finite(item) for item in value)
+    return not isinstance(value, float) or math.isfinite(value)
+
+
+def _whole(info: FieldInfo) -> Any:
+    """A field's annotation with the constraints that pydantic keeps apart put back."""
+    annotation = info.annotation
+    for part in info.metadata:
+        annotation = Annotated[annotation, part]
+    return annotation
+
+
+def _default(info: FieldInfo) -> Any:
+    return MISSING if info.is_required() else info.get_default(call_default_factory=True, validated_data={})
+
+
+def _plain_default(field: dataclasses.Field[Any]) -> Any:
+    if field.default_factory is not dataclasses.MISSING:
+        return field.default_factory()
+    return MISSING if field.default is dataclasses.MISSING else field.default
+
+
+@lru_cache(maxsize=None)
+def _cached(annotation: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(annotation, config=ConfigDict(arbitrary_types_allowed=True))
+
+
+def _adapter(annotation: Any) -> TypeAdapter[Any]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return TypeAdapter(annotation)
+    try:
+        return _cached(annotation)
+    except TypeError:  # an annotation that cannot be hashed
+        return TypeAdapter(annotation, config=ConfigDict(arbitrary_types_allowed=True))

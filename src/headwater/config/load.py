@@ -1,0 +1,138 @@
+"""Reading: presets and files with `extends`, KEY=VALUE pairs, direct options; each a layer over the one before."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from headwater import presets
+from headwater.config import catalog
+from headwater.config.tree import Tree, merge, unknown, without_unused
+from headwater.errors import ConfigError, nearest
+
+
+def read(source: str | Path | None, sets: Sequence[str], direct: Mapping[str, Any]) -> Tree:
+    """The merged tree, not yet checked."""
+    written, asked = _written(source), _asked(sets, direct)
+    method = catalog.chosen(asked if "name" in asked.get("algorithm", {}) else written, "algorithm")
+    return merge(without_unused(written, [method]), asked)
+
+
+def read_each(methods: Sequence[str], source: str | Path | None, sets: Sequence[str], direct: Mapping[str, Any]) -> list[Tree]:
+    """One tree a method. What was asked for goes to the methods that have a use for it, and is refused if none has."""
+    for method in methods:
+        catalog.check_name("algorithm", method)
+    written, asked = _written(source), _asked(sets, direct)
+    tree = merge(without_unused(written, methods), asked)
+    # A file's own method may have options that none of these has; those do not bother anybody.
+    named = [catalog.chosen(tree, "algorithm")] if "name" in tree.get("algorithm", {}) else []
+    known = {"name": None} | {key: None for method in [*methods, *named] for key in catalog.own("algorithm", method) or {}}
+    for key in tree.get("algorithm", {}):
+        if key not in known:
+            raise ConfigError(unknown(key, "algorithm", list(known)))
+    for stage in catalog.STAGES:
+        if asked.get(stage) and not any(stage in catalog.stages(method) for method in methods):
+            raise ConfigError(
+                f"{stage}.{next(iter(asked[stage]))} has no effect, since none of {', '.join(methods)} has a {stage} stage"
+            )
+    # A name that no method has stands before the switch, so that all options are weighed against the new one.
+    neutral = {**tree, "algorithm": {**tree.get("algorithm", {}), "name": ""}}
+    return [merge(neutral, {"algorithm": {"name": method}}) for method in methods]
+
+
+def pairs(sets: Sequence[str]) -> Tree:
+    """KEY=VALUE pairs as one layer. Values are TOML; a bare word is a string."""
+    tree: Tree = {}
+    for pair in sets:
+        key, equals, text = pair.partition("=")
+        parts = [part.strip() for part in key.split(".")]
+        if not equals or not all(parts):
+            raise ConfigError(f"--set takes KEY=VALUE, such as local.lr=0.05, got {pair!r}")
+        if parts == ["extends"]:
+            raise ConfigError("extends is a key of files, not of --set; name the preset as the command's argument")
+        table = tree
+        for part in parts[:-1]:
+            table = table.setdefault(part, {})
+            if not isinstance(table, dict):
+                raise ConfigError(f"--set gives {part!r} both a value and keys of its own, got {pair!r}")
+        table[parts[-1]] = _value(key, text.strip())
+    return tree
+
+
+def _value(key: str, text: str) -> Any:
+    try:
+        found = tomllib.loads(f"value = {text}")
+    except tomllib.TOMLDecodeError as error:
+        if text[:1] in ("[", "{", '"', "'"):
+            raise ConfigError(f"--set {key}: {text!r} is not a TOML value ({error})") from None
+        return text
+    return found["value"] if len(found) == 1 else text
+
+
+def _written(source: str | Path | None) -> Tree:
+    tree: Tree = {}
+    for layer in _layers(source):
+        tree = merge(tree, layer)
+    return tree
+
+
+def _asked(sets: Sequence[str], direct: Mapping[str, Any]) -> Tree:
+    return merge(pairs(sets), nested({key: value for key, value in direct.items() if value is not None}))
+
+
+def nested(direct: Mapping[str, Any]) -> Tree:
+    tree: Tree = {}
+    for key, value in direct.items():
+        section, _, last = key.rpartition("__")
+        (tree.setdefault(section, {}) if section else tree)[last] = value
+    return tree
+
+
+def _layers(source: str | Path | None) -> list[Tree]:
+    """The files that a source is made of, the most general first."""
+    found: list[Tree] = []
+    seen: list[str] = []
+    here: Path | None = None
+    while source is not None:
+        name, tree, here = _find(source, here)
+        if name in seen:
+            raise ConfigError(f"extends goes round in a circle: {' → '.join([*seen[seen.index(name):], name])}")
+        seen.append(name)
+        source = tree.pop("extends", None)
+        if source is not None and not isinstance(source, str):
+            raise ConfigError(f"extends must be the name of a preset or the path of a file, got {source!r} in {name}")
+        found.insert(0, tree)
+    return found
+
+
+def _find(source: str | Path, here: Path | None) -> tuple[str, Tree, Path | None]:
+    """The name, content and directory of a preset, a file (beside the one that extends it) or a bare method."""
+    if isinstance(source, str) and source in presets.names():
+        return source, _parse(presets.text(source), f"preset {source}"), None
+    if isinstance(source, str) and source in catalog.methods():
+        return source, {"algorithm": {"name": source}}, None
+    path = Path(source).expanduser()
+    path = path if here is None else here / path
+    if path.is_dir():
+        inside = path / "config.toml"
+        way_out = f"name the file {inside}, or carry on with: headwater resume {path}" if inside.exists() else "name a file"
+        raise ConfigError(f"{source} is a directory, not a configuration; {way_out}")
+    if not path.exists():
+        known = list(presets.names())
+        raise ConfigError(
+            f"there is no preset or file called {str(source)!r}{nearest(str(source), known)} (presets: {', '.join(known)})"
+        )
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} could not be read as text ({error})") from None
+    return str(path.resolve()), _parse(text, str(path)), path.parent
+
+
+def _parse(text: str, what: str) -> Tree:
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{what} is not valid TOML: {error}") from None

@@ -1,0 +1,190 @@
+"""A configuration as plain tables: checked key by key, merged layer by layer."""
+
+from __future__ import annotations
+
+import copy
+import difflib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from headwater.config import catalog
+from headwater.config.fields import MISSING, NONE, Setting, check, plain, shown
+from headwater.config.methods import build, spec_from
+from headwater.errors import ConfigError
+
+Tree = dict[str, Any]
+
+
+def checked(tree: Mapping[str, Any]) -> Tree:
+    """The tree with every value in its own type and the chosen parts' defaults filled in, or one sentence."""
+    problems: list[str] = []
+    result: Tree = {}
+    for key, value in tree.items():
+        if key in catalog.TOP:
+            _take(problems, result, key, key, catalog.TOP[key], value)
+        elif key not in catalog.ORDER:
+            problems.append(unknown(key, "", [*catalog.TOP, *catalog.ORDER]))
+        elif not isinstance(value, Mapping):
+            problems.append(f"{key} is a section with keys of its own, not a single value, got {shown(value)}")
+    for section in catalog.ORDER:
+        values = tree.get(section, {})
+        if isinstance(values, Mapping):
+            result[section] = _section(problems, section, values, tree)
+    _refuse(problems)
+    _check_together(result)
+    return result
+
+
+def merge(base: Mapping[str, Any], layer: Mapping[str, Any]) -> Tree:
+    """`layer` over `base`. What came with an earlier choice, and the new choice has no use for, goes with it."""
+    result = copy.deepcopy(dict(base))
+    for section, key in catalog.SELECTORS.items():
+        named = isinstance(layer.get(section), Mapping) and key in layer[section]
+        before, after = catalog.chosen(base, section), catalog.chosen(layer, section)
+        if named and after != before and before != "auto":
+            _drop_foreign(result, section, after)
+    for key, value in layer.items():
+        if not isinstance(value, Mapping) or not isinstance(result.get(key), dict):
+            result[key] = plain(value)
+            continue
+        for length, other in (("epochs", "steps"), ("steps", "epochs")):
+            if key in catalog.STAGES and value.get(length, NONE) not in (None, NONE) and other not in value:
+                result[key].pop(other, None)
+        result[key].update(plain(value))
+    return result
+
+
+def without_unused(tree: Mapping[str, Any], methods: Sequence[str]) -> Tree:
+    """The tree without the stages that none of the methods has: a file may serve several methods. They are still checked."""
+    try:
+        used = {stage for method in methods for stage in catalog.stages(method)}
+    except ConfigError:
+        return dict(tree)  # the name is wrong, and the check that follows says so
+    unused = {stage: tree[stage] for stage in catalog.STAGES if stage in tree and stage not in used}
+    problems: list[str] = []
+    for stage, values in unused.items():
+        if isinstance(values, Mapping):
+            _values(problems, stage, values, catalog.common(stage))
+    _refuse(problems)
+    return {key: value for key, value in tree.items() if key not in unused}
+
+
+def unknown(key: str, section: str, accepted: Sequence[str], choice: str = "") -> str:
+    """The sentence for a key that there is not, with the nearest one, or the section where it belongs."""
+    dotted = f"{section}.{key}" if section else key
+    elsewhere = [other for other in catalog.every_key().get(key, []) if other != dotted]
+    close = difflib.get_close_matches(key, accepted, n=1, cutoff=0.5)
+    better = elsewhere or [f"{section}.{word}" if section else word for word in close]
+    hint = f"; did you mean {' or '.join(repr(other) for other in better)}?" if better else ""
+    where = f"[{section}]{f' with {choice!r}' if choice else ''}" if section else "the top level"
+    listed = f"accepted in {where}: {', '.join(accepted)}" if accepted else f"{where} takes no keys in this version"
+    return f"there is no setting called {dotted!r}{hint} ({listed})"
+
+
+def _section(problems: list[str], section: str, values: Mapping[str, Any], tree: Mapping[str, Any]) -> Tree:
+    accepted: dict[str, Setting] = catalog.common(section)
+    options: dict[str, Setting] | None = {}
+    result: Tree = {}
+    choice = ""
+    if section in catalog.SELECTORS:
+        selector, choice = catalog.SELECTORS[section], catalog.chosen(tree, section)
+        try:
+            check(f"{section}.{selector}", accepted[selector], values.get(selector, choice))
+            catalog.check_name(section, choice)
+            options = catalog.own(section, choice)
+        except ConfigError as error:  # without the choice, nothing can be said about its options
+            problems.append(str(error))
+            return result
+        accepted = accepted | (options or {})
+        if section == "algorithm":
+            result["name"] = choice
+    elif section in catalog.STAGES and values and (useless := _useless(section, values, tree)):
+        problems.append(useless)
+        return result
+    if options is None:  # a part of the user's own, which itself refuses what it does not know
+        result |= {key: plain(value) for key, value in values.items() if key not in accepted}
+        values = {key: value for key, value in values.items() if key in accepted}
+    result |= _values(problems, section, values, accepted, choice)
+    missing = {key: setting.default for key, setting in (options or {}).items() if key not in values}
+    return result | {key: plain(value) for key, value in missing.items() if value is not MISSING}
+
+
+def _values(
+    problems: list[str], section: str, values: Mapping[str, Any], accepted: Mapping[str, Setting], choice: str = ""
+) -> Tree:
+    result: Tree = {}
+    for key, value in values.items():
+        if key in accepted:
+            _take(problems, result, key, f"{section}.{key}", accepted[key], value)
+        else:
+            problems.append(unknown(key, section, list(accepted), choice))
+    return result
+
+
+def _refuse(problems: Sequence[str]) -> None:
+    if problems:
+        rest = len(problems) - 1
+        more = f" (and {rest} more problem{'s' if rest > 1 else ''})" if rest else ""
+        raise ConfigError(problems[0] + more)
+
+
+def _take(problems: list[str], result: Tree, key: str, dotted: str, setting: Setting, value: Any) -> None:
+    try:
+        result[key] = check(dotted, setting, value)
+    except ConfigError as error:
+        problems.append(str(error))
+
+
+def _useless(stage: str, values: Mapping[str, Any], tree: Mapping[str, Any]) -> str:
+    """The sentence for settings of a stage that the method does not have, or an empty string."""
+    method = catalog.chosen(tree, "algorithm")
+    try:
+        if stage in catalog.stages(method):
+            return ""
+    except ConfigError:
+        return ""  # the method itself is wrong, which is said already
+    return (
+        f"{stage}.{next(iter(values))} has no effect, since method {method!r} has no {stage} stage; "
+        "remove it or choose a method that has one"
+    )
+
+
+def _check_together(tree: Tree) -> None:
+    """What no single key can tell."""
+    import numpy as np
+
+    from headwater.partition import PARTITIONS
+    from headwater.rng import stream
+    from headwater.topology.assign import assign
+
+    data: Tree = _filled("data", tree)
+    catalog.check_data("data.name", data["name"])
+    catalog.check_data("data.reference", data["reference"], ("holdout", "noise"))
+    for key in ("label", "client", "sector"):
+        if data[key] != catalog.common("data")[key].default:
+            raise ConfigError(f"data.{key} names a column of a table, but {data['name']!r} is not a table; remove it")
+    split = _filled("partition", tree)
+    scheme = catalog.own("partition", split["scheme"]) or {}
+    build("partition", PARTITIONS.load(split["scheme"]), {key: split[key] for key in scheme if key in split})
+    assign(split["assign"], np.ones((split["clients"], 1), dtype=np.int64), split["sectors"], stream(0, "check"))
+    for stage, kind in catalog.STAGES.items():
+        if tree[stage]:  # what is not set yet must not be the reason to refuse what is
+            length = {} if any(tree[stage].get(key) is not None for key in ("epochs", "steps")) else {"epochs": 1}
+            spec_from(stage, kind, {"optimizer": "sgd", **tree[stage], **length})
+
+
+def _filled(section: str, tree: Tree) -> Tree:
+    return {key: setting.default for key, setting in catalog.common(section).items()} | tree[section]
+
+
+def _drop_foreign(tree: Tree, section: str, choice: str) -> None:
+    try:
+        options = catalog.own(section, choice)
+        used = catalog.stages(choice) if section == "algorithm" else tuple(catalog.STAGES)
+    except ConfigError:
+        return  # the name is wrong, and the check that follows says so
+    keep = catalog.common(section) | (options or {})
+    if isinstance(tree.get(section), dict):
+        tree[section] = {key: value for key, value in tree[section].items() if key in keep}
+    for stage in set(catalog.STAGES) - set(used):
+        tree.pop(stage, None)

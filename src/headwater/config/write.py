@@ -1,0 +1,42 @@
+"""The configuration as TOML text, and where two of them differ."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from headwater.config import catalog
+from headwater.config.fields import NONE, plain
+
+HEADER = "# Written by Headwater: the whole configuration of a run. `headwater run` on this file repeats it.\n\n"
+ELSEWHERE = ("data.dir",)  # like [engine]: where things are, not what is computed
+
+
+def to_toml(tree: Mapping[str, Any]) -> str:
+    """Top-level keys, then the sections in the order of the documentation. Empty sections are left out."""
+    import tomli_w
+
+    sections = {section: tree[section] for section in catalog.ORDER if tree.get(section)}
+    top = {key: tree[key] for key in catalog.TOP if key in tree}
+    return HEADER + tomli_w.dumps(_without_null(plain({**top, **sections})))
+
+
+def differences(mine: Mapping[str, Any], theirs: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
+    """Dotted key and both values, for all keys that can change a result."""
+    left, right = _flat(mine), _flat(theirs)
+    for key in [*left, *(key for key in right if key not in left)]:
+        if not key.startswith("engine.") and key not in ELSEWHERE and left.get(key) != right.get(key):
+            yield key, left.get(key), right.get(key)
+
+
+def _flat(tree: Mapping[str, Any], before: str = "") -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in plain(tree).items():
+        found |= _flat(value, f"{before}{key}.") if isinstance(value, dict) else {f"{before}{key}": value}
+    return found
+
+
+def _without_null(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_null(item) for key, item in value.items()}
+    return NONE if value is None else value

@@ -1,0 +1,121 @@
+"""Where files are, and what to say when one is absent or broken. Nothing is ever written."""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+import zipfile
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from headwater.errors import DataError
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+def root(data_dir: Path | str | None = None) -> Path:
+    """The data directory: the one given, else HEADWATER_DATA, else the user's cache."""
+    if data_dir is not None:
+        return Path(data_dir).expanduser()
+    if os.environ.get("HEADWATER_DATA"):
+        return Path(os.environ["HEADWATER_DATA"]).expanduser()
+    if sys.platform == "win32":
+        cache = Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
+    elif sys.platform == "darwin":
+        cache = Path.home() / "Library" / "Caches"
+    else:
+        cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return cache / "headwater"
+
+
+def absent(what: str, expected: Path, source: str, original: str) -> DataError:
+    """The sentence for a data set whose files are not there; `original` is what its authors call them."""
+    return DataError(
+        f"{what} is not in the data directory: {expected.parent} has neither {expected.name} nor {original}; "
+        f"get it from {source} and put it there, or name another directory with --data-dir or HEADWATER_DATA"
+    )
+
+
+def broken(path: Path, why: object) -> DataError:
+    """The sentence for a file that is truncated, damaged or not what its name says."""
+    return DataError(f"{path} is damaged or incomplete ({why}); fetch or copy it again")
+
+
+class Archive:
+    """A zip file whose members are checked as they are read."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            self._zip = zipfile.ZipFile(path)
+        except (zipfile.BadZipFile, OSError, EOFError) as error:
+            raise broken(path, error) from error
+
+    def __enter__(self) -> Archive:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._zip.close()
+
+    def names(self, start: str, end: str) -> list[str]:
+        return sorted(n for n in self._zip.namelist() if n.startswith(start) and n.endswith(end))
+
+    def read(self, name: str) -> bytes:
+        try:
+            return self._zip.read(name)
+        except (
+            KeyError,
+            zipfile.BadZipFile,
+            zlib.error,
+            OSError,
+            EOFError,
+            NotImplementedError,
+            RuntimeError,
+        ) as error:
+            raise broken(self.path, error) from error
+
+    def array(self, name: str) -> Array:
+        try:
+            found: Array = np.load(io.BytesIO(self.read(name)), allow_pickle=False)
+        except (ValueError, OSError, EOFError) as error:
+            raise broken(self.path, f"{name}: {error}") from error
+        return found
+
+    def text(self, name: str) -> str:
+        try:
+            return self.read(name).decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise broken(self.path, f"{name}: {error}") from error
+
+    def strips(self, start: str, side: int) -> Array:
+        """All images of the strips whose names begin so, as (n, side, side, 3) bytes."""
+        from PIL import Image, UnidentifiedImageError
+
+        parts = []
+        for name in self.names(start, ".webp"):
+            try:
+                with Image.open(io.BytesIO(self.read(name))) as picture:
+                    pixels = np.asarray(picture.convert("RGB"))
+                parts.append(pixels.reshape(-1, side, side, 3))
+            except (UnidentifiedImageError, OSError, ValueError, SyntaxError) as error:
+                raise broken(self.path, f"{name}: {error}") from error
+        if not parts:
+            raise broken(self.path, f"it holds no {start}*.webp")
+        return np.concatenate(parts)
+
+
+def read_npz(path: Path) -> dict[str, Array]:
+    """Every array of a .npz file; arrays of Python objects are refused, since reading them could run code."""
+    if not path.is_file():
+        raise DataError(f"there is no file {path}; give the path of an existing .npz file")
+    try:
+        with np.load(path, allow_pickle=False) as found:
+            if not isinstance(found, np.lib.npyio.NpzFile):
+                raise broken(path, "it holds a single array, not several with names")
+            return {name: found[name] for name in found.files}
+    except (zipfile.BadZipFile, zlib.error, OSError, EOFError, ValueError, KeyError, NotImplementedError) as error:
+        raise broken(path, error) from error

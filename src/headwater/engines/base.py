@@ -1,0 +1,224 @@
+"""What every engine agrees on: names of values, jobs, and how one job is carried out.
+
+An engine keeps named, immutable values at homes. It knows tasks and homes; it does not know sectors, methods or the ledger.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+import torch
+
+from headwater.codecs import Info, part_of
+from headwater.errors import TaskError, UserError
+from headwater.rng import Key, derive
+from headwater.stages.site import Context, Site
+
+
+@dataclass(frozen=True)
+class Ref:
+    """The name of one value at one home, or of a part of it."""
+
+    name: str
+    home: str
+    part: tuple[Any, ...] = ()
+
+    def __getitem__(self, key: Any) -> Ref:
+        return Ref(self.name, self.home, (*self.part, key))
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """What a parent holds after `up`: the values of its children, in tree order."""
+
+    refs: Mapping[str, Ref]
+
+    def __getitem__(self, key: Any) -> Bundle:
+        return Bundle({child: ref[key] for child, ref in self.refs.items()})
+
+
+class Lost:
+    """Stands for a value that was not produced."""
+
+    def __repr__(self) -> str:
+        return "LOST"
+
+
+LOST = Lost()
+
+
+class LostInput(Exception):
+    """A task needs a value that was lost."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """One task at one home. `inputs` is a tree of plain values with Refs and Bundles in it."""
+
+    name: str
+    task: Callable[..., Any]
+    node: str
+    home: str
+    inputs: Mapping[str, Any]
+    key: tuple[Key, ...]  # names the random stream: round, task, nth call of it in the round, node
+    lost: bool = False  # drawn to be lost: it is not carried out
+
+    @property
+    def title(self) -> str:
+        return str(getattr(self.task, "__name__", self.task))
+
+    @property
+    def phase(self) -> str:
+        return str(getattr(self.task, "phase", "task"))
+
+    def refs(self) -> Iterator[Ref]:
+        yield from refs_in(self.inputs)
+
+
+@dataclass(frozen=True)
+class Done:
+    """The report of one finished job, for progress, notes and the time line."""
+
+    name: str
+    title: str
+    phase: str
+    node: str
+    round: int
+    notes: Mapping[str, float]
+    start: float
+    end: float
+    worker: int = 0
+
+
+class Engine(Protocol):
+    """Named values at homes. Nothing waits except `info`, `read`, `save` and `close`."""
+
+    done: list[Done]  # finished jobs, in order of completion; the training loop empties it
+    watch: Callable[[Done], None] | None
+
+    def start(self, context: Context) -> None:
+        """Take up a run: forget every value of the run before."""
+
+    def submit(self, job: Job) -> None: ...
+
+    def move(self, ref: Ref, home: str, name: str) -> None:
+        """The value under a new name at another home."""
+
+    def info(self, name: str) -> Info | None:
+        """Size and kind; None for a lost value. Outlives the value until the next `drop`."""
+
+    def read(self, ref: Ref) -> Any: ...
+
+    def drop(self, names: Iterable[str]) -> None:
+        """These names will not be used by jobs submitted later; those submitted already still get them."""
+
+    def save(self, names: Iterable[str], directory: Path) -> dict[str, str]:
+        """Write values as files named by their content; gives name → file name ("" for a lost value)."""
+
+    def load(self, files: Mapping[str, str], directory: Path) -> None:
+        """Take up values written by `save` under these names."""
+
+    def close(self) -> None:
+        """Let go of everything; safe to call twice."""
+
+
+def refs_in(inputs: Any) -> Iterator[Ref]:
+    if isinstance(inputs, Ref):
+        yield inputs
+    elif isinstance(inputs, Bundle):
+        yield from inputs.refs.values()
+    elif isinstance(inputs, Mapping):
+        for item in inputs.values():
+            yield from refs_in(item)
+    elif isinstance(inputs, tuple | list):
+        for item in inputs:
+            yield from refs_in(item)
+
+
+@dataclass
+class Stream:
+    """A mapping that is read once and in order; each value is let go after use. Lost values are left out."""
+
+    refs: Mapping[str, Ref]
+    fetch: Callable[[Ref], Any]
+    release: Callable[[Ref], None]
+    _given: int = field(default=0)
+
+    def items(self) -> Iterator[tuple[str, Any]]:
+        for child, ref in self.refs.items():
+            value = self.fetch(ref)
+            if value is not LOST:
+                self._given += 1
+                yield child, value
+            del value
+            self.release(ref)
+        if not self._given:
+            raise LostInput
+
+    def values(self) -> Iterator[Any]:
+        for _, value in self.items():
+            yield value
+
+
+def either(site: Site, new: Any, old: Any) -> Any:
+    """The new value, or the old one where the new one was lost."""
+    return old if new is LOST else new
+
+
+def resolve(inputs: Any, fetch: Callable[[Ref], Any], lost: Literal["raise", "give"] = "raise") -> Any:
+    """Inputs with values in place of names. A lost child is left out; a lost value, or no child at all, loses the task."""
+    if isinstance(inputs, Ref):
+        value = fetch(inputs)
+        if value is LOST and lost == "raise":
+            raise LostInput
+        return value
+    if isinstance(inputs, Bundle):
+        found = {child: value for child, ref in inputs.refs.items() if (value := fetch(ref)) is not LOST}
+        if not found:
+            raise LostInput
+        return found
+    if isinstance(inputs, dict):
+        return {key: resolve(item, fetch, lost) for key, item in inputs.items()}
+    if isinstance(inputs, tuple):
+        return tuple(resolve(item, fetch, lost) for item in inputs)
+    return inputs
+
+
+def execute(
+    job: Job, context: Context, fetch: Callable[[Ref], Any], release: Callable[[Ref], None], worker: int = 0
+) -> tuple[Any, Done]:
+    """Carry out one job: its value and the report. This is all that happens at a home, on every engine."""
+    begun = time.time()
+    site = Site(context, job.home, job.key)
+    for ref in job.refs():
+        if ref.home != job.home:
+            raise TaskError(f"{job.title} at {job.node} was given a value that lives at {ref.home}, not at {job.home}")
+    streamed = {
+        name for name in getattr(job.task, "streaming", ()) if isinstance(job.inputs.get(name), Bundle)
+    }
+    value: Any = LOST
+    try:
+        if not job.lost:
+            rest = {name: item for name, item in job.inputs.items() if name not in streamed}
+            plain = resolve(rest, fetch, "give" if job.task is either else "raise")
+            streams = {name: Stream(job.inputs[name].refs, fetch, release) for name in streamed}
+            with torch.random.fork_rng(devices=[]):
+                torch.manual_seed(derive(context.seed, "torch", *job.key))
+                value = job.task(site, **plain, **streams)
+    except LostInput:
+        value = LOST
+    except (KeyboardInterrupt, TaskError, UserError):
+        raise
+    except Exception as error:
+        raise TaskError(f"{job.title} at {job.node} (home {job.home}) failed: {type(error).__name__}: {error}") from error
+    round_number = job.key[0] if job.key and isinstance(job.key[0], int) else 0
+    return value, Done(job.name, job.title, job.phase, job.node, round_number, site.notes, begun, time.time(), worker)
+
+
+def pick(value: Any, ref: Ref) -> Any:
+    """The part of a value that a ref names."""
+    return value if value is LOST or not ref.part else part_of(value, ref.part)

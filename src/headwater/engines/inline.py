@@ -1,0 +1,123 @@
+"""One after the other, here: the specification of every other engine.
+
+Jobs wait until something asks for a value and are then carried out backwards from what was asked, each value let go after its
+last use. So an average that reads its models in order pulls them one at a time and never holds more than two.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from headwater import codecs
+from headwater.codecs import Info
+from headwater.engines.base import LOST, Done, Job, Ref, execute, pick
+from headwater.stages.site import Context
+
+DEEPEST = 40  # waiting jobs on top of each other before some are carried out ahead of need: each takes a few stack frames
+
+
+class Inline:
+    def __init__(self, threads: int = 1) -> None:
+        self.done: list[Done] = []
+        self.watch: Callable[[Done], None] | None = None
+        self._threads, self._outer_threads = threads, torch.get_num_threads()
+        torch.set_num_threads(threads)  # results depend on it, so it is the same on every engine
+
+    def start(self, context: Context) -> None:
+        self._context = context
+        self._jobs: dict[str, Job] = {}  # not yet carried out
+        self._values: dict[str, Any] = {}
+        self._infos: dict[str, Info | None] = {}
+        self._depth: dict[str, int] = {}  # how many jobs wait below a job
+        self._uses: Counter[str] = Counter()  # by jobs and moves that wait
+        self._dropped: set[str] = set()
+        self._files: dict[str, str] = {}  # what is on disk already, by name
+        self.done.clear()
+
+    def submit(self, job: Job) -> None:
+        depth = 1 + max((self._depth.get(ref.name, 0) for ref in job.refs()), default=0)
+        if depth > DEEPEST:
+            for ref in job.refs():
+                self._fetch(ref)
+            depth = 1
+        self._jobs[job.name], self._depth[job.name] = job, depth
+        self._uses.update(ref.name for ref in job.refs())
+
+    def move(self, ref: Ref, home: str, name: str) -> None:
+        self.submit(Job(name, _same, home, home, {"value": Ref(ref.name, home, ref.part)}, (), lost=False))
+
+    def info(self, name: str) -> Info | None:
+        if name in self._jobs:
+            self._carry_out(name)
+        return self._infos[name]
+
+    def read(self, ref: Ref) -> Any:
+        return self._fetch(ref)
+
+    def drop(self, names: Iterable[str]) -> None:
+        self._infos = {name: info for name, info in self._infos.items() if name in self._values}
+        self._dropped.update(names)
+        for name in [n for n in self._jobs if not self._uses[n]]:  # results that nobody waits for pull all others
+            self._carry_out(name)
+        for name in list(self._dropped):
+            self._let_go(name)
+
+    def save(self, names: Iterable[str], directory: Path) -> dict[str, str]:
+        for name in names:
+            value = self._fetch(Ref(name, ""))
+            if name not in self._files:
+                self._files[name] = "" if value is LOST else codecs.store(value, directory)
+        return {name: self._files[name] for name in names}
+
+    def load(self, files: Mapping[str, str], directory: Path) -> None:
+        for name, file in files.items():
+            self._values[name] = codecs.read(directory / file) if file else LOST
+        self._files |= files
+
+    def close(self) -> None:
+        self._values, self._jobs = {}, {}
+        torch.set_num_threads(self._outer_threads)
+
+    def _fetch(self, ref: Ref) -> Any:
+        if ref.name in self._jobs:
+            self._carry_out(ref.name)
+        return pick(self._values[ref.name], ref)
+
+    def _carry_out(self, name: str) -> None:
+        job = self._jobs.pop(name)
+        self._depth.pop(name)
+        waiting = Counter(ref.name for ref in job.refs())
+
+        def release(ref: Ref) -> None:
+            waiting[ref.name] -= 1
+            self._uses[ref.name] -= 1
+            self._let_go(ref.name)
+
+        if job.task is _same:
+            value = self._fetch(job.inputs["value"])
+        else:
+            value, done = execute(job, self._context, self._fetch, release)
+            self.done.append(done)
+            if self.watch:
+                self.watch(done)
+        self._values[name] = value
+        self._infos[name] = None if value is LOST else codecs.info(value)
+        for used, times in waiting.items():
+            self._uses[used] -= times
+            self._let_go(used)
+
+    def _let_go(self, name: str) -> None:
+        if name in self._dropped and name not in self._jobs and self._uses[name] <= 0:
+            self._values.pop(name, None)
+            self._files.pop(name, None)
+            self._uses.pop(name, None)
+            self._dropped.discard(name)
+
+
+def _same(value: Any) -> Any:
+    return value

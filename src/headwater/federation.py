@@ -1,0 +1,268 @@
+"""All that a method sees: a view of the tree with a handful of verbs, under one law.
+
+The law: a value lives at a home. `run` computes at a home with what is there; only `up`, `down` and `hand` change a value's home,
+and only they are charged. A method holds `Located` handles, never the values; only what is at the server can be read.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from headwater.engines.base import LOST, Bundle, Engine, Job, Ref, either
+from headwater.errors import PlaceError
+from headwater.ledger import DOWN, UP, Ledger, Row
+from headwater.located import Located, each, inputs_for, maybe, names_in, nothing
+from headwater.rng import Key, stream
+from headwater.topology.tree import CLIENTS, ROOT, SECTORS, SERVER, Place, Tree
+
+
+@dataclass
+class Desk:
+    """What all views of one run share: the engine, the ledger and the counters of this round."""
+
+    engine: Engine
+    ledger: Ledger
+    seed: int
+    calls: Counter[str] = field(default_factory=Counter)
+    submitted: Counter[str] = field(default_factory=Counter)  # jobs by phase
+    named: set[str] = field(default_factory=set)
+    dropout: float = 0.0
+    lost: set[str] = field(default_factory=set)  # homes lost in this round
+
+    def name(self, round: int, what: str) -> str:
+        """A name that depends on the program alone, so that every engine and every resumed run gives the same."""
+        self.calls[""] += 1
+        name = f"{round}.{self.calls['']}.{what}"
+        self.named.add(name)
+        return name
+
+
+@dataclass(frozen=True)
+class Federation:
+    """A view. Views are free and immutable: `seat`, `among` and the like give another one."""
+
+    tree: Tree
+    desk: Desk
+    clients: tuple[str, ...]
+    round: int = 0
+    purpose: str = "train"
+    seats: Mapping[str, str] = field(default_factory=dict)
+
+    # -- who is in the view ---------------------------------------------------------------------------------------------
+
+    @cached_property
+    def teams(self) -> dict[str, list[str]]:
+        """The clients of each sector; a sector without clients is not in the view."""
+        teams: dict[str, list[str]] = {}
+        for client in self.clients:
+            teams.setdefault(self.tree.sector_of[client], []).append(client)
+        return {sector: teams[sector] for sector in self.tree.sectors if sector in teams}
+
+    @property
+    def sectors(self) -> tuple[str, ...]:
+        return tuple(self.teams)
+
+    @cached_property
+    def sizes(self) -> dict[str, int]:
+        """Samples registered at each node of the view, for rules that act before training."""
+        own = {client: self.tree.sizes[client] for client in self.clients}
+        return own | {s: sum(own[c] for c in team) for s, team in self.teams.items()} | {ROOT: sum(own.values())}
+
+    @property
+    def whole(self) -> Federation:
+        """Everybody registered who holds data."""
+        return replace(self, clients=self.tree.holders)
+
+    def among(self, clients: Iterable[str]) -> Federation:
+        wanted = set(clients)
+        unknown = wanted - set(self.tree.clients)
+        if unknown:
+            raise PlaceError(f"there is no client {min(unknown)!r} in the tree; among() takes names of clients")
+        return replace(self, clients=tuple(c for c in self.tree.holders if c in wanted))
+
+    def seat(self, seats: Mapping[str, str]) -> Federation:
+        """Let a client act as its sector: the sector's home is then that client."""
+        for sector, client in seats.items():
+            if client not in self.clients:
+                raise PlaceError(f"{client!r} cannot lead {sector!r}: it does not take part; choose among fed.clients")
+            if self.tree.sector_of[client] != sector:
+                raise PlaceError(f"{client!r} cannot lead {sector!r}: it belongs to {self.tree.sector_of[client]!r}")
+        return replace(self, seats=dict(self.seats) | dict(seats))
+
+    def unseat(self) -> Federation:
+        return replace(self, seats={})
+
+    def with_purpose(self, purpose: str) -> Federation:
+        return replace(self, purpose=purpose)
+
+    def nodes(self, place: Place) -> tuple[str, ...]:
+        return {SERVER: (ROOT,), SECTORS: self.sectors, CLIENTS: self.clients}[place]
+
+    def home(self, node: str) -> str:
+        return self.seats.get(node, node)
+
+    def role(self, node: str) -> str:
+        if node == ROOT:
+            return "server"
+        return "client" if node in self.tree.sector_of else "leader" if node in self.seats else "sector"
+
+    def rng(self, purpose: str, *keys: Key) -> np.random.Generator:
+        return stream(self.desk.seed, purpose, self.round, *keys)
+
+    # -- computing ------------------------------------------------------------------------------------------------------
+
+    def run(self, task: Callable[..., Any], at: Place, **inputs: Any) -> Located:
+        """The task once at each node of the view, in tree order; results stay at each home."""
+        title = getattr(task, "__name__", str(task))
+        nth = self.desk.calls[title]
+        self.desk.calls[title] += 1
+        refs = {}
+        for node in self.nodes(at):
+            home = self.home(node)
+            given = inputs_for(inputs, title, at, node, home, self.seats.get(node))
+            name = self.desk.name(self.round, f"{title}@{node}")
+            key = (self.round, title, nth, node)
+            job = Job(name, task, node, home, given, key, self._struck(home, title, nth))
+            self.desk.engine.submit(job)
+            self.desk.submitted[job.phase] += 1
+            refs[node] = Ref(name, home)
+        return Located(at, refs)
+
+    def _struck(self, home: str, title: str, nth: int) -> bool:
+        """Simulated loss: drawn by (round, home, task) in program order, so every engine loses the same."""
+        if self.desk.dropout and home != ROOT and home in self.tree.sector_of and self.purpose == "train":
+            if self.rng("faults", home, title, nth).random() < self.desk.dropout:
+                self.desk.lost.add(home)
+            return home in self.desk.lost
+        return False
+
+    # -- moving ---------------------------------------------------------------------------------------------------------
+
+    def up(self, x: Located, to: Place | None = None) -> Located:
+        """Each parent gets the mapping {child: value} in tree order."""
+        to = to or (SECTORS if x.place is CLIENTS else SERVER)
+        if to.height <= x.place.height:
+            raise PlaceError(f"up() cannot move from {x.place.value} to {to.value}; use down() for that")
+        bundles: dict[str, dict[str, Ref]] = {parent: {} for parent in self.nodes(to)}
+        for child in self.nodes(x.place):
+            if child not in x.nodes:
+                continue
+            parent = ROOT if to is SERVER else self.tree.sector_of[child]
+            ref = x.at(child, self.home(child), "up", self.seats.get(child))
+            bundles[parent][child] = self._carry(ref, child, parent, UP)
+        return Located(to, {parent: Bundle(refs) for parent, refs in bundles.items() if refs})
+
+    def down(self, x: Located | Mapping[str, Located], to: Place | None = None) -> Located:
+        """Each child gets its parent's value; `down({node: x})` gives each node its own."""
+        if isinstance(x, Mapping):
+            client = next(iter(x)) in self.tree.sector_of if x else True
+            to, given = CLIENTS if client else SECTORS, dict(x)
+        else:
+            to = to or (SECTORS if x.place is SERVER else CLIENTS)
+            given = {node: x for node in self.nodes(to)}
+        refs = {}
+        for node in self.nodes(to):
+            if node not in given:
+                continue
+            source = given[node]
+            if source.place.height <= to.height:
+                raise PlaceError(f"down() cannot move from {source.place.value} to {to.value}; use up() for that")
+            parent = ROOT if source.place is SERVER else self.tree.sector_of[node]
+            if parent in source.nodes:
+                ref = source.at(parent, self.home(parent), "down", self.seats.get(parent))
+                refs[node] = self._carry(ref, node, parent, DOWN)
+        return Located(to, refs)
+
+    def hand(self, x: Located) -> Located:
+        """A sector's value to whoever sits there now: the leader, or the host when nobody does."""
+        if x.place is not SECTORS:
+            raise PlaceError(f"hand() passes on what sectors hold, not what is at {x.place.value}; use up() or down()")
+        refs = {}
+        for sector in self.sectors:
+            if sector in x.nodes:
+                ref, home = x.one(sector, "hand"), self.home(sector)
+                roles = ("sector" if ref.home == sector else "leader", self.role(sector))
+                lower, direction = (ref.home, UP) if home == sector else (home, DOWN)
+                refs[sector] = self._deliver(ref, home, lower, direction, [("sector_client", True)], roles)
+        return Located(SECTORS, refs)
+
+    def _carry(self, ref: Ref, lower: str, upper: str, direction: str) -> Ref:
+        home = self.home(upper) if direction == UP else self.home(lower)
+        if lower not in self.tree.sector_of:
+            tiers = [("server_sector", True)]
+        elif upper != ROOT:
+            tiers = [("sector_client", True)]
+        else:  # straight through: the sector is a wire, so the value is charged on both tiers
+            tiers = [("server_sector", direction == UP), ("sector_client", direction == DOWN)]
+        ends = (self.role(lower), self.role(upper))
+        return self._deliver(ref, home, lower, direction, tiers, ends if direction == UP else (ends[1], ends[0]))
+
+    def _deliver(
+        self, ref: Ref, home: str, lower: str, direction: str, tiers: list[tuple[str, bool]], roles: tuple[str, str]
+    ) -> Ref:
+        if ref.home == home:  # the same party: nothing moves and nothing is charged
+            return ref
+        name = self.desk.name(self.round, f"{ref.home}>{home}")
+        self.desk.engine.move(ref, home, name)
+        for tier, end in tiers:
+            row = Row(self.round, self.purpose, tier, direction, lower, ref.home, home, roles, name, end)
+            self.desk.ledger.charge(row)
+        return Ref(name, home)
+
+    # -- handles --------------------------------------------------------------------------------------------------------
+
+    def update(self, old: Located, new: Located) -> Located:
+        """By node: the new value if it arrived, else the old one; nothing moves."""
+        if old.place is not new.place:
+            raise PlaceError(f"update() joins values of one place, got {old.place.value} and {new.place.value}")
+        refs = dict(old.nodes)
+        for node, ref in new.nodes.items():
+            before = refs.get(node)
+            refs[node] = ref
+            if self.desk.dropout and isinstance(ref, Ref) and isinstance(before, Ref) and before.home == ref.home:
+                name = self.desk.name(self.round, f"either@{node}")
+                job = Job(name, either, node, ref.home, {"new": ref, "old": before}, (self.round, "either", 0, node))
+                self.desk.engine.submit(job)
+                refs[node] = Ref(name, ref.home)
+        return Located(old.place, refs)
+
+    def missing(self, x: Located) -> tuple[str, ...]:
+        """The nodes whose value was lost. Waits."""
+        return tuple(n for n, ref in x.nodes.items() if isinstance(ref, Ref) and self.desk.engine.info(ref.name) is None)
+
+    def read(self, x: Located) -> Any:
+        """The value of what is at the server. Waits."""
+        if x.place is not SERVER:
+            raise PlaceError(f"only what is at the server can be read, and this is at {x.place.value}; move it with up() first")
+        held = x.nodes.get(ROOT)
+        if held is None:
+            return None
+        if isinstance(held, Ref):
+            value = self.desk.engine.read(held)
+            return None if value is LOST else value
+        found = {child: self.desk.engine.read(ref) for child, ref in held.refs.items()}
+        return {child: value for child, value in found.items() if value is not LOST}
+
+    # -- for the training loop, never for a method ----------------------------------------------------------------------
+
+    def keep(self, state: Any) -> None:
+        """Forget by name all that the state does not hold, and close the round's rows of the ledger."""
+        kept = names_in(state)
+        self.desk.engine.drop(self.desk.named - kept)
+        self.desk.named &= kept
+        self.desk.ledger.settle(self.desk.engine.info)
+
+    def begin(self, round: int, clients: tuple[str, ...]) -> Federation:
+        self.desk.calls.clear()
+        self.desk.submitted.clear()
+        self.desk.lost.clear()
+        return replace(self, round=round, clients=clients, seats={}, purpose="train")
+
+
+__all__ = ["CLIENTS", "SECTORS", "SERVER", "Federation", "Located", "each", "maybe", "nothing"]

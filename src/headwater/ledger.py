@@ -1,0 +1,110 @@
+"""What crossed which edge in which round. Only moves write here; the list of moves is also the audit of who saw what.
+
+A row is opened when a move is called and holds the name of the value; its size is known once the value exists. `settle` asks
+the engine for the sizes of a round and adds the rows up, so memory does not grow with the rows of past rounds.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from headwater.codecs import Info
+
+TIERS = ("server_sector", "sector_client")
+UP, DOWN = "up", "down"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One value on one edge. Sender and receiver are the true ends, as roles and as homes."""
+
+    round: int
+    purpose: str  # train, setup, evaluate, export
+    tier: str
+    direction: str
+    lower: str  # the node at the lower end, for counting round trips
+    sender: str
+    receiver: str
+    roles: tuple[str, str]  # of the true ends: server, sector, leader, client
+    name: str
+    end: bool  # whether this is the row of the receiver's edge: a value that crosses two tiers is seen once
+
+
+@dataclass
+class Ledger:
+    bytes_: Counter[tuple[int, str, str, str]] = field(default_factory=Counter)  # round, purpose, tier, direction
+    models: Counter[tuple[str, str, str]] = field(default_factory=Counter)  # purpose, tier, direction
+    trips: Counter[tuple[str, str]] = field(default_factory=Counter)  # purpose, tier
+    seen: Counter[tuple[str, str, str, str]] = field(default_factory=Counter)  # purpose, sender role, receiver role, kind
+    _sent: set[tuple[str, str, str]] = field(default_factory=set)  # lower ends that were sent to and have not answered
+    _open: list[Row] = field(default_factory=list)
+
+    def charge(self, row: Row) -> None:
+        self._open.append(row)
+
+    def settle(self, info: Callable[[str], Info | None]) -> None:
+        """Close the open rows. A value whose sender was lost has no size and is not charged."""
+        for row in self._open:
+            size = info(row.name)
+            if size is None:
+                continue
+            self.bytes_[row.round, row.purpose, row.tier, row.direction] += size.bytes
+            self.models[row.purpose, row.tier, row.direction] += size.models
+            if row.end:
+                self.seen[row.purpose, *row.roles, size.kind] += 1
+            end = (row.purpose, row.tier, row.lower)
+            if row.direction == DOWN:
+                self._sent.add(end)
+            elif end in self._sent:
+                self._sent.discard(end)
+                self.trips[row.purpose, row.tier] += 1
+        self._open.clear()
+
+    def bytes(self, tier: str, direction: str | None = None, *, purpose: str = "train", round: int | None = None) -> int:
+        """Bytes on a tier, of training unless another purpose is named."""
+        if tier not in TIERS:
+            raise ValueError(f"a tier is one of {', '.join(TIERS)}, got {tier!r}")
+        return sum(
+            n
+            for (r, p, t, d), n in self.bytes_.items()
+            if (p, t) == (purpose, tier) and direction in (None, d) and round in (None, r)
+        )
+
+    def of_round(self, round: int) -> dict[str, dict[str, int]]:
+        return {t: {d: self.bytes(t, d, round=round) for d in (UP, DOWN)} for t in TIERS}
+
+    def round_trips(self, tier: str) -> int:
+        return self.trips["train", tier]
+
+    def summary(self) -> dict[str, Any]:
+        """The ledger as `result.json` shows it."""
+        purposes = {key[0] for key in self.models} - {"train", "setup"}
+        rows: dict[str, Any] = self._tiers("train") | {"setup": self._tiers("setup")}
+        rows |= {purpose: self._tiers(purpose) for purpose in sorted(purposes)}
+        rows["moves"] = [
+            {"purpose": p, "from": a, "to": b, "kind": kind, "count": n} for (p, a, b, kind), n in sorted(self.seen.items())
+        ]
+        return rows
+
+    def _tiers(self, purpose: str) -> dict[str, dict[str, int]]:
+        return {
+            tier: {f"{d}_bytes": self.bytes(tier, d, purpose=purpose) for d in (UP, DOWN)}
+            | {f"{d}_models": self.models[purpose, tier, d] for d in (UP, DOWN)}
+            | {"round_trips": self.trips[purpose, tier]}
+            for tier in TIERS
+        }
+
+    def state(self) -> dict[str, Any]:
+        """All of it, for a checkpoint."""
+        counters = {"bytes_": self.bytes_, "models": self.models, "trips": self.trips, "seen": self.seen}
+        return {name: [[*key, n] for key, n in c.items()] for name, c in counters.items()} | {
+            "sent": sorted(self._sent)
+        }
+
+    @staticmethod
+    def restore(state: dict[str, Any]) -> Ledger:
+        back = {name: Counter({tuple(row[:-1]): row[-1] for row in state[name]}) for name in ("bytes_", "models", "trips", "seen")}
+        return Ledger(**back, _sent={(a, b, c) for a, b, c in state["sent"]})

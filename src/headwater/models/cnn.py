@@ -1,0 +1,44 @@
+"""A small convolutional net whose depth follows its list of widths and whose head follows the image size."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import nn
+
+from headwater.errors import ConfigError
+from headwater.models.base import Net, Norm, choose, image_shape, normalise, widths_of
+
+
+def cnn(
+    shape: tuple[int, ...],
+    classes: int,
+    *,
+    widths: Sequence[int] = (32, 64),
+    hidden: int = 64,
+    norm: Norm = "batch",
+    groups: int = 2,
+) -> Net:
+    """One block a width (3 x 3 convolution, norm, ReLU, halving max-pool), then one ReLU layer of `hidden` units.
+
+    `hidden = 0` leaves that layer out: the features are then the last feature maps, flattened.
+    """
+    choose("cnn", "norm", norm, ("batch", "group", "none"))
+    sizes = widths_of("cnn", "widths", widths)
+    if not sizes:
+        raise ConfigError("cnn needs at least one width, got an empty list; use 'linear' or 'mlp' for no convolution")
+    if type(hidden) is not int or hidden < 0:
+        raise ConfigError(f"cnn takes hidden as a whole number, 0 for none, got {hidden!r}")
+    channels, height, width = image_shape("cnn", shape, 2 ** len(sizes))
+    layers: list[nn.Module] = []
+    for size in sizes:
+        # A bias straight before a norm would be cancelled by it, so only the norm-free net has one.
+        layers += [nn.Conv2d(channels, size, 3, padding=1, bias=norm == "none"), normalise(norm, size, groups)]
+        layers += [nn.ReLU(), nn.MaxPool2d(2)]
+        channels, height, width = size, height // 2, width // 2
+    layers.append(nn.Flatten())
+    features = channels * height * width
+    if hidden:
+        layers += [nn.Linear(features, hidden), nn.ReLU()]
+        features = hidden
+    return Net(nn.Sequential(*layers), nn.Linear(features, classes))

@@ -1,0 +1,146 @@
+"""A model as one contiguous vector, and the arithmetic on it.
+
+The vector holds the trainable part first and the float buffers (batch-norm statistics) after it; integer buffers (batch
+counters) travel beside it. One vector makes arithmetic, averaging, hashing, the wire form and the checkpoint one operation
+each, and lets a module's parameters be views of it.
+
+Buffers follow the one policy that the layout declares: "average" treats float buffers as parameters are treated, "first"
+keeps those of the first model. Integer buffers are never averaged: the largest is taken.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+Shapes = tuple[tuple[str, tuple[int, ...]], ...]
+By = Literal["samples", "uniform"]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where each named tensor lies in the vector. `arch` names the architecture, `buffers` the policy."""
+
+    arch: str
+    trainable: Shapes
+    floats: Shapes
+    counters: Shapes
+    buffers: str = "average"
+
+    @property
+    def size(self) -> int:
+        """How many numbers are trained."""
+        return sum(prod(shape) for _, shape in self.trainable)
+
+    @staticmethod
+    def of(module: nn.Module, arch: str, buffers: str = "average") -> Layout:
+        stored = set(module.state_dict())  # leaves out buffers that a module declares as not part of its state
+        floats = [(n, tuple(b.shape)) for n, b in module.named_buffers() if n in stored and b.is_floating_point()]
+        counters = [(n, tuple(b.shape)) for n, b in module.named_buffers() if n in stored and not b.is_floating_point()]
+        trainable = tuple((n, tuple(p.shape)) for n, p in module.named_parameters())
+        return Layout(arch, trainable, tuple(floats), tuple(counters), buffers)
+
+
+@dataclass(frozen=True, eq=False)
+class Params:
+    """One model. `weight` is the number of samples that really contributed to it; it travels with the value."""
+
+    vector: Tensor
+    counters: Tensor
+    layout: Layout
+    weight: float = 1.0
+
+    @property
+    def trainable(self) -> Tensor:
+        return self.vector[: self.layout.size]
+
+    @property
+    def nbytes(self) -> int:
+        return self.vector.nbytes + self.counters.nbytes
+
+    def __add__(self, other: Params) -> Params:
+        return replace(self, vector=self.vector + other.vector)
+
+    def __sub__(self, other: Params) -> Params:
+        return replace(self, vector=self.vector - other.vector)
+
+    def __mul__(self, factor: float) -> Params:
+        return replace(self, vector=self.vector * factor)
+
+    __rmul__ = __mul__
+
+    def named(self) -> dict[str, Tensor]:
+        """The tensors under their state names, as views."""
+        shapes = self.layout.trainable + self.layout.floats
+        return cut(self.vector, shapes) | cut(self.counters, self.layout.counters)
+
+    def load_into(self, module: nn.Module) -> nn.Module:
+        module.load_state_dict(self.named(), strict=False)  # tied parameters appear once here, twice there
+        return module
+
+    @staticmethod
+    def of(module: nn.Module, arch: str = "model", buffers: str = "average", weight: float = 1.0) -> Params:
+        layout = Layout.of(module, arch, buffers)
+        state = module.state_dict()
+        dtype = next((p.dtype for p in module.parameters()), torch.float32)
+        floats = [state[n].reshape(-1).to(dtype) for n, _ in layout.trainable + layout.floats]
+        ints = [state[n].reshape(-1).to(torch.int64) for n, _ in layout.counters]
+        empty = torch.zeros(0, dtype=dtype)
+        return Params(
+            torch.cat([empty, *floats]), torch.cat([torch.zeros(0, dtype=torch.int64), *ints]), layout, weight
+        )
+
+
+def cut(vector: Tensor, shapes: Shapes) -> dict[str, Tensor]:
+    """Views of consecutive pieces of a vector."""
+    views, at = {}, 0
+    for name, shape in shapes:
+        views[name] = vector[at : at + prod(shape)].view(shape)
+        at += prod(shape)
+    return views
+
+
+def mean(models: Iterable[Params], weight_of: Callable[[Params], float] = lambda model: model.weight) -> Params:
+    """The weighted mean, folded one model at a time: two models in memory, however many come.
+
+    A running mean (m ← m + (x − m)·w/W) needs no total beforehand and leaves equal models exactly as they are.
+    """
+    result: Tensor | None = None
+    total = contributed = 0.0
+    for model in models:
+        weight = weight_of(model)
+        if weight < 0:
+            raise ValueError(f"a model's weight must not be negative, got {weight}")
+        if result is None:
+            first, result, counters = model, model.vector.clone(), model.counters.clone()
+        if model.layout.trainable != first.layout.trainable:
+            raise ValueError(f"cannot average {model.layout.arch!r} with {first.layout.arch!r}: they differ in shape")
+        total, contributed = total + weight, contributed + model.weight
+        if weight:
+            result.lerp_(model.vector, weight / total)
+            torch.maximum(counters, model.counters, out=counters)
+    if result is None:
+        raise ValueError("there is no model to average")
+    if first.layout.buffers == "first":
+        result[first.layout.size :] = first.vector[first.layout.size :]
+    return Params(result, counters, first.layout, contributed)
+
+
+def average_of(models: Mapping[str, Params], by: By = "samples") -> Params:
+    return mean(models.values(), (lambda _: 1.0) if by == "uniform" else (lambda model: model.weight))
+
+
+def digest(tensors: Mapping[str, Tensor]) -> str:
+    """SHA-256 over name, type, shape and bytes in sorted order."""
+    sha = hashlib.sha256()
+    for name in sorted(tensors):
+        tensor = tensors[name].detach().contiguous()
+        sha.update(f"{name}|{tensor.dtype}|{tuple(tensor.shape)}|".encode())
+        sha.update(tensor.reshape(-1).view(torch.uint8).numpy().tobytes())
+    return sha.hexdigest()

@@ -1,0 +1,103 @@
+"""Numbers for people: percentages, sizes, times and axes with round ticks."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+NBSP = "\u00a0"  # between a number and its unit, so that a line never breaks there
+NONE = "–"
+_SIZES = (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3), ("B", 1.0))
+
+
+def number(value: Any) -> float | None:
+    """A finite number, or None for whatever else stands in its place (null, NaN, text)."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return float(value) if math.isfinite(value) else None
+
+
+def percent(value: float | None, digits: int = 1) -> str:
+    return NONE if value is None else f"{100 * value:.{digits}f}{NBSP}%"
+
+
+def count(value: float | None) -> str:
+    """A whole number with thin gaps between thousands; one decimal when a mean is not whole."""
+    if value is None:
+        return NONE
+    text = f"{value:,.0f}" if abs(value - round(value)) < 0.05 else f"{value:,.1f}"
+    return text.replace(",", "\u202f")
+
+
+def size(value: float | None) -> str:
+    """Bytes in decimal units with three figures: 950 B, 12.3 kB, 4.56 GB."""
+    if value is None:
+        return NONE
+    unit, scale = size_unit(value)
+    return f"{value:.0f}{NBSP}B" if scale == 1 else f"{_three(value / scale)}{NBSP}{unit}"
+
+
+def size_unit(largest: float) -> tuple[str, float]:
+    """The unit in which this size has one to three figures before the point."""
+    # 999.9 kB would print as "1000 kB", so the next unit begins a little early
+    return next(((unit, scale) for unit, scale in _SIZES if abs(largest) >= 0.9995 * scale), _SIZES[-1])
+
+
+def duration(seconds: float | None) -> str:
+    if seconds is None:
+        return NONE
+    if seconds < 59.95:
+        return f"{seconds:.1f}{NBSP}s" if seconds >= 0.95 else f"{seconds:.2f}{NBSP}s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes}{NBSP}min{NBSP}{rest:02d}{NBSP}s"
+    hours, minutes = divmod(round(seconds / 60), 60)
+    return f"{hours}{NBSP}h{NBSP}{minutes:02d}{NBSP}min"
+
+
+def ticks(low: float, high: float, most: int = 6, *, whole: bool = False) -> list[float]:
+    """At most `most` round values (steps of 1, 2, 2.5 or 5 times a power of ten) inside [low, high]."""
+    if not high > low:
+        return [low]
+    step = 10 ** math.floor(math.log10((high - low) / max(most - 1, 1)))
+    for factor in (1, 2, 2.5, 5, 10, 20, 25, 50):
+        wide = step * factor
+        if whole and (wide < 1 or wide != int(wide)):
+            continue
+        first, last = math.ceil(low / wide - 1e-9), math.floor(high / wide + 1e-9)
+        if last - first + 1 <= most:
+            return [round(index * wide, 12) for index in range(first, last + 1)] or [low]
+    return [low]
+
+
+def log_ticks(low: float, high: float, most: int = 6) -> list[float]:
+    """Powers of ten inside [low, high], with 2 and 5 between them when there are few."""
+    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    for factors in ((1, 2, 5), (1, 3), (1,)):
+        found = [factor * 10.0**power for power in powers for factor in factors]
+        found = [value for value in found if low * (1 - 1e-9) <= value <= high * (1 + 1e-9)]
+        if len(found) <= most:
+            return found
+    return found[:: math.ceil(len(found) / most)]
+
+
+def plain(value: float) -> str:
+    """A tick's number without trailing zeros."""
+    return f"{value:.10g}"
+
+
+def _three(value: float) -> str:
+    return f"{value:.2f}" if value < 9.995 else f"{value:.1f}" if value < 99.95 else f"{value:.0f}"
+
+
+def cover(low: float, high: float, most: int = 6) -> list[float]:
+    """Round ticks of which the first lies at or below `low` and the last at or above `high`."""
+    if not high > low:  # one value: some room on both sides of it
+        low, high = low - (0.05 * abs(low) or 1), high + (0.05 * abs(high) or 1)
+    step = 10 ** math.floor(math.log10((high - low) / max(most - 1, 1)))
+    for factor in (1, 2, 2.5, 5, 10, 20):
+        wide = step * factor
+        first, last = math.floor(low / wide + 1e-9), math.ceil(high / wide - 1e-9)
+        if last - first + 1 <= most:
+            return [round(index * wide, 12) for index in range(first, last + 1)]
+    return [low, high]

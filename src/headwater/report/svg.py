@@ -1,0 +1,164 @@
+"""Charts as inline SVG that stretch without shrinking their text.
+
+A chart that is scaled as a whole has unreadable labels on a narrow screen. Here only the drawing area stretches:
+horizontal places are percentages, vertical ones are pixels, and curves sit in an inner picture that may be pulled
+sideways while its strokes keep their width. Labels lie outside the drawing area, in the padding of its box.
+"""
+
+from __future__ import annotations
+
+import html
+import json
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+WIDE = 1000  # units across the inner picture
+
+
+@dataclass(frozen=True)
+class Axis:
+    """A range, its ticks with their texts, and what is measured in which unit."""
+
+    low: float
+    high: float
+    ticks: tuple[tuple[float, str], ...]
+    title: str
+    log: bool = False
+
+    def share(self, value: float) -> float:
+        """Where a value lies, from 0 (low) to 1 (high)."""
+        if self.log:
+            low, high = math.log(self.low), math.log(self.high)
+            return (math.log(max(value, self.low)) - low) / (high - low)
+        return (value - self.low) / (self.high - self.low)
+
+
+def esc(value: object) -> str:
+    """Text for HTML, whatever it holds; control characters are shown as a replacement mark."""
+    return html.escape(re.sub(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff]", "\ufffd", str(value)), quote=True)
+
+
+def script_json(value: Any) -> str:
+    """JSON for a script element: no text in it can end the element."""
+    return json.dumps(value, ensure_ascii=True, separators=(",", ":")).replace("<", "\\u003c").replace("&", "\\u0026")
+
+
+def cut(text: str, most: int) -> str:
+    """At most so many characters, the last an ellipsis if some were left out."""
+    return text if len(text) <= most else f"{text[: max(most - 1, 1)].rstrip()}…"
+
+
+def pct(share: float) -> str:
+    return f"{100 * share:.2f}%"
+
+
+def px(value: float) -> str:
+    return f"{value:.1f}".removesuffix(".0")
+
+
+def text(x: str, y: float, words: str, *, anchor: str = "start", kind: str = "tick", dx: float = 0) -> str:
+    shift = f' dx="{px(dx)}"' if dx else ""
+    return f'<text class="{kind}" x="{x}" y="{px(y)}" text-anchor="{anchor}"{shift}>{esc(words)}</text>'
+
+
+def rule(x1: str, y1: float, x2: str, y2: float, kind: str) -> str:
+    return f'<line class="{kind}" x1="{x1}" y1="{px(y1)}" x2="{x2}" y2="{px(y2)}"/>'
+
+
+def picture(
+    body: str,
+    *,
+    ident: str,
+    title: str,
+    desc: str,
+    height: float,
+    pad: tuple[int, int, int, int],
+    least: int = 0,
+    kind: str = "",
+) -> str:
+    """The box of a chart: padding (top, right, bottom, left) for labels, and the stretching SVG in it.
+
+    With `least` the drawing area keeps that many pixels and scrolls inside its box on a narrower screen.
+    """
+    top, right, bottom, left = pad
+    style = f"--top:{top}px;--right:{right}px;--bottom:{bottom}px;--left:{left}px"
+    if least:
+        style += f";--least:{least + left + right}px"
+    return (
+        f'<div class="scroll{" wide" if least else ""}"><div class="plot {kind}" style="{style}">'
+        f'<svg role="img" aria-labelledby="{ident}-t {ident}-d" width="100%" height="{px(height)}">'
+        f'<title id="{ident}-t">{esc(title)}</title><desc id="{ident}-d">{esc(desc)}</desc>{body}</svg></div></div>'
+    )
+
+
+def stretch(body: str, height: float) -> str:
+    """The inner picture for paths: WIDE units across, pixels down."""
+    return (
+        f'<svg class="inner" width="100%" height="{px(height)}" viewBox="0 0 {WIDE} {px(height)}" '
+        f'preserveAspectRatio="none">{body}</svg>'
+    )
+
+
+def axes(x: Axis, y: Axis | None, height: float, *, left: int) -> str:
+    """Grid, ticks and titles; the title of the upright axis lies above it, where it can be read without a tilt."""
+    parts = []
+    if y is not None:
+        for value, words in y.ticks:
+            at = height * (1 - y.share(value))
+            parts += [rule("0", at, "100%", at, "grid"), text("0", at + 4, words, anchor="end", dx=-8)]
+        parts.append(text("0", -14, y.title, kind="axis", dx=-left))
+    for value, words in x.ticks:
+        place = pct(x.share(value))
+        top, kind = (0.0, "grid") if y is None else (height, "mark")
+        parts += [rule(place, top, place, height + 5, kind), text(place, height + 20, words, anchor="middle")]
+    parts += [
+        rule("0", height, "100%", height, "base"),
+        text("50%", height + 40, x.title, anchor="middle", kind="axis"),
+    ]
+    return f'<g aria-hidden="true">{"".join(parts)}</g>'
+
+
+def spread_labels(labels: Sequence[tuple[float, float, float]], height: float, gap: float = 14) -> list[float]:
+    """Heights for labels (left edge, right edge, wished height): none covers another, and their order is kept."""
+    found = [wish for _, _, wish in labels]
+    for cluster in _touching(labels):
+        order = sorted(cluster, key=lambda at: labels[at][2])
+        blocks: list[
+            list[float]
+        ] = []  # [wish of the first label, labels]: neighbours that would touch become one block
+        for at in order:
+            blocks.append([labels[at][2], 1])
+            while len(blocks) > 1 and blocks[-2][0] + blocks[-2][1] * gap > blocks[-1][0]:
+                start, count = blocks.pop()
+                first, before = blocks[-1]
+                blocks[-1] = [(first * before + (start - before * gap) * count) / (before + count), before + count]
+        spots = [start + step * gap for start, count in blocks for step in range(int(count))]
+        for step in range(len(spots)):  # inside the chart: first down from the top, then up from the bottom
+            spots[step] = max(spots[step], 4 + step * gap)
+        for step in range(len(spots)):
+            spots[-1 - step] = min(spots[-1 - step], height - 2 - step * gap)
+        for at, spot in zip(order, spots, strict=True):
+            found[at] = spot
+    return found
+
+
+def _touching(labels: Sequence[tuple[float, float, float]]) -> list[list[int]]:
+    """Labels that share some of their width, directly or through others."""
+    clusters: list[list[int]] = []
+    reach = -math.inf
+    for at in sorted(range(len(labels)), key=lambda index: labels[index][0]):
+        if labels[at][0] >= reach or not clusters:
+            clusters.append([])
+        clusters[-1].append(at)
+        reach = max(reach, labels[at][1])
+    return clusters
+
+
+def card(heading: str, inner: str, note: str = "", *, kind: str = "", level: int = 3) -> str:
+    """A figure with its heading and, below it in small letters, how to read it. `note` is HTML."""
+    below = f'<p class="note">{note}</p>' if note else ""
+    head = f"<figcaption><h{level}>{esc(heading)}</h{level}></figcaption>"
+    return f'<figure class="card {kind}">{head}{inner}{below}</figure>'

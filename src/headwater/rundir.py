@@ -1,0 +1,71 @@
+"""A run's directory: whose it is, its rows, and the files that a finished run leaves."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from safetensors.torch import save_file
+from torch import Tensor
+
+from headwater.checkpoint import write_whole
+from headwater.config import Config
+from headwater.errors import OutputError
+
+
+class RunDirectory:
+    """Opening it makes it this run's own; a directory that holds another run is refused."""
+
+    def __init__(self, path: Path, config: Config) -> None:
+        self.path, self.rows_path, self.checkpoints = path, path / "rounds.jsonl", path / "checkpoints"
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+        except (FileExistsError, NotADirectoryError) as error:
+            raise OutputError(f"{path} cannot be a run's directory, since part of it is a file; choose another --out") from error
+        held = path / "config.toml"
+        if held.exists():
+            self._compare(Config.from_toml(held.read_text(encoding="utf-8")), config)
+        else:
+            write_whole(held, config.to_toml())
+
+    def _compare(self, there: Config, asked: Config) -> None:
+        found = there.difference(asked)
+        if found:
+            key, old, new = found
+            raise OutputError(
+                f"{self.path} holds another run ({key} is {old!r} there and {new!r} now); "
+                "choose another --out, or replace that run with --force"
+            )
+
+    @property
+    def result(self) -> dict[str, Any] | None:
+        path = self.path / "result.json"
+        return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+
+    def rows(self, until: int) -> list[dict[str, Any]]:
+        """The rows up to a round; later ones belong to rounds that will be run again, and are taken away."""
+        if not self.rows_path.exists():
+            return []
+        kept = []
+        for line in self.rows_path.read_text(encoding="utf-8").splitlines():
+            try:
+                row = json.loads(line)
+            except ValueError:  # a line cut short by a kill
+                continue
+            if row["round"] <= until:
+                kept.append(row)
+        write_whole(self.rows_path, "".join(json.dumps(row) + "\n" for row in kept))
+        return kept
+
+    def add_row(self, row: dict[str, Any]) -> None:
+        with self.rows_path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(row) + "\n")
+
+    def write(self, name: str, content: dict[str, Any]) -> None:
+        write_whole(self.path / name, json.dumps(content, indent=1))
+
+    def write_model(self, tensors: dict[str, Tensor], about: dict[str, str]) -> None:
+        draft = self.path / ".model.draft"
+        save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, draft, metadata=about)
+        draft.replace(self.path / "model.safetensors")

@@ -1,0 +1,83 @@
+"""What a stage is asked to do: frozen, validated, printable, and a section of the configuration each.
+
+Kept free of torch so that a configuration can be read and refused before anything heavy is imported.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from annotated_types import Ge, Gt
+from pydantic import ConfigDict, model_validator
+from pydantic.dataclasses import dataclass
+
+STRICT = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
+
+Optimizer = Literal["sgd", "adam", "adamw"]
+Mix = Literal["probs", "logits", "losses"]
+Weights = Literal["samples", "uniform", "labels", "confidence"]
+Restore = Literal["last", "best", "best_or_init"]
+Positive = Annotated[float, Gt(0)]
+NotNegative = Annotated[float, Ge(0)]
+Count = Annotated[int, Ge(0)]
+AtLeastOne = Annotated[int, Ge(1)]
+
+
+@dataclass(frozen=True, config=STRICT, kw_only=True)
+class LocalSpec:
+    """Stage 1, training on a client's own labels. Either `epochs` or `steps` says how long."""
+
+    epochs: Count | None = None
+    steps: Count | None = None
+    batch: AtLeastOne = 32
+    optimizer: Optimizer = "sgd"
+    lr: Positive = 0.1
+    momentum: Annotated[float, Ge(0)] = 0.0
+    weight_decay: NotNegative = 0.0
+    clip: Positive | None = None  # largest gradient norm
+    lr_time_decay: NotNegative = 0.0  # lr / (1 + lr_time_decay · step), as FedHEAD's code uses its "weight decay"
+
+    @model_validator(mode="after")
+    def _one_length(self) -> LocalSpec:
+        if (self.epochs is None) == (self.steps is None):
+            raise ValueError("give either epochs or steps, not both and not neither")
+        if self.momentum and self.optimizer != "sgd":
+            raise ValueError(f"momentum goes with optimizer 'sgd', not with {self.optimizer!r}")
+        return self
+
+
+@dataclass(frozen=True, config=STRICT, kw_only=True)
+class DistillSpec:
+    """Stage 3, a student taught by an ensemble. With `patience` set, training stops early on validation data."""
+
+    epochs: Count | None = None
+    steps: Count | None = None
+    batch: AtLeastOne = 64
+    optimizer: Optimizer = "adam"
+    lr: Positive = 1e-3
+    momentum: NotNegative = 0.0
+    weight_decay: NotNegative = 0.0
+    clip: Positive | None = None
+    schedule: Literal["constant", "cosine"] = "constant"
+    temperature: Positive = 1.0
+    t2: bool = False  # multiply the loss by temperature²
+    mix: Mix = "probs"  # what is averaged over teachers
+    weights: Weights = "samples"  # how much each teacher counts
+    metric: Literal["loss", "accuracy"] = "loss"  # on the validation set
+    patience: AtLeastOne | None = None  # in epochs, or in steps when `steps` is given
+    eval_every: AtLeastOne | None = None  # same unit; 1 epoch or 100 steps when unset
+    min_delta: NotNegative = 0.0
+    restore: Restore = "last"
+
+    @model_validator(mode="after")
+    def _one_length(self) -> DistillSpec:
+        if (self.epochs is None) == (self.steps is None):
+            raise ValueError("give either epochs or steps, not both and not neither")
+        if self.momentum and self.optimizer != "sgd":
+            raise ValueError(f"momentum goes with optimizer 'sgd', not with {self.optimizer!r}")
+        return self
+
+    @property
+    def judged(self) -> bool:
+        """Whether validation decides anything."""
+        return self.patience is not None or self.restore != "last"

@@ -1,0 +1,73 @@
+"""One module whose parameters, buffers and gradients are views of flat vectors.
+
+Loading a model is one copy, an optimiser step works on one tensor, and a correction or a clip is one operation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from headwater.models.base import ModelSpec
+from headwater.params import Layout, Params, cut
+from headwater.rng import derive
+
+_BATCH_NORM = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
+
+
+class Bench:
+    def __init__(self, spec: ModelSpec, arch: str) -> None:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(derive(0, "bench"))  # what is drawn here is overwritten by the first load
+            self.module = spec.build()
+        start = Params.of(self.module, arch, spec.buffers)
+        self.layout: Layout = start.layout
+        self.vector, self.counters = start.vector.clone(), start.counters.clone()
+        self.flat = nn.Parameter(self.vector[: self.layout.size])
+        self.grad = torch.zeros_like(self.flat)
+        self.flat.grad = self.grad
+        weights, grads = cut(self.flat.data, self.layout.trainable), cut(self.grad, self.layout.trainable)
+        for name, parameter in self.module.named_parameters():
+            parameter.data = weights[name]
+            parameter.grad = grads[name]
+        buffers = cut(self.vector[self.layout.size :], self.layout.floats) | cut(self.counters, self.layout.counters)
+        for name, view in buffers.items():
+            owner, _, leaf = name.rpartition(".")
+            self.module.get_submodule(owner)._buffers[leaf] = view
+        self._norms = [m for m in self.module.modules() if isinstance(m, _BATCH_NORM)]
+        self._own_loss: Callable[[Tensor, Tensor], Tensor] | None = getattr(self.module, "loss", None)
+
+    def load(self, params: Params) -> Bench:
+        if params.layout.trainable != self.layout.trainable:
+            raise ValueError(f"a model of architecture {params.layout.arch!r} does not fit {self.layout.arch!r}")
+        self.vector.copy_(params.vector)
+        self.counters.copy_(params.counters)
+        return self
+
+    def params(self, weight: float) -> Params:
+        """A copy of what the module holds now."""
+        return Params(self.vector.clone(), self.counters.clone(), self.layout, weight)
+
+    def train(self, batch: int) -> None:
+        """Training mode. A batch of one has no spread of its own: batch norm then uses its running statistics."""
+        self.module.train()
+        if batch == 1:
+            for norm in self._norms:
+                norm.eval()
+
+    def __call__(self, x: Tensor) -> Tensor:
+        output: Tensor = self.module(x.contiguous(memory_format=torch.channels_last) if x.dim() == 4 else x)
+        return output
+
+    def loss(self, output: Tensor, y: Tensor) -> Tensor:
+        """Cross-entropy, unless the module brings a `loss(outputs, y)` of its own."""
+        return self._own_loss(output, y) if self._own_loss else F.cross_entropy(output, y)
+
+    @torch.no_grad()
+    def outputs(self, x: Tensor, batch: int = 128) -> Tensor:
+        """Outputs for all inputs in evaluation mode."""
+        self.module.eval()
+        return torch.cat([self(part) for part in x.split(batch)])

@@ -1,0 +1,30 @@
+"""Averages as tasks: they run at the sector or at the server, wherever the models live."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from headwater.params import By, Params, average_of
+from headwater.stages.site import Site, task
+
+
+@task("average", streaming=("models",))
+def average(site: Site, models: Mapping[str, Params], by: By = "samples") -> Params:
+    """The mean by the samples that contributed, or with equal weight. Folds models as they come."""
+    return average_of(models, by)
+
+
+@task("average")
+def average_by(site: Site, models: Mapping[str, Params], group: Mapping[str, Any], by: By = "samples") -> dict[Any, Params]:
+    """One mean for each group of senders."""
+    members: dict[Any, dict[str, Params]] = {}
+    for sender, model in models.items():
+        members.setdefault(group[sender], {})[sender] = model
+    return {name: average_of(members[name], by) for name in members}
+
+
+@task("average")
+def initial(site: Site, arch: str) -> Params:
+    """A freshly drawn model of this architecture."""
+    return site.initial(arch)

@@ -1,0 +1,129 @@
+"""Stage 3: a student learns from an ensemble, on inputs without labels."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from headwater.data.base import Examples
+from headwater.params import Params
+from headwater.specs import DistillSpec
+from headwater.stages.bench import Bench
+from headwater.stages.ensemble import Target, ensemble
+from headwater.stages.optimize import Stepper, batches, steps_per_epoch, total_steps
+from headwater.stages.site import Site, task
+from headwater.stages.stopping import EarlyStop
+
+
+def judge(bench: Bench, rows: Examples) -> dict[str, float]:
+    """Accuracy and loss of what the bench holds."""
+    output = bench.outputs(rows.x)
+    with torch.no_grad():
+        loss = float(bench.loss(output, rows.y))
+    return {"accuracy": float((output.argmax(1) == rows.y).double().mean()), "loss": loss}
+
+
+@task("distill")
+def distill(
+    site: Site,
+    start: Params,
+    teachers: Mapping[str, Params],
+    spec: DistillSpec,
+    val: Examples | None = None,
+    counts: Mapping[str, Tensor] | None = None,
+    hold: float = 0.0,
+) -> Params:
+    """Teach a student, starting at `start`, the mean of its teachers on the home's inputs (the reference set at the server).
+
+    Teachers are asked once and their outputs used in every epoch. True labels come in only through validation: `val`, the
+    server's own hold-out when this runs there, or a share `hold` of the home's rows that is then not distilled on.
+    The result weighs what its teachers weigh together.
+    """
+    x = site.inputs
+    if hold and site.data is not None:
+        x, val = _hold_out(site, site.data, hold)
+    elif val is None and site.home == "server" and len(site.validation):
+        val = site.validation
+    weight = sum(teacher.weight for teacher in teachers.values())
+    asked = {"mix": spec.mix, "weights": spec.weights, "temperature": spec.temperature, "counts": counts}
+    if val is not None:
+        site.note(teacher_accuracy=ensemble(site, teachers, val.x, **asked).accuracy(val.y))  # type: ignore[arg-type]
+    total = total_steps(len(x), spec)
+    target = ensemble(site, teachers, x, batch=spec.batch, **asked) if total else None  # type: ignore[arg-type]
+    student = site.bench(start)
+    before = judge(student, val) if val is not None else None
+    if target is not None:
+        taught = _descend(site, student, x, target, spec, val, before)
+        student = site.bench(taught)
+    if val is not None and before is not None:
+        site.note(student_before=before["accuracy"], student_after=judge(student, val)["accuracy"])
+    return student.params(weight)
+
+
+def _descend(
+    site: Site,
+    student: Bench,
+    x: Tensor,
+    target: Target,
+    spec: DistillSpec,
+    val: Examples | None,
+    before: dict[str, float] | None,
+) -> Params:
+    total, epoch = total_steps(len(x), spec), steps_per_epoch(len(x), spec.batch)
+    unit = 1 if spec.steps is not None else epoch  # steps in one tick of patience and eval_every
+    every = (spec.eval_every or (100 if spec.steps is not None else 1)) * unit
+    scale = spec.temperature**2 if spec.t2 else 1.0
+    stop: EarlyStop[Params] = EarlyStop(spec.metric, spec.patience, spec.min_delta, spec.restore)
+    judged = spec.judged and val is not None and before is not None
+    if spec.judged and not judged:
+        raise LookupError("early stopping and restoring the best need a validation set; set data.validation above 0")
+    if judged and before is not None:
+        stop.begin(before[spec.metric], lambda: student.params(0.0))
+    stepper = Stepper(student, spec, total)
+    for batch in batches(len(x), spec, site.rng):
+        student.train(len(batch))
+        stepper.step(scale * target.loss(batch, student(x[batch]), spec.temperature))
+        if judged and (stepper.taken % every == 0 or stepper.taken == total):
+            assert val is not None
+            value = judge(student, val)[spec.metric]
+            if stop.update(math.ceil(stepper.taken / unit), value, lambda: student.params(0.0)):
+                break
+    site.note(distill_steps=stepper.taken)
+    return stop.chosen(lambda: student.params(0.0))
+
+
+def _hold_out(site: Site, rows: Examples, share: float) -> tuple[Tensor, Examples]:
+    """A leader's own validation: at least one row of it, and at least one row left to learn from."""
+    order = torch.from_numpy(site.rng.permutation(len(rows)))
+    held = min(max(1, round(share * len(rows))), max(1, len(rows) - 1))
+    kept = order[held:] if len(rows) > 1 else order
+    return rows.x[kept], rows.take(order[:held])
+
+
+@task("evaluate")
+def validation(site: Site) -> Examples:
+    """The labelled hold-out at the server, as a value that can be moved."""
+    return site.validation
+
+
+@task("distill")
+def drop_worst(site: Site, models: Mapping[str, Params], outliers: bool = False) -> dict[str, Params]:
+    """FedDF's filter: members no better than 1.2 × chance on the server's validation set are left out.
+
+    With `outliers`, where nobody falls below, members under mean − 1.5 std (the best one left out of both) go as well. If nobody
+    would remain, everybody does.
+    """
+    rows = site.validation
+    if not len(rows):
+        raise LookupError("dropping the worst members needs a validation set; set data.validation above 0")
+    score = {name: judge(site.bench(model), rows)["accuracy"] for name, model in models.items()}
+    floor = 1.2 / site.classes
+    kept = [name for name in models if score[name] >= floor]
+    if outliers and len(kept) == len(score) > 2:
+        others = torch.tensor(sorted(score.values())[:-1], dtype=torch.float64)
+        kept = [name for name in kept if score[name] >= float(others.mean() - 1.5 * others.std())]
+    site.note(dropped=len(score) - len(kept) if kept else 0)
+    return {name: models[name] for name in kept or score}

@@ -1,0 +1,78 @@
+"""Judging models: at the server on the common test set, at clients on theirs. Only numbers travel from here."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from headwater.data.base import Examples
+from headwater.params import Params
+from headwater.stages.consolidate import judge
+from headwater.stages.site import Site, task
+
+
+@task("evaluate")
+def evaluate(site: Site, model: Params) -> dict[str, Any]:
+    """Accuracy, loss, which test samples were right, and the confusion matrix (true class by row)."""
+    return examine(site, model, site.test)
+
+
+def examine(site: Site, model: Params, rows: Examples) -> dict[str, Any]:
+    bench = site.bench(model)
+    output = bench.outputs(rows.x)
+    with torch.no_grad():
+        loss = float(bench.loss(output, rows.y))
+    guess = output.argmax(1)
+    cells = torch.bincount(rows.y * site.classes + guess, minlength=site.classes**2)
+    correct = guess == rows.y
+    return {
+        "accuracy": float(correct.double().mean()),
+        "loss": loss,
+        "correct": correct,
+        "confusion": cells.view(site.classes, site.classes),
+    }
+
+
+@task("evaluate")
+def class_accuracy(site: Site, outcome: dict[str, Any]) -> Tensor:
+    """How often each class is recognised."""
+    return recognised(outcome["confusion"])
+
+
+def recognised(confusion: Tensor) -> Tensor:
+    cells = confusion.double()
+    return cells.diagonal() / cells.sum(1).clamp_min(1)
+
+
+@task("evaluate")
+def expected_accuracy(site: Site, by_class: Tensor) -> float:
+    """What a model with these accuracies by class gets right on this home's mix of labels."""
+    return float((label_share(site) * by_class).sum())
+
+
+def label_share(site: Site) -> Tensor:
+    assert site.data is not None
+    return torch.bincount(site.data.y, minlength=site.classes).double() / len(site.data)
+
+
+@task("evaluate")
+def own_accuracy(site: Site, model: Params) -> float | None:
+    """Accuracy on the part of its data that this home keeps for its own test."""
+    rows = site.own_test
+    return None if rows is None else judge(site.bench(model), rows)["accuracy"]
+
+
+@task("evaluate")
+def common_test(site: Site) -> Examples:
+    """The common test set, as a value that can be moved to where personal models live."""
+    return site.test
+
+
+@task("evaluate")
+def score_on(site: Site, model: Params, rows: Examples) -> dict[str, float]:
+    """A personal model on given rows, and what that means for this home's own mix of labels."""
+    found = examine(site, model, rows)
+    own_mix = float((label_share(site) * recognised(found["confusion"])).sum())
+    return {"accuracy": found["accuracy"], "loss": found["loss"], "own_mix": own_mix}

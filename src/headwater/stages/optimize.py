@@ -1,0 +1,70 @@
+"""The inner loop that local training and distillation share: batches, optimiser, schedule, clip, one step."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from headwater.specs import DistillSpec, LocalSpec
+from headwater.stages.bench import Bench
+
+Spec = LocalSpec | DistillSpec
+
+
+def steps_per_epoch(n: int, batch: int) -> int:
+    return math.ceil(n / batch)
+
+
+def total_steps(n: int, spec: Spec) -> int:
+    return spec.steps if spec.steps is not None else (spec.epochs or 0) * steps_per_epoch(n, spec.batch)
+
+
+def batches(n: int, spec: Spec, rng: np.random.Generator) -> Iterator[Tensor]:
+    """Index batches, shuffled anew in every epoch; the last batch of an epoch may be smaller."""
+    left = total_steps(n, spec)
+    while left > 0:
+        for part in torch.from_numpy(rng.permutation(n)).split(spec.batch)[:left]:
+            yield part
+        left -= steps_per_epoch(n, spec.batch)
+
+
+class Stepper:
+    """A fresh optimiser on a bench's flat vector; `step` descends on one loss."""
+
+    def __init__(self, bench: Bench, spec: Spec, total: int, correction: Tensor | None = None) -> None:
+        self.bench, self.spec, self.total, self.taken, self.correction = bench, spec, total, 0, correction
+        self.optimizer = self._optimizer()
+
+    def _optimizer(self) -> torch.optim.Optimizer:
+        spec, flat = self.spec, [self.bench.flat]
+        if spec.optimizer == "sgd":
+            return torch.optim.SGD(
+                flat, lr=spec.lr, momentum=spec.momentum, weight_decay=spec.weight_decay, fused=True
+            )
+        kind = torch.optim.Adam if spec.optimizer == "adam" else torch.optim.AdamW
+        return kind(flat, lr=spec.lr, weight_decay=spec.weight_decay, fused=True)
+
+    def lr(self) -> float:
+        """The learning rate of the next step."""
+        spec = self.spec
+        if isinstance(spec, LocalSpec):
+            return spec.lr / (1 + spec.lr_time_decay * self.taken)
+        if spec.schedule == "cosine":  # over the full length, so stopping early cuts the cosine short
+            return 0.5 * spec.lr * (1 + math.cos(math.pi * self.taken / self.total))
+        return spec.lr
+
+    def step(self, loss: Tensor) -> None:
+        grad = self.bench.grad
+        grad.zero_()
+        loss.backward()  # type: ignore[no-untyped-call]
+        if self.correction is not None:
+            grad.add_(self.correction)
+        if self.spec.clip is not None:  # after the correction, as MTGC's and FedDF's codes clip
+            grad.mul_(torch.clamp(self.spec.clip / (grad.norm() + 1e-6), max=1.0))
+        self.optimizer.param_groups[0]["lr"] = self.lr()
+        self.optimizer.step()
+        self.taken += 1

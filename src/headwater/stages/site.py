@@ -1,0 +1,115 @@
+"""What a task finds where it runs, and what marks a function as a task.
+
+A task is a pure function of a `Site` and its inputs. It knows nothing of sectors, engines or ledgers; it sees the data of the
+home it runs at and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+
+from headwater.data.base import Examples, Split
+from headwater.models.base import ModelSpec
+from headwater.params import Params
+from headwater.rng import Key, derive, stream
+from headwater.stages.bench import Bench
+from headwater.topology.tree import ROOT
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def task(phase: str, streaming: tuple[str, ...] = ()) -> Callable[[Function], Function]:
+    """Mark a function as a task. `streaming` names the mapping inputs that it reads once and in order."""
+
+    def mark(function: Function) -> Function:
+        function.phase, function.streaming = phase, streaming  # type: ignore[attr-defined]
+        return function
+
+    return mark
+
+
+@dataclass
+class Context:
+    """All that a process needs to serve any home: the data, the architectures and the seed. Never changed."""
+
+    split: Split
+    rows: Mapping[str, np.ndarray]  # client → its rows of the training set
+    test_rows: Mapping[str, np.ndarray]  # client → rows kept for its own test
+    models: Mapping[str, ModelSpec]  # by architecture
+    seed: int
+    _benches: dict[tuple[str, int], Bench] = field(default_factory=dict)
+
+    def bench(self, arch: str, slot: int) -> Bench:
+        """One module a process and architecture, used again by every task (`slot` tells several at once apart)."""
+        if (arch, slot) not in self._benches:
+            self._benches[arch, slot] = Bench(self.models[arch], arch)
+        return self._benches[arch, slot]
+
+    def initial(self, arch: str, seed: int) -> Params:
+        """A freshly drawn model."""
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(derive(seed, "model", arch))
+            return Params.of(self.models[arch].build(), arch, self.models[arch].buffers, weight=0.0)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_benches": {}}
+
+
+class Site:
+    """One home during one task."""
+
+    def __init__(self, context: Context, home: str, key: tuple[Key, ...]) -> None:
+        self._context, self.home, self._key = context, home, key
+        self.rng = stream(context.seed, "task", *key)
+        self.notes: dict[str, float] = {}
+        self.classes = context.split.classes
+
+    @property
+    def data(self) -> Examples | None:
+        """The training rows of this home; a sector's host and the server have none."""
+        rows = self._context.rows.get(self.home)
+        return None if rows is None else self._context.split.train.take(rows)
+
+    @property
+    def own_test(self) -> Examples | None:
+        rows = self._context.test_rows.get(self.home)
+        return None if rows is None or not len(rows) else self._context.split.train.take(rows)
+
+    @property
+    def inputs(self) -> torch.Tensor:
+        """Inputs without labels, to distil on: a client's own, or the reference set at the server."""
+        if self.home == ROOT:
+            return self._context.split.reference
+        data = self.data
+        if data is None:
+            raise LookupError(f"{self.home} holds no data to distil on; seat one of its clients as leader")
+        return data.x
+
+    @property
+    def validation(self) -> Examples:
+        return self._at_server().validation
+
+    @property
+    def test(self) -> Examples:
+        return self._at_server().test
+
+    def _at_server(self) -> Split:
+        if self.home != ROOT:
+            raise LookupError(f"the validation and test sets are at the server, not at {self.home}; move them there first")
+        return self._context.split
+
+    def bench(self, params: Params, slot: int = 0) -> Bench:
+        """A module that holds these parameters until the next call."""
+        return self._context.bench(params.layout.arch, slot).load(params)
+
+    def initial(self, arch: str) -> Params:
+        return self._context.initial(arch, self._context.seed)
+
+    def note(self, **numbers: float) -> None:
+        """Numbers for the report; methods do not see them."""
+        self.notes |= {name: float(number) for name, number in numbers.items()}

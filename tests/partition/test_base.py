@@ -1,0 +1,103 @@
+"""Partition: its hash, its manifest and its counts."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from headwater.errors import DataError
+from headwater.partition.base import Partition
+from headwater.partition.dirichlet import Dirichlet
+from headwater.rng import stream
+
+TWO = Partition((np.array([3, 0]), np.array([1])), (1, 0))
+
+
+def test_the_same_seed_gives_this_very_partition_on_every_platform() -> None:
+    labels = np.tile(np.arange(10), 100)
+    parts = Dirichlet(alpha=0.1).split(labels, 20, stream(0, "partition"))
+    partition = Partition(tuple(parts), tuple(client % 2 for client in range(20)))
+    assert partition.sha256 == "HASH"
+
+
+class TestAccepts:
+    def test_indices_become_sorted_and_fixed(self) -> None:
+        assert TWO.indices[0].tolist() == [0, 3]
+        with pytest.raises(ValueError, match="read-only"):
+            TWO.indices[0][0] = 7
+
+    def test_the_callers_array_stays_as_it_was(self) -> None:
+        mine = np.array([3, 0])
+        Partition((mine,), (0,))
+        mine[0] = 5
+        assert mine.tolist() == [5, 0]
+
+    def test_empty_clients(self) -> None:
+        partition = Partition((np.empty(0, np.int64), np.array([0])), (0, 0))
+        assert partition.sizes == (0, 1)
+        assert partition.clients == 2
+        assert partition.counts(np.array([2]), 3).tolist() == [[0, 0, 0], [0, 0, 1]]
+
+    def test_counts_by_hand(self) -> None:
+        assert TWO.counts(np.array([0, 1, 1, 0]), 2).tolist() == [[2, 0], [0, 1]]
+
+    def test_manifest_goes_through_json_and_back(self) -> None:
+        again = Partition.from_manifest(json.loads(json.dumps(TWO.manifest())))
+        assert again == TWO
+        assert hash(again) == hash(TWO)
+        assert again.sectors == (1, 0)
+
+    def test_further_keys_in_a_manifest_are_passed_over(self) -> None:
+        assert Partition.from_manifest({**TWO.manifest(), "counts": [[1, 2]], "classes": ["a", "b"]}) == TWO
+
+    def test_hash_sees_who_holds_what_and_where(self) -> None:
+        variants = [
+            TWO,
+            Partition((np.array([3, 0]), np.array([1])), (0, 1)),
+            Partition((np.array([3]), np.array([0, 1])), (1, 0)),
+            Partition((np.array([1]), np.array([0, 3])), (1, 0)),
+            Partition((np.array([0, 3]), np.array([1]), np.array([], np.int64)), (1, 0, 0)),
+        ]
+        assert len({partition.sha256 for partition in variants}) == len(variants)
+
+
+class TestRefuses:
+    def test_a_changed_manifest(self) -> None:
+        manifest = TWO.manifest()
+        manifest["indices"][1] = [2]
+        with pytest.raises(DataError, match="manifest was changed"):
+            Partition.from_manifest(manifest)
+
+    def test_changed_sectors(self) -> None:
+        with pytest.raises(DataError, match="manifest was changed"):
+            Partition.from_manifest({**TWO.manifest(), "sectors": [0, 1]})
+
+    def test_what_is_no_manifest(self) -> None:
+        with pytest.raises(DataError, match="it lacks version, sha256, sectors, indices"):
+            Partition.from_manifest({})
+        with pytest.raises(DataError, match="lists of whole numbers"):
+            Partition.from_manifest({**TWO.manifest(), "indices": [["a"], [1]]})
+        with pytest.raises(DataError, match="lists of whole numbers"):
+            Partition.from_manifest({**TWO.manifest(), "indices": [[0.5], [1]]})
+        with pytest.raises(DataError, match="version 9"):
+            Partition.from_manifest({**TWO.manifest(), "version": 9})
+
+    @pytest.mark.parametrize(
+        ("indices", "sectors", "sentence"),
+        [
+            (([0, 1], [1]), (0, 0), "each sample to one client only"),
+            (([-1],), (0,), "start at 0"),
+            (([0], [1]), (0,), "2 clients names the sectors of 1"),
+            (([0], [1]), (0, 2), "without gaps"),
+            ((), (), "at least one client"),
+        ],
+    )
+    def test_nonsense(self, indices: tuple[list[int], ...], sectors: tuple[int, ...], sentence: str) -> None:
+        with pytest.raises(DataError, match=sentence):
+            Partition(tuple(np.array(client) for client in indices), sectors)
+
+    def test_labels_of_another_set(self) -> None:
+        with pytest.raises(DataError, match="names sample 3, but there are only 2 labels"):
+            TWO.counts(np.array([0, 1]), 2)
