@@ -2,8 +2,8 @@
 
     python experiments/cifar10_resnet8/run.py --out runs/cifar10_resnet8 [--jobs 2] [--seeds 0,1,2]
 
-Two cells run at a time, each in a process of its own on the inline engine. Finished cells are kept, a stopped one carries on.
-`collect.py` beside this file turns the run directories into the committed tables.
+Two cells run at a time, each in a process of its own on the inline engine. Finished cells are kept, a stopped one
+carries on. `collect.py` beside this file turns the run directories into the committed tables.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ VARIANTS = {
     "fedhead-best_or_init": {"algorithm": {"name": "fedhead"}, "sector": DISTIL | {"restore": "best_or_init"}},
     "feddf": {
         "algorithm": {"name": "feddf", "drop_worst": False},
-        "server": DISTIL | {"mix": "probs", "weights": "samples", "schedule": "constant", "metric": "loss"}
+        "server": DISTIL
+        | {"mix": "probs", "weights": "samples", "schedule": "constant", "metric": "loss"}
         | {"restore": "best_or_init"},
     },
     "fedhead+": {
@@ -56,7 +57,9 @@ def main() -> None:
     cells = [(variant, seed) for seed in given.seeds.split(",") for variant in VARIANTS]
 
     def start(one: tuple[str, str]) -> int:
-        return subprocess.run([sys.executable, __file__, "--out", str(given.out), "--cell", *one], check=False).returncode
+        return subprocess.run(
+            [sys.executable, __file__, "--out", str(given.out), "--cell", *one], check=False
+        ).returncode
 
     with ThreadPoolExecutor(given.jobs) as pool:
         failed = [one for one, code in zip(cells, pool.map(start, cells), strict=True) if code]

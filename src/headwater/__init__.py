@@ -31,8 +31,8 @@ if TYPE_CHECKING:
         TaskError,
         UserError,
     )
+    from headwater.outcome import Run
     from headwater.specs import DistillSpec, LocalSpec
-    from headwater.training import Run
 
 __version__ = "0.1.0"
 
@@ -76,7 +76,7 @@ _HOMES = {
     "HFedAvg": "algorithms.hfedavg",
     "Local": "algorithms.local",
     "LocalSpec": "specs",
-    "Run": "training",
+    "Run": "outcome",
     "compare": "api",
     "run": "api",
 }

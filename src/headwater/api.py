@@ -1,23 +1,24 @@
 """Python's door: `run` and `compare`, with keywords for configuration keys.
 
-A keyword is a key's last part where only one key ends so (`alpha`, `rounds`, `leader`), else `section__key` (`local__lr`).
+A keyword is a key's last part where only one key ends so (`alpha`, `leader`), else `section__key` (`local__lr`).
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import tomllib
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headwater.config import ARRAYS, CUSTOM, Config, catalog
 from headwater.config.fields import NONE, shown
-from headwater.config.load import nested
-from headwater.config.tree import merge
-from headwater.data.base import Data
+from headwater.config.load import nested, share
+from headwater.config.tree import Tree, merge
+from headwater.data.base import Data, load
 from headwater.errors import ConfigError, nearest
-from headwater.experiment import Experiment, prepare
+from headwater.experiment import prepare
 from headwater.training import Event, open_engine, train
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
     from headwater.algorithms.base import Algorithm
     from headwater.outcome import Run
+    from headwater.report.runs import RunRecord
     from headwater.report.tables import Summary
 
     Method = str | Algorithm
@@ -51,7 +53,8 @@ def run(
     >>> hw.run("fedavg", clients=3, sectors=1, rounds=1, local__epochs=1).result["clients"]
     3
     """
-    experiment = _experiment(method, data, model, engine, settings)
+    config = Config(**merge(_of_method(method), _asked(settings, data, model, engine)))
+    experiment = prepare(config, data=_loaded(config, data), model=_maker(model))
     return train(experiment, out=None if out is None else Path(out), watch=watch)
 
 
@@ -68,20 +71,30 @@ def compare(
 ) -> Comparison:
     """Train several methods on the same data, split and seeds. With `out`, each run goes to `out/<method>/seed-<n>`."""
     chosen, numbers = list(methods), list(seeds)
-    if not chosen or not numbers:
-        raise ConfigError(f"a comparison needs methods and seeds, got {len(chosen)} methods and {len(numbers)} seeds")
-    loaded = data if isinstance(data, Data) else None
+    if not chosen or not numbers or len(set(numbers)) < len(numbers):
+        raise ConfigError(f"a comparison needs at least one method, and seeds that differ, got seeds={numbers}")
+    if "seed" in settings:
+        raise ConfigError("a comparison takes seeds=[...], not seed")
+    asked = _asked(settings, data, model, engine)
+    bases = [_of_method(each) for each in chosen]
+    parts = share(asked, [base["algorithm"]["name"] for base in bases])
+    trees = [merge(base, part) for base, part in zip(bases, parts, strict=True)]
+    loaded: Data | None = None
     runs: list[Run] = []
     for seed in numbers:
-        _check_all(chosen, settings)
-        experiments = [
-            _experiment(each, data, model, engine, {**_fitting(each, settings), "seed": seed}, loaded) for each in chosen
-        ]
-        with open_engine(experiments[0].config, experiments) as shared:
+        configs = [Config(**merge(tree, {"seed": seed})) for tree in trees]
+        loaded = loaded or _loaded(configs[0], data)
+        experiments = [prepare(config, data=loaded, model=_maker(model)) for config in configs]
+        with open_engine(configs[0], experiments) as shared:
             for each in experiments:
-                place = None if out is None else Path(out) / each.config.method.replace(":", ".") / f"seed-{seed}"
-                runs.append(train(each, out=place, watch=watch, engine=shared))
+                folder = None if out is None else place(Path(out), each.config)
+                runs.append(train(each, out=folder, watch=watch, engine=shared))
     return Comparison(tuple(runs))
+
+
+def place(out: Path, config: Config) -> Path:
+    """The directory of one run of a comparison."""
+    return out / config.method.replace(":", ".") / f"seed-{config.seed}"
 
 
 @dataclass(frozen=True)
@@ -105,4 +118,86 @@ class Comparison:
     def _summary(self, target: float | None) -> Summary:
         from headwater.report.tables import summary
 
-        return summary([each.record() for each in self.runs], target)
+        return summary([_record(each) for each in self.runs], target)
+
+
+def _asked(settings: Mapping[str, Any], data: Source, model: Maker, engine: str | None) -> Tree:
+    """The keywords as tables."""
+    named: dict[str, Any] = {"data__name": ARRAYS if isinstance(data, Data) else str(data)}
+    if model is not None:
+        named["model__name"] = model if isinstance(model, str) else CUSTOM
+    if engine is not None:
+        named["engine__name"] = engine
+    for keyword, value in settings.items():
+        if dataclasses.is_dataclass(value) and not isinstance(value, type):
+            value = dataclasses.asdict(value)
+        if keyword in catalog.ORDER and isinstance(value, Mapping):
+            named |= {f"{keyword}__{key}": item for key, item in value.items()}
+        else:
+            named[_key(keyword)] = value
+    # None is Python's word for what TOML calls "none"; at the top level it is a setting that was left out.
+    kept = {key: NONE if value is None else value for key, value in named.items() if value is not None or "__" in key}
+    return nested(kept)
+
+
+def _key(keyword: str) -> str:
+    """The `section__key` that a keyword stands for."""
+    if keyword in catalog.TOP or "__" in keyword:
+        return keyword
+    keys = catalog.every_key()
+    meant = [key.replace(".", "__") for key in keys.get(keyword, [])]
+    if len(meant) == 1:
+        return meant[0]
+    if meant:
+        raise ConfigError(f"{keyword!r} could mean several settings; write {' or '.join(meant)}")
+    raise ConfigError(
+        f"there is no setting called {keyword!r}{nearest(keyword, keys)} "
+        "(a keyword is the last part of a configuration key, or section__key)"
+    )
+
+
+def _of_method(method: Method) -> Tree:
+    """A method's name, or the tables that describe an instance of it."""
+    if isinstance(method, str):
+        return {"algorithm": {"name": method}}
+    if isinstance(method, type) or not dataclasses.is_dataclass(method):
+        raise ConfigError(
+            f"a method is a name such as 'fedhead' or an instance such as hw.FedHead(...), got {shown(method)}"
+        )
+    target = f"{type(method).__module__}:{type(method).__qualname__}"
+    listed = [name for name, entry in catalog.methods().items() if entry.target == target]
+    tree: Tree = {"algorithm": {"name": listed[0] if listed else target}}
+    for field in dataclasses.fields(method):
+        value = getattr(method, field.name)
+        if field.name in catalog.STAGES and value is not None:
+            tree[field.name] = dataclasses.asdict(value)
+        elif field.name not in catalog.STAGES:
+            tree["algorithm"][field.name] = value
+    return tree
+
+
+def _loaded(config: Config, data: Source) -> Data:
+    return (
+        data if isinstance(data, Data) else load(config.data.name, Path(config.data.dir) if config.data.dir else None)
+    )
+
+
+def _maker(model: Maker) -> Callable[[], nn.Module] | None:
+    """The function that makes a model, if one was given."""
+    if model is None or isinstance(model, str):
+        return None
+    if not callable(model) or (hasattr(model, "state_dict") and not isinstance(model, type)):
+        raise ConfigError(
+            f"model must be a name or a function that makes a model, such as lambda: MyNet(), got {shown(model)}"
+        )
+    return model
+
+
+def _record(run: Run) -> RunRecord:
+    """A run as reports read it, whether or not it left a directory."""
+    from headwater.report.runs import RunRecord
+
+    facts = run.result
+    path = run.directory or Path()
+    config = tomllib.loads(run.config)
+    return RunRecord(path, facts["label"], facts["algorithm"], facts["seed"], config, run.history, facts, run.partition)

@@ -1,7 +1,8 @@
 """A state to disk and back.
 
-`values/` holds values under names made from their content, so a value that did not change is not written again; `round-N.json` holds
-the handles, the ledger and nothing else. It is written last, by renaming: it either is there and whole, or is not.
+`values/` holds values under names made from their content, so a value that did not change is not written again;
+`round-N.json` holds the handles, the ledger and nothing else. It is written last, by renaming: it either is there and
+whole, or is not.
 """
 
 from __future__ import annotations
@@ -59,7 +60,9 @@ def load(directory: Path, engine: Engine) -> Checkpoint | None:
             if row["version"] != VERSION:
                 raise ValueError(f"version {row['version']}")
             engine.load(row["files"], directory / "values")
-            return Checkpoint(row["round"], decode(row["state"]), Ledger.restore(row["ledger"]), frozenset(row["files"]))
+            return Checkpoint(
+                row["round"], decode(row["state"]), Ledger.restore(row["ledger"]), frozenset(row["files"])
+            )
         except (OSError, ValueError, KeyError, TypeError):
             continue
     if heads:

@@ -1,9 +1,9 @@
 """What a value looks like as bytes: on the wire, in shared memory and in a checkpoint alike.
 
 A value is a tree of plain things (None, numbers, strings, tuples, lists, dicts) with tensors and a few known records
-(models, examples) in it. `flatten` splits it into a JSON skeleton and a list of tensors, `rebuild` joins them again; no code
-is ever executed by reading. A file is the skeleton, then each tensor on a 64-byte boundary, so that it can be used in
-place by mapping it.
+(models, examples) in it. `flatten` splits it into a JSON skeleton and a list of tensors, `rebuild` joins them again;
+no code is ever executed by reading. A file is the skeleton, then each tensor on a 64-byte boundary, so that it can be
+used in place by mapping it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import json
 import mmap
 import os
 import threading
-
 from dataclasses import dataclass, fields, is_dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -190,5 +189,3 @@ def part_of(value: Any, path: tuple[Any, ...]) -> Any:
     for key in path:
         value = value[key]
     return value
-
-

@@ -1,13 +1,13 @@
 """Everything Headwater raises on purpose, as one family.
 
-    HeadwaterError
-    ├── UserError                 a mistake in what was asked: one sentence, exit status 2
-    │   ├── ConfigError           a key, a name or a value
-    │   ├── DataError             a data set or a file
-    │   ├── OutputError           a directory that cannot be written or holds another run
-    │   └── MissingExtra          an optional dependency is not installed
-    ├── PlaceError                a method used a value where it does not live
-    └── TaskError                 a task raised; names the task, the node and its home
+HeadwaterError
+├── UserError                 a mistake in what was asked: one sentence, exit status 2
+│   ├── ConfigError           a key, a name or a value
+│   ├── DataError             a data set or a file
+│   ├── OutputError           a directory that cannot be written or holds another run
+│   └── MissingExtra          an optional dependency is not installed
+├── PlaceError                a method used a value where it does not live
+└── TaskError                 a task raised; names the task, the node and its home
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class OutputError(UserError):
     """A directory that cannot be used for results."""
 
 
-class MissingExtra(UserError):
+class MissingExtra(UserError):  # noqa: N818
     """An optional dependency is needed; the message names the install command."""
 
     def __init__(self, what: str, extra: str) -> None:

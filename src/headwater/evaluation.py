@@ -1,4 +1,4 @@
-"""What is measured after a round, and how it becomes a row and a result. Everything here runs with purpose `evaluate`."""
+"""What is measured after a round (with purpose `evaluate`), and how it becomes a row and a result."""
 
 from __future__ import annotations
 

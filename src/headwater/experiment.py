@@ -1,4 +1,4 @@
-"""From a configuration to everything that a run needs, with what was left open filled in to suit the data and the method."""
+"""From a configuration to all that a run needs; what was left open is filled in to suit the data and the method."""
 
 from __future__ import annotations
 
@@ -70,8 +70,12 @@ def prepare(
     specs = {} if method is not None else _stages(config, kind, split, tree)
     built = method if method is not None else method_from(kind, config.algorithm, specs)
     resolved = config.merged({"model": {"name": spec.name}} if model is None else {})
-    chosen = {name: getattr(built, name) for name in ("local", "sector", "server") if getattr(built, name, None) is not None}
-    resolved = resolved.merged({name: {k: v for k, v in asdict(s).items() if v is not None} for name, s in chosen.items()})
+    chosen = {
+        name: getattr(built, name) for name in ("local", "sector", "server") if getattr(built, name, None) is not None
+    }
+    resolved = resolved.merged(
+        {name: {k: v for k, v in asdict(s).items() if v is not None} for name, s in chosen.items()}
+    )
     _check(chosen, split, built)
     return Experiment(resolved, split, partition, tree, spec, built, rows, test_rows, loaded.class_names)
 
@@ -110,7 +114,9 @@ def _stages(config: Config, kind: Any, split: Split, tree: Tree) -> dict[str, Lo
             own = {"optimizer": "adam", "batch": batch_for(rows), "epochs": 10}
             if len(split.validation):
                 own |= {"patience": 5, "restore": "best_or_init"}
-            specs[section] = spec_from(section, DistillSpec, _join(own, suits.get(section, {}), getattr(config, section)))
+            specs[section] = spec_from(
+                section, DistillSpec, _join(own, suits.get(section, {}), getattr(config, section))
+            )
     return specs
 
 
@@ -120,7 +126,7 @@ def batch_for(rows: int) -> int:
 
 
 def _join(*layers: Mapping[str, Any]) -> dict[str, Any]:
-    """Later layers win. `steps` and `epochs` replace each other, patience follows the unit, lr follows the optimiser."""
+    """Later layers win. `steps` and `epochs` replace each other, patience follows the unit, lr the optimiser."""
     result: dict[str, Any] = {}
     for layer in layers:
         if layer.get("steps") is not None or layer.get("epochs") is not None:
@@ -139,7 +145,9 @@ def _check(chosen: Mapping[str, Any], split: Split, method: Any) -> None:
     if len(split.validation):
         return
     if getattr(method, "drop_worst", False):
-        raise ConfigError("algorithm.drop_worst needs a validation set; set data.validation above 0 or drop_worst = false")
+        raise ConfigError(
+            "algorithm.drop_worst needs a validation set; set data.validation above 0 or drop_worst = false"
+        )
     at_leader = getattr(method, "val_source", "server") == "leader"
     for name, spec in (("server", server), ("sector", None if at_leader else sector)):
         if isinstance(spec, DistillSpec) and spec.judged:

@@ -1,121 +1,29 @@
 """All that a method sees: a view of the tree with a handful of verbs, under one law.
 
-The law: a value lives at a home. `run` computes at a home with what is there; only `up`, `down` and `hand` change a value's home,
-and only they are charged. A method holds `Located` handles, never the values; only what is at the server can be read.
+The law: a value lives at a home. `run` computes at a home with what is there; only `up`, `down` and `hand` change a
+value's home, and only they are charged. A method holds `Located` handles, never the values; only what is at the
+server can be read.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-
-from headwater.engines.base import LOST, Bundle, Engine, Job, Ref, either
+from headwater.engines.base import LOST, Bundle, Job, Ref, either
 from headwater.errors import PlaceError
-from headwater.ledger import DOWN, UP, Ledger, Row
+from headwater.ledger import DOWN, UP, Row
 from headwater.located import Located, each, inputs_for, maybe, names_in, nothing
-from headwater.rng import Key, stream
-from headwater.topology.tree import CLIENTS, ROOT, SECTORS, SERVER, Place, Tree
-
-
-@dataclass
-class Desk:
-    """What all views of one run share: the engine, the ledger and the counters of this round."""
-
-    engine: Engine
-    ledger: Ledger
-    seed: int
-    calls: Counter[str] = field(default_factory=Counter)
-    submitted: Counter[str] = field(default_factory=Counter)  # jobs by phase
-    named: set[str] = field(default_factory=set)
-    dropout: float = 0.0
-    lost: set[str] = field(default_factory=set)  # homes lost in this round
-
-    def name(self, round: int, what: str) -> str:
-        """A name that depends on the program alone, so that every engine and every resumed run gives the same."""
-        self.calls[""] += 1
-        name = f"{round}.{self.calls['']}.{what}"
-        self.named.add(name)
-        return name
+from headwater.topology.tree import CLIENTS, ROOT, SECTORS, SERVER, Place
+from headwater.view import Desk, View
 
 
 @dataclass(frozen=True)
-class Federation:
-    """A view. Views are free and immutable: `seat`, `among` and the like give another one."""
+class Federation(View):
+    """The verbs over a view; `seat`, `among` and the like give another one."""
 
-    tree: Tree
-    desk: Desk
-    clients: tuple[str, ...]
-    round: int = 0
-    purpose: str = "train"
-    seats: Mapping[str, str] = field(default_factory=dict)
-
-    # -- who is in the view ---------------------------------------------------------------------------------------------
-
-    @cached_property
-    def teams(self) -> dict[str, list[str]]:
-        """The clients of each sector; a sector without clients is not in the view."""
-        teams: dict[str, list[str]] = {}
-        for client in self.clients:
-            teams.setdefault(self.tree.sector_of[client], []).append(client)
-        return {sector: teams[sector] for sector in self.tree.sectors if sector in teams}
-
-    @property
-    def sectors(self) -> tuple[str, ...]:
-        return tuple(self.teams)
-
-    @cached_property
-    def sizes(self) -> dict[str, int]:
-        """Samples registered at each node of the view, for rules that act before training."""
-        own = {client: self.tree.sizes[client] for client in self.clients}
-        return own | {s: sum(own[c] for c in team) for s, team in self.teams.items()} | {ROOT: sum(own.values())}
-
-    @property
-    def whole(self) -> Federation:
-        """Everybody registered who holds data."""
-        return replace(self, clients=self.tree.holders)
-
-    def among(self, clients: Iterable[str]) -> Federation:
-        wanted = set(clients)
-        unknown = wanted - set(self.tree.clients)
-        if unknown:
-            raise PlaceError(f"there is no client {min(unknown)!r} in the tree; among() takes names of clients")
-        return replace(self, clients=tuple(c for c in self.tree.holders if c in wanted))
-
-    def seat(self, seats: Mapping[str, str]) -> Federation:
-        """Let a client act as its sector: the sector's home is then that client."""
-        for sector, client in seats.items():
-            if client not in self.clients:
-                raise PlaceError(f"{client!r} cannot lead {sector!r}: it does not take part; choose among fed.clients")
-            if self.tree.sector_of[client] != sector:
-                raise PlaceError(f"{client!r} cannot lead {sector!r}: it belongs to {self.tree.sector_of[client]!r}")
-        return replace(self, seats=dict(self.seats) | dict(seats))
-
-    def unseat(self) -> Federation:
-        return replace(self, seats={})
-
-    def with_purpose(self, purpose: str) -> Federation:
-        return replace(self, purpose=purpose)
-
-    def nodes(self, place: Place) -> tuple[str, ...]:
-        return {SERVER: (ROOT,), SECTORS: self.sectors, CLIENTS: self.clients}[place]
-
-    def home(self, node: str) -> str:
-        return self.seats.get(node, node)
-
-    def role(self, node: str) -> str:
-        if node == ROOT:
-            return "server"
-        return "client" if node in self.tree.sector_of else "leader" if node in self.seats else "sector"
-
-    def rng(self, purpose: str, *keys: Key) -> np.random.Generator:
-        return stream(self.desk.seed, purpose, self.round, *keys)
-
-    # -- computing ------------------------------------------------------------------------------------------------------
+    # -- computing
 
     def run(self, task: Callable[..., Any], at: Place, **inputs: Any) -> Located:
         """The task once at each node of the view, in tree order; results stay at each home."""
@@ -142,7 +50,7 @@ class Federation:
             return home in self.desk.lost
         return False
 
-    # -- moving ---------------------------------------------------------------------------------------------------------
+    # -- moving
 
     def up(self, x: Located, to: Place | None = None) -> Located:
         """Each parent gets the mapping {child: value} in tree order."""
@@ -165,7 +73,7 @@ class Federation:
             to, given = CLIENTS if client else SECTORS, dict(x)
         else:
             to = to or (SECTORS if x.place is SERVER else CLIENTS)
-            given = {node: x for node in self.nodes(to)}
+            given = dict.fromkeys(self.nodes(to), x)
         refs = {}
         for node in self.nodes(to):
             if node not in given:
@@ -215,7 +123,7 @@ class Federation:
             self.desk.ledger.charge(row)
         return Ref(name, home)
 
-    # -- handles --------------------------------------------------------------------------------------------------------
+    # -- handles
 
     def update(self, old: Located, new: Located) -> Located:
         """By node: the new value if it arrived, else the old one; nothing moves."""
@@ -234,12 +142,16 @@ class Federation:
 
     def missing(self, x: Located) -> tuple[str, ...]:
         """The nodes whose value was lost. Waits."""
-        return tuple(n for n, ref in x.nodes.items() if isinstance(ref, Ref) and self.desk.engine.info(ref.name) is None)
+        return tuple(
+            n for n, ref in x.nodes.items() if isinstance(ref, Ref) and self.desk.engine.info(ref.name) is None
+        )
 
     def read(self, x: Located) -> Any:
         """The value of what is at the server. Waits."""
         if x.place is not SERVER:
-            raise PlaceError(f"only what is at the server can be read, and this is at {x.place.value}; move it with up() first")
+            raise PlaceError(
+                f"only what is at the server can be read, and this is at {x.place.value}; move it with up() first"
+            )
         held = x.nodes.get(ROOT)
         if held is None:
             return None
@@ -249,7 +161,7 @@ class Federation:
         found = {child: self.desk.engine.read(ref) for child, ref in held.refs.items()}
         return {child: value for child, value in found.items() if value is not LOST}
 
-    # -- for the training loop, never for a method ----------------------------------------------------------------------
+    # -- for the training loop, never for a method
 
     def keep(self, state: Any) -> None:
         """Forget by name all that the state does not hold, and close the round's rows of the ledger."""
@@ -265,4 +177,4 @@ class Federation:
         return replace(self, round=round, clients=clients, seats={}, purpose="train")
 
 
-__all__ = ["CLIENTS", "SECTORS", "SERVER", "Federation", "Located", "each", "maybe", "nothing"]
+__all__ = ["CLIENTS", "SECTORS", "SERVER", "Desk", "Federation", "Located", "each", "maybe", "nothing"]

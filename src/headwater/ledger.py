@@ -1,7 +1,8 @@
 """What crossed which edge in which round. Only moves write here; the list of moves is also the audit of who saw what.
 
-A row is opened when a move is called and holds the name of the value; its size is known once the value exists. `settle` asks
-the engine for the sizes of a round and adds the rows up, so memory does not grow with the rows of past rounds.
+A row is opened when a move is called and holds the name of the value; its size is known once the value exists.
+`settle` asks the engine for the sizes of a round and adds the rows up, so memory does not grow with the rows of past
+rounds.
 """
 
 from __future__ import annotations
@@ -38,7 +39,9 @@ class Ledger:
     bytes_: Counter[tuple[int, str, str, str]] = field(default_factory=Counter)  # round, purpose, tier, direction
     models: Counter[tuple[str, str, str]] = field(default_factory=Counter)  # purpose, tier, direction
     trips: Counter[tuple[str, str]] = field(default_factory=Counter)  # purpose, tier
-    seen: Counter[tuple[str, str, str, str]] = field(default_factory=Counter)  # purpose, sender role, receiver role, kind
+    seen: Counter[tuple[str, str, str, str]] = field(
+        default_factory=Counter
+    )  # purpose, sender role, receiver role, kind
     _sent: set[tuple[str, str, str]] = field(default_factory=set)  # lower ends that were sent to and have not answered
     _open: list[Row] = field(default_factory=list)
 
@@ -63,7 +66,9 @@ class Ledger:
                 self.trips[row.purpose, row.tier] += 1
         self._open.clear()
 
-    def bytes(self, tier: str, direction: str | None = None, *, purpose: str = "train", round: int | None = None) -> int:
+    def bytes(
+        self, tier: str, direction: str | None = None, *, purpose: str = "train", round: int | None = None
+    ) -> int:
         """Bytes on a tier, of training unless another purpose is named."""
         if tier not in TIERS:
             raise ValueError(f"a tier is one of {', '.join(TIERS)}, got {tier!r}")
@@ -85,7 +90,8 @@ class Ledger:
         rows: dict[str, Any] = self._tiers("train") | {"setup": self._tiers("setup")}
         rows |= {purpose: self._tiers(purpose) for purpose in sorted(purposes)}
         rows["moves"] = [
-            {"purpose": p, "from": a, "to": b, "kind": kind, "count": n} for (p, a, b, kind), n in sorted(self.seen.items())
+            {"purpose": p, "from": a, "to": b, "kind": kind, "count": n}
+            for (p, a, b, kind), n in sorted(self.seen.items())
         ]
         return rows
 
@@ -99,12 +105,15 @@ class Ledger:
 
     def state(self) -> dict[str, Any]:
         """All of it, for a checkpoint."""
-        counters = {"bytes_": self.bytes_, "models": self.models, "trips": self.trips, "seen": self.seen}
-        return {name: [[*key, n] for key, n in c.items()] for name, c in counters.items()} | {
-            "sent": sorted(self._sent)
+        rows: dict[str, Any] = {
+            name: [[*key, n] for key, n in getattr(self, name).items()] for name in ("bytes_", "models", "trips", "seen")
         }
+        return rows | {"sent": sorted(self._sent)}
 
     @staticmethod
     def restore(state: dict[str, Any]) -> Ledger:
-        back = {name: Counter({tuple(row[:-1]): row[-1] for row in state[name]}) for name in ("bytes_", "models", "trips", "seen")}
-        return Ledger(**back, _sent={(a, b, c) for a, b, c in state["sent"]})
+        def counter(name: str) -> Counter[Any]:
+            return Counter({tuple(row[:-1]): row[-1] for row in state[name]})
+
+        sent = {(purpose, tier, lower) for purpose, tier, lower in state["sent"]}
+        return Ledger(counter("bytes_"), counter("models"), counter("trips"), counter("seen"), sent)

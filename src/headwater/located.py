@@ -26,14 +26,17 @@ class Located:
         return Located(self.place, {node: ref[key] for node, ref in self.nodes.items()})
 
     def __iter__(self) -> Any:
-        raise TypeError("a handle cannot be looped over: the values are elsewhere; move and read them, or name a part x[k]")
+        raise TypeError(
+            "a handle cannot be looped over: the values are elsewhere; move and read them, or name a part x[k]"
+        )
 
     def one(self, node: str, verb: str) -> Ref:
         """The single value at a node, for a move."""
         held = self.nodes[node]
         if isinstance(held, Bundle):
             raise PlaceError(
-                f"{verb}() cannot move the mapping that {node!r} received; combine it there with run() and move the result"
+                f"{verb}() cannot move the mapping that {node!r} received; "
+                "combine it there with run() and move the result"
             )
         return held
 
@@ -76,7 +79,7 @@ def each(values: Mapping[str, Any]) -> Each:
 
 
 def inputs_for(inputs: Any, task: str, at: Place, node: str, home: str, leader: str | None) -> Any:
-    """The inputs of one job: handles become the names of what is at this node's home, or an error says what is missing."""
+    """The inputs of one job: handles become names of what is at this node's home, or an error says what is missing."""
 
     def find(name: str, x: Located, optional: bool) -> Ref | Bundle | None:
         key = node
@@ -85,7 +88,8 @@ def inputs_for(inputs: Any, task: str, at: Place, node: str, home: str, leader: 
             if not (at is SECTORS and x.place is CLIENTS and leader is not None):
                 verb = "up" if x.place.height < at.height else "down"
                 raise PlaceError(
-                    f"{task} at {node!r}: input {name!r} is at {x.place.value}, not at {at.value}; move it with {verb}() first"
+                    f"{task} at {node!r}: input {name!r} is at {x.place.value}, not at {at.value}; "
+                    f"move it with {verb}() first"
                 )
             key = leader
         held = x.nodes.get(key)

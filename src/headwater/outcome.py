@@ -33,7 +33,8 @@ class Run:
     @property
     def accuracy_ci95(self) -> list[float] | None:
         """The ordinary 95 % interval; None where accuracy is a mean over clients' models."""
-        return self.result["accuracy_ci95"]
+        interval: list[float] | None = self.result["accuracy_ci95"]
+        return interval
 
     @property
     def model(self) -> nn.Module:

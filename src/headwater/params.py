@@ -1,11 +1,11 @@
 """A model as one contiguous vector, and the arithmetic on it.
 
 The vector holds the trainable part first and the float buffers (batch-norm statistics) after it; integer buffers (batch
-counters) travel beside it. One vector makes arithmetic, averaging, hashing, the wire form and the checkpoint one operation
-each, and lets a module's parameters be views of it.
+counters) travel beside it. One vector makes arithmetic, averaging, hashing, the wire form and the checkpoint one
+operation each, and lets a module's parameters be views of it.
 
-Buffers follow the one policy that the layout declares: "average" treats float buffers as parameters are treated, "first"
-keeps those of the first model. Integer buffers are never averaged: the largest is taken.
+Buffers follow the one policy that the layout declares: "average" treats float buffers as parameters are treated,
+"first" keeps those of the first model. Integer buffers are never averaged: the largest is taken.
 """
 
 from __future__ import annotations

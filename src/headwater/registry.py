@@ -45,8 +45,7 @@ class Registry(Mapping[str, Entry]):
         if name in self._entries or (self.extendable and ":" in name):
             return name
         raise ConfigError(
-            f"there is no {self.kind} called {name!r}{nearest(name, self._entries)} "
-            f"(known: {', '.join(self._entries)})"
+            f"there is no {self.kind} called {name!r}{nearest(name, self._entries)} (known: {', '.join(self._entries)})"
         )
 
     def load(self, name: str) -> Any:

@@ -22,7 +22,9 @@ class RunDirectory:
         try:
             path.mkdir(parents=True, exist_ok=True)
         except (FileExistsError, NotADirectoryError) as error:
-            raise OutputError(f"{path} cannot be a run's directory, since part of it is a file; choose another --out") from error
+            raise OutputError(
+                f"{path} cannot be a run's directory, since part of it is a file; choose another --out"
+            ) from error
         held = path / "config.toml"
         if held.exists():
             self._compare(Config.from_toml(held.read_text(encoding="utf-8")), config)

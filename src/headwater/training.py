@@ -6,7 +6,7 @@ import platform
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from headwater.engines import open_engine
 from headwater.engines.base import Done, Engine
 from headwater.evaluation import Answer, Asked, answer, ask, row_of, summary_of, tests_for
 from headwater.experiment import Experiment
-from headwater.federation import CLIENTS, SERVER, Desk, Federation, Located
+from headwater.federation import SERVER, Desk, Federation, Located
 from headwater.ledger import Ledger
 from headwater.outcome import Run
 from headwater.params import Params, digest
@@ -105,9 +105,14 @@ class _Loop:
         return held, 1
 
     def _round(self, number: int, held: Held) -> tuple[Held, Answer | None]:
-        self.fed = self.fed.begin(number, participants(self.tree, self.config.partition.participation, self.config.seed, number))
+        self.fed = self.fed.begin(
+            number, participants(self.tree, self.config.partition.participation, self.config.seed, number)
+        )
         self.engine.watch = self._task_done(number)
-        held = Held(self.experiment.method.round(self.fed, held.state), held.tests)
+        state = self.experiment.method.round(self.fed, held.state)
+        if state.model is not None:  # where everybody was lost, the model stays as it was
+            state = replace(state, model=self.fed.update(held.state.model, state.model))
+        held = Held(state, held.tests)
         due = number % self.config.eval_every == 0 or number == self.config.rounds
         asked = self._ask(held) if due else None
         self.fed.keep((held, asked))
@@ -150,7 +155,8 @@ class _Loop:
             "parameters": next(iter(params.values())).layout.size,
             "clients": len(self.tree.clients),
             "sectors": len(self.tree.sectors),
-            "versions": {"python": platform.python_version()} | {n: version(n) for n in ("headwater", "torch", "numpy")},
+            "versions": {"python": platform.python_version()}
+            | {n: version(n) for n in ("headwater", "torch", "numpy")},
         }
         if self.directory:
             self.directory.write_model(tensors, self._about())

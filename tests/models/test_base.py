@@ -110,7 +110,9 @@ class TestRefuses:
             ("linear", (8,), {"hidden": 3}, "model 'linear' has no option 'hidden' (it has no options)"),
         ],
     )
-    def test_option_names_at_once(self, name: str, shape: tuple[int, ...], options: dict[str, object], sentence: str) -> None:
+    def test_option_names_at_once(
+        self, name: str, shape: tuple[int, ...], options: dict[str, object], sentence: str
+    ) -> None:
         with pytest.raises(ConfigError, match=re.escape(sentence)):
             ModelSpec(name, shape, 10, options)
 
@@ -129,7 +131,9 @@ class TestRefuses:
             ("mlp", (8,), {"hidden": "200"}, "got '200'"),
         ],
     )
-    def test_values_when_outlined(self, name: str, shape: tuple[int, ...], options: dict[str, object], sentence: str) -> None:
+    def test_values_when_outlined(
+        self, name: str, shape: tuple[int, ...], options: dict[str, object], sentence: str
+    ) -> None:
         with pytest.raises(ConfigError, match=re.escape(sentence)):
             ModelSpec(name, shape, 10, options).outline()
 

@@ -68,19 +68,19 @@ class TestBalanced:
         assert spread(DirichletBalanced(alpha=0.1)) < 0.8 * spread(Dirichlet(alpha=0.1))
 
     def test_a_full_client_gets_no_more(self) -> None:
-        """Two classes, two clients: at a minute alpha one client takes class 0 whole, so the other must take class 1."""
+        """Two classes, two clients: at a minute alpha one takes class 0 whole, so the other must take class 1."""
         labels = np.repeat([0, 1], 50)
         for seed in range(5):
             parts = DirichletBalanced(alpha=1e-6, min_size=1).split(labels, 2, stream(seed))
             assert sorted(labels[part].tolist() for part in parts) == [[0] * 50, [1] * 50]
 
     def test_refuses_at_once_what_cannot_be(self) -> None:
-        with pytest.raises(ConfigError, match="99 samples cannot give 10 clients 10 each; .* min_size of at most 9"):
+        with pytest.raises(ConfigError, match=r"99 samples cannot give 10 clients 10 each; .* min_size of at most 9"):
             DirichletBalanced().split(LABELS[:99], 10, stream(0))
 
     def test_gives_up_with_a_sentence(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(dirichlet, "REDRAWS", 50)
-        with pytest.raises(ConfigError, match="in 50 draws at alpha 0.001; raise alpha, or lower min_size"):
+        with pytest.raises(ConfigError, match=r"in 50 draws at alpha 0\.001; raise alpha, or lower min_size"):
             DirichletBalanced(alpha=0.001, min_size=60).split(LABELS[:2000], 30, stream(0))
 
 

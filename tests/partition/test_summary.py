@@ -1,18 +1,16 @@
-"""Label distances and the figure."""
+"""Label distances."""
 
 from __future__ import annotations
 
 import math
-from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
 
 from headwater.errors import DataError
 from headwater.partition.base import Partition
 from headwater.partition.dirichlet import Dirichlet
-from headwater.partition.summary import figure, jensen_shannon, summarise, total_variation
+from headwater.partition.summary import jensen_shannon, summarise, total_variation
 from headwater.rng import stream
 
 LABELS = np.array([0, 0, 1, 1])
@@ -60,24 +58,3 @@ def test_sectors_are_never_further_away_than_their_clients() -> None:
 def test_refuses_a_partition_of_nothing() -> None:
     with pytest.raises(DataError, match="no samples at all"):
         summarise(Partition((np.empty(0, np.int64),), (0,)), LABELS, 2)
-
-
-@pytest.mark.parametrize(("clients", "sectors", "classes"), [(3, 1, 2), (20, 2, 10), (100, 4, 10), (6, 6, 40)])
-def test_figure_has_ink_in_every_panel(tmp_path: Path, clients: int, sectors: int, classes: int) -> None:
-    labels = np.tile(np.arange(classes), 60)
-    parts = Dirichlet(alpha=1.0).split(labels, clients, stream(0))
-    partition = Partition(tuple(parts), tuple(client * sectors // clients for client in range(clients)))
-    path = figure(partition, labels, classes, tmp_path / "split.png")
-    with Image.open(path) as picture:
-        pixels = np.asarray(picture.convert("RGB")).astype(int)
-    blue = (np.abs(pixels - [0x1F, 0x6F, 0x8B]).sum(axis=2) < 30).sum()
-    assert blue > 20 * sectors
-    assert max(pixels.shape[:2]) < 4000
-
-
-def test_figure_can_be_svg_with_class_names(tmp_path: Path) -> None:
-    path = figure(APART, LABELS, 2, tmp_path / "split.svg", ["cat", "dog"])
-    text = path.read_text()
-    assert "<svg" in text
-    assert "<!-- cat -->" in text
-    assert "<!-- empty -->" in text

@@ -33,6 +33,8 @@ class Fake:
     model_bytes: int = 44_426 * 4
     trips: int = 1  # a round and sector
     distils: bool = False
+    at_sectors: bool = True
+    at_server: bool = False
     alpha: float = 0.3
     algorithm: dict[str, Any] = field(default_factory=dict)
     result: dict[str, Any] = field(default_factory=dict)  # further or other keys
@@ -50,6 +52,12 @@ class Fake:
             "local": {"epochs": 2, "batch": 32, "lr": 0.1},
             "engine": {"name": "inline", "workers": 1, "threads": 1},
         }
+
+    @property
+    def setup(self) -> dict[str, Any]:
+        given = 115_200 if self.distils else 0
+        none = {"up_bytes": 0, "up_models": 0, "down_models": 0, "round_trips": 7}
+        return {"server_sector": {**none, "down_bytes": given}, "sector_client": {**none, "down_bytes": 2 * given}}
 
     def counts(self) -> list[list[int]]:
         rng = np.random.default_rng(100 + self.seed)
@@ -82,11 +90,11 @@ class Fake:
                 spread = np.clip(rng.normal(value, 0.08, self.clients), 0, 1)
                 row["client_accuracy"] = {f"c{n}": round(float(each), 4) for n, each in enumerate(spread)}
             if self.distils:
-                row |= {
-                    "teacher_accuracy": round(min(1, value + 0.02), 4),
-                    "student_before": round(max(0, value - 0.09), 4),
-                    "student_after": round(value, 4),
-                }
+                noted = {"teacher_accuracy": min(1, value + 0.02), "student_before": max(0, value - 0.09)}
+                noted["student_after"] = value
+                places = [f"s{place}" for place in range(self.sectors)] if self.at_sectors else []
+                row["distill"] = dict.fromkeys([*places, *(["server"] if self.at_server else [])], noted)
+                row |= noted
             rows.append(row)
         return rows
 
@@ -97,7 +105,13 @@ class Fake:
         (path / "rounds.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
         # Like the real manifest, the hash covers indices and sectors; here counts stand for indices.
         sha = hashlib.sha256(json.dumps([counts, self.placed()]).encode()).hexdigest()
-        manifest = {"sectors": self.placed(), "sha256": sha, "counts": counts, "classes": list(self.classes)}
+        manifest = {
+            "version": 1,
+            "sectors": self.placed(),
+            "sha256": sha,
+            "counts": counts,
+            "classes": list(self.classes),
+        }
         (path / "partition.json").write_text(json.dumps(manifest), encoding="utf-8")
         if self.stop is None:
             (path / "result.json").write_text(json.dumps(self._result(rows, sha) | self.result), encoding="utf-8")
@@ -108,7 +122,10 @@ class Fake:
         final, best = rows[-1]["accuracy"], max(seen)
         size = len(self.classes)
         rng = np.random.default_rng(self.seed)
-        confusion = [[int(each) for each in rng.multinomial(60, np.full(size, (1 - final) / size) + final * np.eye(size)[r])] for r in range(size)]
+        confusion = [
+            [int(each) for each in rng.multinomial(60, np.full(size, (1 - final) / size) + final * np.eye(size)[r])]
+            for r in range(size)
+        ]
         ledger = {}
         for tier, ends, trips in (("server_sector", self.sectors, self.trips), ("sector_client", self.clients, 1)):
             moved = {way: sum(row["bytes"][tier][way] for row in rows) for way in ("up", "down")}
@@ -131,7 +148,7 @@ class Fake:
             "best_round": best[1],
             "confusion": confusion,
             "client_accuracy": rows[-1]["client_accuracy"],
-            "ledger": {**ledger, "setup": {"server_sector": 115_200 if self.distils else 0, "sector_client": 0}},
+            "ledger": {**ledger, "setup": self.setup, "moves": [{"purpose": "train", "kind": "model", "count": 3}]},
             "data": "digits",
             "model": "cnn",
             "clients": self.clients,
@@ -145,13 +162,32 @@ class Fake:
 
 FOUR = (
     {"method": "fedavg", "label": "FedAvg", "top": 0.86, "pace": 0.25},
-    {"method": "feddf", "label": "FedDF", "top": 0.89, "pace": 0.4, "trips": 5, "distils": True},
+    {
+        "method": "feddf",
+        "label": "FedDF",
+        "top": 0.89,
+        "pace": 0.4,
+        "trips": 5,
+        "distils": True,
+        "at_sectors": False,
+        "at_server": True,
+    },
     {"method": "fedhead", "label": "FedHEAD", "top": 0.92, "pace": 0.5, "trips": 2, "distils": True},
-    {"method": "fedhead+", "label": "FedHEAD+", "top": 0.935, "pace": 0.55, "trips": 2, "distils": True},
+    {
+        "method": "fedhead+",
+        "label": "FedHEAD+",
+        "top": 0.935,
+        "pace": 0.55,
+        "trips": 2,
+        "distils": True,
+        "at_server": True,
+    },
 )
 
 
-def write_comparison(out: Path, seeds: Sequence[int] = (0, 1, 2), methods: Sequence[dict[str, Any]] = FOUR, **common: Any) -> Path:
+def write_comparison(
+    out: Path, seeds: Sequence[int] = (0, 1, 2), methods: Sequence[dict[str, Any]] = FOUR, **common: Any
+) -> Path:
     """OUT/<method>/seed-<n>/, as `headwater compare` leaves it."""
     for method in methods:
         for seed in seeds:

@@ -52,7 +52,11 @@ ALGORITHMS = Registry(
             "none",
         ),
         "local": _row(
-            "local:Local", "reference: every client alone, nothing is shared", "train from its own model", "nobody", "none"
+            "local:Local",
+            "reference: every client alone, nothing is shared",
+            "train from its own model",
+            "nobody",
+            "none",
         ),
     },
     extendable=True,

@@ -1,4 +1,4 @@
-"""What a method is: a frozen dataclass with `init` and `round`. Both receive a view of the federation and return a state."""
+"""What a method is: a frozen dataclass with `init` and `round`, which both take a view and return a state."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class State:
 class Algorithm(Protocol):
     """The contract of a method file.
 
-    `init` sees everybody and gives the first state; `round` sees this round's participants and gives the next. `SUITS` holds the
-    method's own defaults for its stages, by section, where they differ from the library's.
+    `init` sees everybody and gives the first state; `round` sees this round's participants and gives the next.
+    `SUITS` holds the method's own defaults for its stages, by section, where they differ from the library's.
     """
 
     SUITS: ClassVar[dict[str, dict[str, Any]]]

@@ -1,7 +1,8 @@
 """A reference, not a federation: all data is pooled at the server and trained on there.
 
-It bounds from above what a federation can reach, and it does what a federation exists to avoid: every client's rows leave the client.
-The move is made and charged like any other, before the first round, so the ledger and the audit show it.
+It bounds from above what a federation can reach, and it does what a federation exists to avoid: every client's rows
+leave the client. The move is made and charged like any other, before the first round, so the ledger and the audit
+show it.
 
 | stage 1, local | stage 2, who teaches → where | stage 3, consolidation |
 |---|---|---|
@@ -45,4 +46,6 @@ class Centralized:
         return PooledState(model, fed.run(pooled, at=SERVER, rows=rows))
 
     def round(self, fed: Federation, state: PooledState) -> PooledState:
-        return replace(state, model=fed.run(local_train, at=SERVER, start=state.model, data=state.rows, spec=self.local))
+        return replace(
+            state, model=fed.run(local_train, at=SERVER, start=state.model, data=state.rows, spec=self.local)
+        )

@@ -1,7 +1,7 @@
 """Clients train from one model; the server averages what comes back.
 
-McMahan, Moore, Ramage, Hampson, Agüera y Arcas: Communication-Efficient Learning of Deep Networks from Decentralized Data,
-AISTATS 2017.
+McMahan, Moore, Ramage, Hampson, Agüera y Arcas: Communication-Efficient Learning of Deep Networks from Decentralized
+Data, AISTATS 2017.
 
 | stage 1, local | stage 2, who teaches → where | stage 3, consolidation |
 |---|---|---|
@@ -13,10 +13,11 @@ AISTATS 2017.
 | C | partition.participation |
 | n_k | the weight that travels with a model |
 
-Cost a round, in models (N active clients, M sectors; up, down): long link N, N and inside sectors N, N, since a sector is a wire to
-a method that does not use it; M, M and N, N with `through_sectors`.
+Cost a round, in models (N active clients, M sectors; up, down): long link N, N and inside sectors N, N, since a
+sector is a wire to a method that does not use it; M, M and N, N with `through_sectors`.
 Moves a round: server → client model; client → server model.
-Moves a round through sectors: server → sector model; sector → client model; client → sector model; sector → server model.
+Moves a round through sectors: server → sector model; sector → client model; client → sector model; sector → server
+model.
 
 Differences from the paper: none in the method. `by="uniform"` weighs clients alike, as several published codes do.
 
@@ -49,7 +50,9 @@ class FedAvg:
 
     def __post_init__(self) -> None:
         if self.through_sectors and self.by == "uniform":
-            raise ValueError("through_sectors needs by = 'samples': a sector's mean does not tell how many clients it holds")
+            raise ValueError(
+                "through_sectors needs by = 'samples': a sector's mean does not tell how many clients it holds"
+            )
 
     def init(self, fed: Federation, model: Located) -> State:
         return State(model)

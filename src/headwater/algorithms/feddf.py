@@ -17,14 +17,15 @@ Moves a round: server → client model; client → server model.
 
 Differences from the paper and from its authors' code:
 * The student starts at the mean by samples, as the listing says; the code weighs clients alike (`by="uniform"`).
-* `drop_worst` leaves out members below 1.2 × chance on the server's validation set before averaging and distilling; the code's
-  further rule against outliers is `outlier_rule` (off: the paper does not have it).
+* `drop_worst` leaves out members below 1.2 × chance on the server's validation set before averaging and distilling;
+  the code's further rule against outliers is `outlier_rule` (off: the paper does not have it).
 * `init="previous"` starts the student at the last fused model, the paper's ablation.
 * Distilling with `mix="probs", weights="samples"` is the FedDF of FedHEAD's tables.
 * One architecture for all clients here.
 
 >>> import headwater as hw
->>> hw.run("feddf", data="digits", clients=4, rounds=1, local__epochs=1, server__epochs=1).ledger.round_trips("server_sector")
+>>> run = hw.run("feddf", data="digits", clients=4, rounds=1, local__epochs=1, server__epochs=1)
+>>> run.ledger.round_trips("server_sector")
 4
 """
 
@@ -59,7 +60,9 @@ class FedDf:
 
     def __post_init__(self) -> None:
         if self.server.weights == "labels":
-            raise ValueError("server.weights = 'labels' needs label counts, which FedDF's clients do not send; use FedHEAD for it")
+            raise ValueError(
+                "server.weights = 'labels' needs label counts, which FedDF's clients do not send; use FedHEAD for it"
+            )
 
     def init(self, fed: Federation, model: Located) -> State:
         return State(model)

@@ -1,4 +1,5 @@
-"""A leader in each sector learns from the ensemble of its sector's models on its own data; with +, leaders then teach the server.
+"""A leader in each sector learns from the ensemble of its sector's models on its own data; with +, leaders then teach
+the server.
 
 Chowdhury, Liang, Tizghadam, Albanese: Communication-Efficient Loss Minimization over Heterogeneous Data with Federated
 Hierarchical Ensemble Aggregation via Distillation (FedHEAD, FedHEAD+).
@@ -14,24 +15,26 @@ Hierarchical Ensemble Aggregation via Distillation (FedHEAD, FedHEAD+).
 | w_k, w_m | local, mean | | D_ref | data.reference |
 | p_k, p_m | weights that travel with models | | ℓ(m) | leader |
 
-Cost a round, in models (N active clients, M sectors; up, down): long link 2M, 2M; inside sectors N − M, N − M (a leader does not
-talk to itself). The validation set goes to the clients once, before the first round; with `weights = "labels"` each client's label
-counts (one number a class) go to its leader.
+Cost a round, in models (N active clients, M sectors; up, down): long link 2M, 2M; inside sectors N − M, N − M (a
+leader does not talk to itself). The validation set goes to the clients once, before the first round; with `weights =
+"labels"` each client's label counts (one number a class) go to its leader.
 Moves before the first round: server → sector examples; sector → client examples.
 Moves a round: server → leader model; leader → client model; client → leader model; leader → server model.
 
 Differences from the paper and from its authors' code:
 * `leader`: "random" by p_k/p_m (paper), "fixed" to the largest client (its table 7), or "rotating".
-* `val_source`: early stopping is judged on the server's hold-out, as the code does; "leader" judges on a fifth of the leader's rows.
+* `val_source`: early stopping is judged on the server's hold-out, as the code does; "leader" judges on a fifth of the
+  leader's rows.
 * `[sector] restore`: the code keeps the last epoch ("last"); the library's own default is "best_or_init".
-* `[sector] mix`, `weights`: the paper averages probabilities by samples. "labels" weighs a member's probability of a class by its
-  count of that class, "confidence" by its certainty.
-* `server_teacher="pre_sync"` (+) lets the sector means before synchronisation teach; without sector distillation the leaders'
-  models are all equal, and the server would learn nothing from them.
+* `[sector] mix`, `weights`: the paper averages probabilities by samples. "labels" weighs a member's probability of a
+  class by its count of that class, "confidence" by its certainty.
+* `server_teacher="pre_sync"` (+) lets the sector means before synchronisation teach; without sector distillation the
+  leaders' models are all equal, and the server would learn nothing from them.
 * Under partial participation shares are taken over the active clients; a sector with none is left out.
 
 >>> import headwater as hw
->>> hw.run("fedhead", data="digits", clients=4, sectors=2, rounds=1, local__epochs=1, sector__epochs=1).ledger.round_trips("server_sector")
+>>> run = hw.run("fedhead", data="digits", clients=4, sectors=2, rounds=1, local__epochs=1, sector__epochs=1)
+>>> run.ledger.round_trips("server_sector")
 4
 """
 
@@ -113,6 +116,13 @@ def sectors_teach(method: FedHead | FedHeadPlus, fed: Federation, state: HeadSta
     counts = fed.up(fed.run(label_counts, at=CLIENTS)) if method.sector.weights == "labels" else None
     hold = 0.2 if method.val_source == "leader" else 0.0
     students = fed.run(
-        distill, at=SECTORS, start=seed, teachers=team, val=maybe(state.val), counts=counts, hold=hold, spec=method.sector
+        distill,
+        at=SECTORS,
+        start=seed,
+        teachers=team,
+        val=maybe(state.val),
+        counts=counts,
+        hold=hold,
+        spec=method.sector,
     )
     return means, fed.up(students)

@@ -1,6 +1,7 @@
 """Sectors average their clients several times before the server averages sectors.
 
-Liu, Zhang, Song, Letaief: Client-Edge-Cloud Hierarchical Federated Learning, ICC 2020. The baseline of FedHEAD and MTGC.
+Liu, Zhang, Song, Letaief: Client-Edge-Cloud Hierarchical Federated Learning, ICC 2020. The baseline of FedHEAD and
+MTGC.
 
 | stage 1, local | stage 2, who teaches → where | stage 3, consolidation |
 |---|---|---|
@@ -14,11 +15,12 @@ Liu, Zhang, Song, Letaief: Client-Edge-Cloud Hierarchical Federated Learning, IC
 Cost a round, in models (N active clients, M sectors; up, down): long link M, M; inside sectors E·N, E·N.
 Moves a round: server → sector model; sector → client model; client → sector model; sector → server model.
 
-Differences: MTGC's objective weighs sectors and clients alike (`by="uniform"`), the original and MTGC's code by samples (default).
-With `sector_rounds = 1` and `by="samples"` the result is FedAvg's.
+Differences: MTGC's objective weighs sectors and clients alike (`by="uniform"`), the original and MTGC's code by
+samples (default). With `sector_rounds = 1` and `by="samples"` the result is FedAvg's.
 
 >>> import headwater as hw
->>> hw.run("hfedavg", data="digits", clients=4, sectors=2, rounds=1, sector_rounds=2, local__epochs=1).ledger.round_trips("server_sector")
+>>> run = hw.run("hfedavg", data="digits", clients=4, sectors=2, rounds=1, sector_rounds=2, local__epochs=1)
+>>> run.ledger.round_trips("server_sector")
 2
 """
 

@@ -22,7 +22,16 @@ from headwater.errors import UserError, nearest
 
 ISSUES = "the project's issue tracker"
 DISK = {errno.ENOSPC, errno.EDQUOT}
-PLACE = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ENOENT, errno.EEXIST}
+PLACE = {
+    errno.EACCES,
+    errno.EPERM,
+    errno.EROFS,
+    errno.ENOTDIR,
+    errno.EISDIR,
+    errno.ENAMETOOLONG,
+    errno.ENOENT,
+    errno.EEXIST,
+}
 
 app = typer.Typer(
     name="headwater",

@@ -35,7 +35,9 @@ if TYPE_CHECKING:
 Methods = Annotated[list[str], typer.Argument(metavar="METHOD METHOD …", show_default=False)]
 Target = Annotated[
     float | None,
-    typer.Option("--target", metavar="ACCURACY", help="Count rounds and bytes to this accuracy; else the highest that all reach."),
+    typer.Option(
+        "--target", metavar="ACCURACY", help="Count rounds and bytes to this accuracy; else the highest that all reach."
+    ),
 ]
 
 
@@ -70,9 +72,7 @@ def compare(
     options = direct(rounds=rounds, engine=engine, workers=workers, data_dir=data_dir)
     wanted = several(seeds, seed)
     plan = [
-        (one, each)
-        for one in wanted
-        for each in Config.load_each(methods, config, sets or [], **options, seed=one)
+        (one, each) for one in wanted for each in Config.load_each(methods, config, sets or [], **options, seed=one)
     ]
     out = out or Path("runs") / f"compare-{plain_name(plan[0][1].data.name)}"
     check_path(out)
@@ -84,11 +84,6 @@ def compare(
     return _show(done, out, target, json=json, quiet=quiet)
 
 
-def place(out: Path, config: Config) -> Path:
-    """The directory of one run of a comparison."""
-    return out / plain_name(config.method) / f"seed-{config.seed}"
-
-
 def _one_seed(configs: list[Config], out: Path, done: list[Path], *, quiet: bool, force: bool) -> int:
     """All methods at one seed, on one engine; the data is read once."""
     from headwater.cli.directory import claim
@@ -96,6 +91,7 @@ def _one_seed(configs: list[Config], out: Path, done: list[Path], *, quiet: bool
 
     first = configs[0]
     with status(f"reading {first.data.name} for seed {first.seed} …", quiet):
+        from headwater.api import place
         from headwater.data.base import load
         from headwater.experiment import prepare
 

@@ -34,15 +34,19 @@ def claim(out: Path, config: Config, force: bool) -> RunDirectory:
     if force:
         clear(out)
     elif not file.exists() and any((out / name).exists() for name in (*REST, CHECKPOINTS)):
-        raise OutputError(f"{out} holds parts of a run but no {CONFIG}; choose another --out, or start anew with --force")
+        raise OutputError(
+            f"{out} holds parts of a run but no {CONFIG}; choose another --out, or start anew with --force"
+        )
     try:
         return RunDirectory(out, config)
     except (ConfigError, UnicodeDecodeError) as error:
-        raise OutputError(f"{file} cannot be read ({error}); choose another --out, or start anew with --force") from None
+        raise OutputError(
+            f"{file} cannot be read ({error}); choose another --out, or start anew with --force"
+        ) from None
 
 
 def clear(out: Path) -> None:
-    """Remove a run's files and nothing else; the configuration goes last, so that a half-cleared run is still known as one."""
+    """Remove a run's files and nothing else; the configuration goes last: half cleared, it is still known as a run."""
     checkpoints = out / CHECKPOINTS
     for folder, pattern in ((checkpoints, "round-*.json"), (checkpoints / "values", "*")):
         for item in folder.glob(pattern):
@@ -60,7 +64,9 @@ def stored(directory: Path) -> Config:
     if not directory.is_dir():
         raise OutputError(f"there is no directory {directory}; name the directory of a run")
     if not file.is_file():
-        raise OutputError(f"{directory} holds no {CONFIG}, so it is not the directory of a run; name the one that --out gave")
+        raise OutputError(
+            f"{directory} holds no {CONFIG}, so it is not the directory of a run; name the one that --out gave"
+        )
     try:
         return Config.from_toml(file.read_text(encoding="utf-8"))
     except (ConfigError, UnicodeDecodeError) as error:

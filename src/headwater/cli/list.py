@@ -11,13 +11,17 @@ from headwater.cli.show import as_json, out, table
 from headwater.errors import ConfigError, nearest
 from headwater.registry import Registry
 
-Kind = Annotated[str | None, typer.Argument(metavar="algorithms|datasets|models|partitions|presets", show_default=False)]
+Kind = Annotated[
+    str | None, typer.Argument(metavar="algorithms|datasets|models|partitions|presets", show_default=False)
+]
 
 
 def list_(kind: Kind = None, json: Json = False) -> None:
     """Names with one line each; everything if no kind is named."""
     if kind is not None and kind not in KINDS:
-        raise ConfigError(f"there is nothing to list called {kind!r}{nearest(kind, KINDS)} (accepted: {', '.join(KINDS)})")
+        raise ConfigError(
+            f"there is nothing to list called {kind!r}{nearest(kind, KINDS)} (accepted: {', '.join(KINDS)})"
+        )
     found = {name: rows() for name, rows in KINDS.items() if kind in (None, name)}
     if json:
         as_json(found[kind] if kind else found)

@@ -44,7 +44,7 @@ def partition(
     manifest = made.partition.manifest() | {"counts": found.counts.tolist(), "classes": list(made.class_names)}
     out.mkdir(parents=True, exist_ok=True)
     with status("drawing the split …", quiet):
-        figure(made.partition, labels, classes, out / PICTURE)
+        figure(made.partition, labels, classes, out / PICTURE, made.class_names)
     (out / MANIFEST).write_text(json_text.dumps(manifest), encoding="utf-8")
     if json:
         as_json(_facts(found, made.partition.sha256, out))
@@ -52,8 +52,8 @@ def partition(
     shown = console()
     for title, rows in (("clients", found.clients), ("sectors", found.sectors)):
         shown.print(table(list(HEADINGS), [_cells(row) for row in rows], title=title, right=HEADINGS))
-    means = {tier: found.mean(tier) for tier in ("clients", "sectors")}
-    shown.print(f"mean label distance (total variation, by size): clients {means['clients']:.3f}, sectors {means['sectors']:.3f}")
+    by_tier = ", ".join(f"{tier} {found.mean(tier):.3f}" for tier in ("clients", "sectors"))
+    shown.print(f"mean label distance (total variation, by size): {by_tier}")
     shown.print(f"sha256 {made.partition.sha256}", soft_wrap=True)
     shown.print(f"figure: {out / PICTURE}", soft_wrap=True)
     shown.print(f"manifest: {out / MANIFEST}", soft_wrap=True)

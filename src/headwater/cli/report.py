@@ -12,12 +12,12 @@ from headwater.cli.options import Json, Out, Quiet
 from headwater.cli.show import as_json
 from headwater.cli.show import out as console
 
-Directories = Annotated[
-    list[Path], typer.Argument(metavar="DIR …", show_default=False)
-]
+Directories = Annotated[list[Path], typer.Argument(metavar="DIR …", show_default=False)]
 
 
-def report(directories: Directories, target: Target = None, out: Out = None, quiet: Quiet = False, json: Json = False) -> None:
+def report(
+    directories: Directories, target: Target = None, out: Out = None, quiet: Quiet = False, json: Json = False
+) -> None:
     """The report of one run or of many, as a page, pictures and tables. A DIR may also be that of a comparison."""
     from headwater.cli.directory import check_path
     from headwater.cli.progress import status

@@ -9,7 +9,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headwater.cli.options import DataDir, Engine, Force, Json, Out, Quiet, Rounds, Seed, Sets, Source, Workers, configure
+from headwater.cli.options import (
+    DataDir,
+    Engine,
+    Force,
+    Json,
+    Out,
+    Quiet,
+    Rounds,
+    Seed,
+    Sets,
+    Source,
+    Workers,
+    configure,
+)
 from headwater.cli.show import as_json, pairs, say
 from headwater.cli.show import out as console
 
@@ -122,7 +135,9 @@ def _lines(facts: dict[str, Any], out: Path) -> Iterator[tuple[str, str]]:
         yield "local accuracy", f"{percent(facts['local_accuracy'])} (mean over clients)"
     for tier, words in TIERS.items():
         moved = facts["ledger"][tier]
-        told = f"{size(moved['up_bytes'])} up, {size(moved['down_bytes'])} down, {count(moved['round_trips'])} round trips"
+        told = (
+            f"{size(moved['up_bytes'])} up, {size(moved['down_bytes'])} down, {count(moved['round_trips'])} round trips"
+        )
         yield words, told
     yield "time", duration(facts["seconds"])
     yield "report", str(out / "report.html")

@@ -22,7 +22,11 @@ from headwater.errors import ConfigError, nearest
 from headwater.registry import Registry
 from headwater.specs import AtLeastOne, Count, DistillSpec, LocalSpec
 
-TOP: dict[str, Setting] = {"seed": Setting(Count, 0), "rounds": Setting(AtLeastOne, 20), "eval_every": Setting(AtLeastOne, 1)}
+TOP: dict[str, Setting] = {
+    "seed": Setting(Count, 0),
+    "rounds": Setting(AtLeastOne, 20),
+    "eval_every": Setting(AtLeastOne, 1),
+}
 SECTIONS: dict[str, type[Section]] = {
     "data": DataConfig,
     "partition": PartitionConfig,
@@ -31,9 +35,17 @@ SECTIONS: dict[str, type[Section]] = {
     "privacy": PrivacyConfig,
     "faults": FaultsConfig,
 }
-STAGES: dict[str, type[LocalSpec] | type[DistillSpec]] = {"local": LocalSpec, "sector": DistillSpec, "server": DistillSpec}
+STAGES: dict[str, type[LocalSpec] | type[DistillSpec]] = {
+    "local": LocalSpec,
+    "sector": DistillSpec,
+    "server": DistillSpec,
+}
 ORDER = ("data", "partition", "model", "algorithm", *STAGES, "engine", "privacy", "faults")
-SELECTORS = {"partition": "scheme", "model": "name", "algorithm": "name"}  # the key that decides which options there are
+SELECTORS = {
+    "partition": "scheme",
+    "model": "name",
+    "algorithm": "name",
+}  # the key that decides which options there are
 DEFAULT_METHOD = "fedhead"
 
 
@@ -86,7 +98,7 @@ def check_name(section: str, choice: str) -> None:
 
     if section == "model" and choice in ("auto", CUSTOM):
         return
-    table = {"algorithm": methods, "partition": lambda: PARTITIONS, "model": lambda: MODELS}[section]()
+    table = {"algorithm": methods(), "partition": PARTITIONS, "model": MODELS}[section]
     try:
         table.check(choice)
     except ConfigError as error:

@@ -1,7 +1,7 @@
 """One setting at a time: what it accepts, whether a value fits, and the sentence when it does not.
 
-The same few functions serve the configuration's own sections, a method's or a scheme's dataclass and a model's builder, so
-that every refusal reads alike whoever declared the setting.
+The same few functions serve the configuration's own sections, a method's or a scheme's dataclass and a model's
+builder, so that every refusal reads alike whoever declared the setting.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import math
 import types
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from annotated_types import Ge, Gt, Le, Lt
@@ -152,7 +152,7 @@ def _finite(value: Any) -> bool:
 
 def _whole(info: FieldInfo) -> Any:
     """A field's annotation with the constraints that pydantic keeps apart put back."""
-    annotation = info.annotation
+    annotation: Any = info.annotation
     for part in info.metadata:
         annotation = Annotated[annotation, part]
     return annotation
@@ -168,7 +168,7 @@ def _plain_default(field: dataclasses.Field[Any]) -> Any:
     return MISSING if field.default is dataclasses.MISSING else field.default
 
 
-@lru_cache(maxsize=None)
+@cache
 def _cached(annotation: Any) -> TypeAdapter[Any]:
     return TypeAdapter(annotation, config=ConfigDict(arbitrary_types_allowed=True))
 

@@ -20,26 +20,44 @@ def read(source: str | Path | None, sets: Sequence[str], direct: Mapping[str, An
     return merge(without_unused(written, [method]), asked)
 
 
-def read_each(methods: Sequence[str], source: str | Path | None, sets: Sequence[str], direct: Mapping[str, Any]) -> list[Tree]:
-    """One tree a method. What was asked for goes to the methods that have a use for it, and is refused if none has."""
+def read_each(
+    methods: Sequence[str], source: str | Path | None, sets: Sequence[str], direct: Mapping[str, Any]
+) -> list[Tree]:
+    """One tree a method, none of them checked yet."""
     for method in methods:
         catalog.check_name("algorithm", method)
     written, asked = _written(source), _asked(sets, direct)
-    tree = merge(without_unused(written, methods), asked)
-    # A file's own method may have options that none of these has; those do not bother anybody.
-    named = [catalog.chosen(tree, "algorithm")] if "name" in tree.get("algorithm", {}) else []
-    known = {"name": None} | {key: None for method in [*methods, *named] for key in catalog.own("algorithm", method) or {}}
+    # What a file says of its own method does not bother the others, but it must mean something to somebody.
+    _check_options(written, [*methods, catalog.chosen(written, "algorithm")])
+    found = []
+    for method, fitting in zip(methods, share(asked, methods), strict=True):
+        tree = merge(without_unused(written, [method]), {"algorithm": {"name": method}})
+        found.append(merge(tree, fitting))
+    return found
+
+
+def share(asked: Tree, methods: Sequence[str]) -> list[Tree]:
+    """What of the settings asked for each method has a use for; a setting that none of them can use is refused."""
+    _check_options(asked, methods)
+    used = {method: catalog.stages(method) for method in methods}
+    for stage in catalog.STAGES:
+        if asked.get(stage) and not any(stage in stages for stages in used.values()):
+            key = f"{stage}.{next(iter(asked[stage]))}"
+            raise ConfigError(f"{key} has no effect, since none of {', '.join(methods)} has a {stage} stage; remove it")
+    found = []
+    for method in methods:
+        options = catalog.own("algorithm", method) or {}
+        tree = {key: value for key, value in asked.items() if key not in catalog.STAGES or key in used[method]}
+        tree["algorithm"] = {key: value for key, value in asked.get("algorithm", {}).items() if key in options}
+        found.append(tree)
+    return found
+
+
+def _check_options(tree: Tree, methods: Sequence[str]) -> None:
+    known = {key: None for method in methods for key in ("name", *(catalog.own("algorithm", method) or {}))}
     for key in tree.get("algorithm", {}):
         if key not in known:
             raise ConfigError(unknown(key, "algorithm", list(known)))
-    for stage in catalog.STAGES:
-        if asked.get(stage) and not any(stage in catalog.stages(method) for method in methods):
-            raise ConfigError(
-                f"{stage}.{next(iter(asked[stage]))} has no effect, since none of {', '.join(methods)} has a {stage} stage"
-            )
-    # A name that no method has stands before the switch, so that all options are weighed against the new one.
-    neutral = {**tree, "algorithm": {**tree.get("algorithm", {}), "name": ""}}
-    return [merge(neutral, {"algorithm": {"name": method}}) for method in methods]
 
 
 def pairs(sets: Sequence[str]) -> Tree:
@@ -98,7 +116,7 @@ def _layers(source: str | Path | None) -> list[Tree]:
     while source is not None:
         name, tree, here = _find(source, here)
         if name in seen:
-            raise ConfigError(f"extends goes round in a circle: {' → '.join([*seen[seen.index(name):], name])}")
+            raise ConfigError(f"extends goes round in a circle: {' → '.join([*seen[seen.index(name) :], name])}")
         seen.append(name)
         source = tree.pop("extends", None)
         if source is not None and not isinstance(source, str):
@@ -117,12 +135,14 @@ def _find(source: str | Path, here: Path | None) -> tuple[str, Tree, Path | None
     path = path if here is None else here / path
     if path.is_dir():
         inside = path / "config.toml"
-        way_out = f"name the file {inside}, or carry on with: headwater resume {path}" if inside.exists() else "name a file"
+        way_out = (
+            f"name the file {inside}, or carry on with: headwater resume {path}" if inside.exists() else "name a file"
+        )
         raise ConfigError(f"{source} is a directory, not a configuration; {way_out}")
     if not path.exists():
-        known = list(presets.names())
+        name, known = str(source), list(presets.names())
         raise ConfigError(
-            f"there is no preset or file called {str(source)!r}{nearest(str(source), known)} (presets: {', '.join(known)})"
+            f"there is no preset or file called {name!r}{nearest(name, known)} (presets: {', '.join(known)})"
         )
     try:
         text = path.read_text(encoding="utf-8")

@@ -55,7 +55,7 @@ def merge(base: Mapping[str, Any], layer: Mapping[str, Any]) -> Tree:
 
 
 def without_unused(tree: Mapping[str, Any], methods: Sequence[str]) -> Tree:
-    """The tree without the stages that none of the methods has: a file may serve several methods. They are still checked."""
+    """The tree without the stages that none of the methods has, still checked: a file may serve several methods."""
     try:
         used = {stage for method in methods for stage in catalog.stages(method)}
     except ConfigError:
@@ -174,7 +174,7 @@ def _check_together(tree: Tree) -> None:
 
 
 def _filled(section: str, tree: Tree) -> Tree:
-    return {key: setting.default for key, setting in catalog.common(section).items()} | tree[section]
+    return {key: setting.default for key, setting in catalog.common(section).items()} | dict(tree[section])
 
 
 def _drop_foreign(tree: Tree, section: str, choice: str) -> None:

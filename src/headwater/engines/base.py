@@ -1,6 +1,7 @@
 """What every engine agrees on: names of values, jobs, and how one job is carried out.
 
-An engine keeps named, immutable values at homes. It knows tasks and homes; it does not know sectors, methods or the ledger.
+An engine keeps named, immutable values at homes. It knows tasks and homes; it does not know sectors, methods or the
+ledger.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ class Lost:
 LOST = Lost()
 
 
-class LostInput(Exception):
+class LostInput(Exception):  # noqa: N818 (a signal, not an error)
     """A task needs a value that was lost."""
 
 
@@ -170,7 +171,7 @@ def either(site: Site, new: Any, old: Any) -> Any:
 
 
 def resolve(inputs: Any, fetch: Callable[[Ref], Any], lost: Literal["raise", "give"] = "raise") -> Any:
-    """Inputs with values in place of names. A lost child is left out; a lost value, or no child at all, loses the task."""
+    """Inputs with values in place of names. A lost child is left out; a lost value or no child at all loses the task."""
     if isinstance(inputs, Ref):
         value = fetch(inputs)
         if value is LOST and lost == "raise":
@@ -197,9 +198,7 @@ def execute(
     for ref in job.refs():
         if ref.home != job.home:
             raise TaskError(f"{job.title} at {job.node} was given a value that lives at {ref.home}, not at {job.home}")
-    streamed = {
-        name for name in getattr(job.task, "streaming", ()) if isinstance(job.inputs.get(name), Bundle)
-    }
+    streamed = {name for name in getattr(job.task, "streaming", ()) if isinstance(job.inputs.get(name), Bundle)}
     value: Any = LOST
     try:
         if not job.lost:
@@ -214,7 +213,9 @@ def execute(
     except (KeyboardInterrupt, TaskError, UserError):
         raise
     except Exception as error:
-        raise TaskError(f"{job.title} at {job.node} (home {job.home}) failed: {type(error).__name__}: {error}") from error
+        raise TaskError(
+            f"{job.title} at {job.node} (home {job.home}) failed: {type(error).__name__}: {error}"
+        ) from error
     round_number = job.key[0] if job.key and isinstance(job.key[0], int) else 0
     return value, Done(job.name, job.title, job.phase, job.node, round_number, site.notes, begun, time.time(), worker)
 

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
+from statistics import fmean
 from typing import Any
 
 from headwater.report import style
 from headwater.report.groups import Group
-from headwater.report.numbers import cover, log_ticks, percent, plain, size, size_unit, ticks
+from headwater.report.numbers import log_ticks, number, percent, plain, short_size, size, size_unit, ticks
+from headwater.report.runs import Measure
 from headwater.report.series import Point, Series, over_seeds
 from headwater.report.svg import (
     WIDE,
     Axis,
+    accuracy_axis,
     axes,
     card,
     cut,
@@ -92,15 +96,40 @@ def by_bytes(series: Sequence[Series]) -> str:
 
 
 def distillation(group: Group, ident: str) -> str:
-    """Teacher and student by round, or nothing when the method does not distil."""
-    found = [Series(name, slot, over_seeds(group.runs, key)) for slot, (key, name) in enumerate(ROLES)]
+    """Teacher and student by round, at sectors and at the server; nothing when the method does not distil."""
+    if not any(isinstance(row.get("distill"), dict) for run in group.runs for row in run.rows):
+        return _taught(group, f"distil-{ident}", "", {key: key for key, _ in ROLES})
+    at_sectors = {key: _at(key, server=False) for key, _ in ROLES}
+    at_server = {key: _at(key, server=True) for key, _ in ROLES}
+    return _taught(group, f"distil-{ident}", " at sectors", at_sectors) + _taught(
+        group, f"distil-{ident}s", " at the server", at_server
+    )
+
+
+def _taught(group: Group, ident: str, where: str, measures: Mapping[str, Measure]) -> str:
+    found = [Series(name, slot, over_seeds(group.runs, measures[key])) for slot, (key, name) in enumerate(ROLES)]
     series = [each for each in found if each.points]
     if not series:
         return ""
-    drawn = _against_rounds(f"distil-{ident}", series, f"r{ident}-")
-    told = f"{group.label}: accuracy of teachers and of students before and after distillation, by round"
-    note = f"Means over the places that distil in a round. {_band_note(series)}"
-    return card("Teacher and student", _chart(drawn, series, told), note)
+    drawn = _against_rounds(ident, series, f"{ident}-")
+    told = f"{group.label}: accuracy of teachers and of students before and after distillation{where}, by round"
+    note = f"On the validation set, before and after distillation{where}. {_band_note(series)}"
+    return card(f"Teacher and student{where}", _chart(drawn, series, told), note)
+
+
+def _at(key: str, *, server: bool) -> Callable[[dict[str, Any]], float | None]:
+    """The mean of a number that was noted at the server, or at the sectors."""
+
+    def measure(row: dict[str, Any]) -> float | None:
+        places = row.get("distill")
+        noted = places.items() if isinstance(places, dict) else ()
+        values = [
+            number(notes.get(key)) for node, notes in noted if (node == "server") == server and isinstance(notes, dict)
+        ]
+        known = [value for value in values if value is not None]
+        return fmean(known) if known else None
+
+    return measure
 
 
 def _against_rounds(ident: str, series: Sequence[Series], family: str) -> Drawn:
@@ -172,7 +201,7 @@ def _level(drawn: Drawn, series: Series) -> str:
 def _marks(drawn: Drawn, series: Series) -> str:
     """A mark at each point while there is room, else at the last one only."""
     shares = [drawn.across(point) for point in series.points]
-    roomy = all(after - before >= APART / USUAL for before, after in zip(shares, shares[1:], strict=False))
+    roomy = all(after - before >= APART / USUAL for before, after in pairwise(shares))
     dots = [
         f'<circle cx="{pct(drawn.across(point))}" cy="{px(drawn.down(point.value))}" r="{radius}">'
         f"<title>{esc(f'{series.label}, {drawn.where(point)}: {_value(point)}')}</title></circle>"
@@ -198,8 +227,9 @@ def _direct(drawn: Drawn, series: Sequence[Series], level: Sequence[Series]) -> 
     parts = []
     for name, share, end, at, each in zip(names, shares, ends, heights, every, strict=True):
         start = drawn.down(each.points[-1].value) if end == share else at  # from the curve's end, or a mere key
-        inner = f'<line class="curve" x1="6" y1="{px(start)}" x2="18" y2="{px(at)}"/><text class="name" x="22" y="{px(at + 4)}">'
-        parts.append(drawn.group(each, f'<svg x="{pct(share)}">{inner}{esc(name)}</text></svg>', "direct"))
+        inner = f'<line class="curve" x1="6" y1="{px(start)}" x2="18" y2="{px(at)}"/>'
+        inner += f'<text class="name" x="22" y="{px(at + 4)}">{esc(name)}</text>'
+        parts.append(drawn.group(each, f'<svg x="{pct(share)}">{inner}</svg>', "direct"))
     room = max(right for _, right, _ in wishes) - USUAL
     return f'<g aria-hidden="true">{"".join(parts)}</g>', int(max(20, room))
 
@@ -220,7 +250,7 @@ def _hover(drawn: Drawn, series: Series) -> dict[str, Any]:
 def _value(point: Point) -> str:
     if point.seeds < 2:
         return percent(point.value)
-    return f"{percent(point.value)} ({100 * point.low:.1f} to {100 * point.high:.1f}, {point.seeds} seeds)"
+    return f"{percent(point.value)} ({100 * point.low:.1f} to {100 * point.high:.1f})"
 
 
 def _band_note(series: Sequence[Series]) -> str:
@@ -234,9 +264,7 @@ def _band_note(series: Sequence[Series]) -> str:
 
 def _accuracies(series: Sequence[Series]) -> Axis:
     points = [point for each in series for point in each.points]
-    marks = cover(100 * min(point.low for point in points), 100 * max(point.high for point in points))
-    marks = [mark for mark in marks if -1e-9 <= mark <= 100 + 1e-9]
-    return Axis(marks[0] / 100, marks[-1] / 100, tuple((mark / 100, plain(mark)) for mark in marks), "Accuracy, %")
+    return accuracy_axis(min(point.low for point in points), max(point.high for point in points))
 
 
 def _rounds(series: Sequence[Series]) -> Axis:
@@ -253,13 +281,7 @@ def _traffic(series: Sequence[Series]) -> Axis:
     if max(ends) > 20 * min(ends):  # a linear axis would press the thrifty methods against its left end
         low = min(point.bytes for each in series for point in each.points if point.bytes > 0) / 1.1
         high = max(ends) * 1.05
-        return Axis(low, high, tuple((mark, _short_size(mark)) for mark in log_ticks(low, high, 5)), title, True)
+        return Axis(low, high, tuple((mark, short_size(mark)) for mark in log_ticks(low, high, 5)), title, True)
     unit, scale = size_unit(max(ends))
     marks = tuple((mark * scale, plain(mark)) for mark in ticks(0, max(ends) / scale, 6))
     return Axis(0, max(ends), marks, f"{title}, {unit}")
-
-
-def _short_size(value: float) -> str:
-    """100 kB rather than 100.0 kB."""
-    unit, scale = size_unit(value)
-    return size(value).replace(size(value).split("\u00a0")[0], plain(value / scale))

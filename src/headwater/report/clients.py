@@ -7,22 +7,17 @@ from statistics import fmean, median
 
 from headwater.report.groups import Group
 from headwater.report.holdings import client_accuracy, client_sectors
-from headwater.report.numbers import cover, percent, plain
+from headwater.report.numbers import percent
 from headwater.report.runs import RunRecord, natural
-from headwater.report.svg import Axis, axes, card, esc, pct, picture, px, rule, text
+from headwater.report.svg import Axis, accuracy_axis, axes, card, esc, pct, picture, px, rule, text
 
 RADIUS = 4.0
 
 
 def axis(groups: Sequence[Group]) -> Axis | None:
     """One range of accuracies for all methods, so that their pictures can be compared; None without any values."""
-    values = [100 * value for group in groups for value in client_accuracy(group.runs[0]).values()]
-    if not values:
-        return None
-    marks = [mark for mark in cover(min(values), max(values)) if -1e-9 <= mark <= 100 + 1e-9]
-    if len(marks) < 2:
-        marks = [0.0, 50.0, 100.0]
-    return Axis(marks[0] / 100, marks[-1] / 100, tuple((mark / 100, plain(mark)) for mark in marks), "Accuracy, %")
+    values = [value for group in groups for value in client_accuracy(group.runs[0]).values()]
+    return accuracy_axis(min(values), max(values)) if values else None
 
 
 def card_of(group: Group, ident: str, x: Axis, *, few: bool, kind: str = "") -> str:
@@ -55,7 +50,10 @@ def card_of(group: Group, ident: str, x: Axis, *, few: bool, kind: str = "") -> 
     )
     seed = f" Seed {run.seed}." if len(group.runs) > 1 else ""
     return card(
-        f"{group.label}: accuracy by client", drawing, f"{esc(told)} A bar is a sector's mean.{seed}", kind=kind
+        f"{group.label}: accuracy by client",
+        drawing,
+        f"{esc(told)} On each client's own mix of labels; a bar is a sector's mean.{seed}",
+        kind=kind,
     )
 
 

@@ -80,7 +80,7 @@ def _mistakes(total: Matrix, names: list[str]) -> str:
     size, shares = len(total), _shares(total)
     wrong = [(shares[r][c], r, c) for r in range(size) for c in range(size) if r != c and total[r][c]]
     top = [
-        f"{names[r]} taken for {names[c]} {percent(share)}"
+        f"{names[r]} taken for {names[c]} ({percent(share)})"
         for share, r, c in sorted(wrong, key=lambda each: -each[0])[:3]
     ]
     return f"Most frequent mistakes: {'; '.join(top)}." if top else "No mistakes on the test set."

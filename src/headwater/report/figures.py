@@ -1,4 +1,4 @@
-"""The curves as a PNG file, for papers and slides. Nothing is drawn on a screen."""
+"""Curves and split as PNG files, for papers and slides. Nothing is drawn on a screen."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from headwater.errors import UserError
 from headwater.report import style
 from headwater.report.groups import Group, group
-from headwater.report.numbers import size_unit
+from headwater.report.holdings import class_names, client_sectors
+from headwater.report.numbers import short_size, size_unit
 from headwater.report.runs import RunRecord
 from headwater.report.series import Series, accuracy
 
@@ -32,12 +32,14 @@ def curves(runs: Sequence[RunRecord] | Sequence[Group], path: Path) -> Path:
             _draw(right, each, [point.bytes / scale for point in each.points])
         else:
             right.axhline(100 * each.points[-1].value, **_look(each), linewidth=1.2, alpha=0.8)
-    if any(each.points[-1].bytes > 0 and largest > 20 * each.points[-1].bytes for each in series):
+    right.set_xlabel(f"Bytes between server and sectors, {unit}")
+    if any(0 < 20 * each.points[-1].bytes < largest for each in series):
         right.set_xscale("log")
+        right.set_xlabel("Bytes between server and sectors")
+        right.xaxis.set_major_formatter(lambda value, _: short_size(value * scale))
     left.set_xlabel("Round")
     left.set_ylabel("Accuracy, %")
     left.xaxis.get_major_locator().set_params(integer=True)
-    right.set_xlabel(f"Bytes between server and sectors, {unit}")
     for axes in (left, right):
         axes.grid(True, color=style.LIGHT.grid)
         axes.set_axisbelow(True)
@@ -47,11 +49,31 @@ def curves(runs: Sequence[RunRecord] | Sequence[Group], path: Path) -> Path:
     if series:
         handles, names = left.get_legend_handles_labels()
         figure.legend(handles, names, loc="outside upper center", ncols=min(4, len(series)), frameon=False)
-    try:
-        figure.savefig(path, metadata={"Software": None})
-    except OSError as error:
-        raise UserError(f"{str(path)!r} cannot be written ({error.strerror}); choose another --out") from error
+    figure.savefig(path)
     return path
+
+
+def split(run: RunRecord, path: Path) -> Path | None:
+    """Who holds what, by client and class; None when the run kept no counts."""
+    import numpy as np
+
+    from headwater.partition.base import Partition
+    from headwater.partition.figure import figure
+
+    counts = (run.partition or {}).get("counts")
+    if not isinstance(counts, list) or not counts or not np.sum(counts):
+        return None
+    table = np.asarray(counts, dtype=np.int64)
+    # the labels stay with the data; any that give these counts give the same picture
+    clients, classes = table.shape
+    labels = np.concatenate([np.repeat(np.arange(classes), row) for row in table])
+    bounds = np.concatenate([[0], np.cumsum(table.sum(axis=1))])
+    indices = tuple(np.arange(bounds[at], bounds[at + 1]) for at in range(clients))
+    known = client_sectors(run.partition)
+    sectors = tuple(known.get(client, 0) for client in range(clients))
+    return figure(
+        Partition(indices, sectors), labels, classes, path, class_names((run.partition or {}).get("classes"), classes)
+    )
 
 
 def _draw(axes: Any, series: Series, places: Sequence[float]) -> None:
@@ -70,4 +92,4 @@ def _draw(axes: Any, series: Series, places: Sequence[float]) -> None:
 
 def _look(series: Series) -> dict[str, Any]:
     colour, dash = style.look(series.slot)
-    return {"color": style.LIGHT.colours[colour], "linestyle": (0, dash) if dash else "-"}
+    return {"color": style.LIGHT.colours[colour], "linestyle": (0, [part / 2 for part in dash]) if dash else "-"}

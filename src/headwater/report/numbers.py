@@ -37,6 +37,12 @@ def size(value: float | None) -> str:
     return f"{value:.0f}{NBSP}B" if scale == 1 else f"{_three(value / scale)}{NBSP}{unit}"
 
 
+def short_size(value: float) -> str:
+    """For ticks, which are round numbers: 100 kB rather than 100.0 kB."""
+    unit, scale = size_unit(value)
+    return f"{plain(value / scale)}{NBSP}{unit}"
+
+
 def size_unit(largest: float) -> tuple[str, float]:
     """The unit in which this size has one to three figures before the point."""
     # 999.9 kB would print as "1000 kB", so the next unit begins a little early

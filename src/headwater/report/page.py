@@ -13,6 +13,7 @@ from typing import Any
 
 from headwater.report import charts, clients, confusion, sections, series, split, style, tables
 from headwater.report.groups import Group, Grouping, group
+from headwater.report.holdings import client_accuracy
 from headwater.report.runs import RunRecord
 from headwater.report.svg import esc
 
@@ -123,14 +124,15 @@ def _curves(groups: Sequence[Group]) -> str:
 def _clients(groups: Sequence[Group]) -> str:
     """The split first, then each method's spread over the same clients."""
     x = clients.axis(groups)
-    shown = [each for each in groups if clients.client_accuracy(each.runs[0])]
-    pictures = _splits(groups, tall=len(shown) > FEW_METHODS)
+    shown = [each for each in groups if client_accuracy(each.runs[0])]
+    pictures = _splits(groups, tall=len(shown) > 1)
     # beside a split there is room for one or two others; one that would be alone in its row takes the whole of it
-    taken = 0 if not pictures or 'class="card span"' in pictures[0] else 2 if len(shown) > FEW_METHODS else 1
-    alone = (len(shown) - taken) % 2 == 1 and len(shown) > taken and len(groups) > 1
-    few = len(groups) <= FEW_METHODS
+    taken = 0 if not pictures or 'class="card span"' in pictures[0] else min(len(shown), 2)
+    alone = (len(shown) - taken) % 2 == 1 and len(shown) > taken
     spreads = [
-        clients.card_of(each, f"clients-{at}", x, few=few, kind="span" if alone and each is shown[-1] else "")
+        clients.card_of(
+            each, f"clients-{at}", x, few=len(shown) == 1, kind="span" if alone and each is shown[-1] else ""
+        )
         for at, each in enumerate(groups)
         if x is not None
     ]
@@ -138,7 +140,7 @@ def _clients(groups: Sequence[Group]) -> str:
         return ""
     inner = f'<div class="pair">{"".join(pictures[:1] + spreads)}</div>'
     if len(pictures) > 1:
-        inner += f'<details class="card"><summary>{len(pictures) - 1} more splits</summary>'
+        inner += f'<details class="card"><summary>Other splits ({len(pictures) - 1})</summary>'
         inner += f'<div class="pair">{"".join(pictures[1:])}</div></details>'
     return _section("Clients", inner)
 
@@ -177,7 +179,13 @@ def _methods(groups: Sequence[Group], found: tables.Summary) -> str:
 
 def _cost_note(groups: Sequence[Group]) -> str:
     over = "Means over seeds. " if any(len(each.counted) > 1 for each in groups) else ""
-    return f'<p class="note">{over}Up is towards the server. The setup is what is given out before round 1.</p>'
+    apart = (
+        " What measuring moved stands apart and is in no other number."
+        if any(run.ledger("evaluate") for each in groups for run in each.counted)
+        else ""
+    )
+    told = f"{over}Up is towards the server. The setup is what is given out before round 1.{apart}"
+    return f'<p class="note">{told}</p>'
 
 
 def _section(heading: str, inner: str) -> str:

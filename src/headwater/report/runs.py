@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from headwater.report.numbers import number
 
 TIERS = ("server_sector", "sector_client")
 DIRECTIONS = ("up", "down")
+Measure = str | Callable[[dict[str, Any]], float | None]  # a key of a row, or what to make of the row
 
 
 @dataclass(frozen=True)
@@ -49,9 +50,10 @@ class RunRecord:
         """Rounds that left a row."""
         return int(self.rows[-1]["round"]) if self.rows else 0
 
-    def curve(self, key: str = "accuracy") -> list[tuple[int, float]]:
-        """(round, value) of the rounds in which `key` was measured."""
-        pairs = ((int(row["round"]), number(row.get(key))) for row in self.rows)
+    def curve(self, key: Measure = "accuracy") -> list[tuple[int, float]]:
+        """(round, value) of the rounds in which this was measured."""
+        find = key if callable(key) else lambda row: number(row.get(key))
+        pairs = ((int(row["round"]), find(row)) for row in self.rows)
         return [(at, value) for at, value in pairs if value is not None]
 
     def traffic(self, tier: str = "server_sector") -> dict[int, float]:
@@ -71,7 +73,7 @@ class RunRecord:
 
     @property
     def interval(self) -> tuple[float, float] | None:
-        """The run's own bootstrap interval over its test set."""
+        """The run's own 95 % interval: what the size of its test set leaves open."""
         pair = (self.result or {}).get("accuracy_ci95")
         if not isinstance(pair, list | tuple) or len(pair) != 2:
             return None
@@ -113,7 +115,7 @@ class RunRecord:
     def setup(self) -> float | None:
         """Bytes given out once, before round 1."""
         whole = (self.result or {}).get("ledger")
-        return _setup_bytes(whole.get("setup")) if isinstance(whole, dict) else None
+        return tree_bytes(whole.get("setup")) if isinstance(whole, dict) else None
 
     def last(self, key: str) -> Any:
         """A value of the result, else of the newest row that has it."""
@@ -246,14 +248,14 @@ def _summed(value: Any) -> float | None:
     return number(value)
 
 
-def _setup_bytes(value: Any) -> float | None:
-    """The setup is one number or a tree of them; in a tree only leaves that speak of bytes are added."""
+def tree_bytes(value: Any) -> float | None:
+    """A part of the ledger as one number: it is one, or a tree of them whose leaves that count bytes are added."""
     if not isinstance(value, dict):
         return number(value)
     parts = [
         found
         for key, inner in value.items()
         if (isinstance(inner, dict) or not str(key).endswith(("models", "trips")))
-        and (found := _setup_bytes(inner)) is not None
+        and (found := tree_bytes(inner)) is not None
     ]
     return sum(parts) if parts else 0.0

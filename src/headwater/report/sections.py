@@ -11,7 +11,7 @@ import tomli_w
 from headwater.report import tables
 from headwater.report.groups import Group, differing, flat
 from headwater.report.numbers import NONE, count, number, percent, size
-from headwater.report.runs import DIRECTIONS, TIERS, RunRecord
+from headwater.report.runs import DIRECTIONS, TIERS, RunRecord, tree_bytes
 from headwater.report.series import Series
 from headwater.report.svg import esc
 
@@ -85,7 +85,8 @@ def cost(groups: Sequence[Group]) -> str:
         top.append(th(TIER_NAMES[tier], scope="colgroup", extra=f' colspan="{2 + len(known[tier])}"'))
         below += [th("Up"), th("Down"), *(th(names[key]) for key in known[tier])]
     others = sorted({key for g in groups for run in g.counted for key in _other_parts(run)})
-    top += [th(f"{other.replace('_', ' ').capitalize()}", extra=' rowspan="2"') for other in others]
+    names_of = {"evaluate": "Measuring"}
+    top += [th(names_of.get(key, key.replace("_", " ").capitalize()), extra=' rowspan="2"') for key in others]
     top.append(th("Setup, once", extra=' rowspan="2"'))
     rows = []
     for g in groups:
@@ -125,7 +126,7 @@ def every_run(groups: Sequence[Group]) -> str:
                     f'<td class="path">{esc(run.path)}</td>',
                 ]
             )
-    names = ("Method", "Seed", "Rounds", "Accuracy", "Bootstrap interval", "Split", "Model", "Directory")
+    names = ("Method", "Seed", "Rounds", "Accuracy", "Interval over test set", "Split", "Model", "Directory")
     return table("Every run", ["".join(map(th, names))], rows, kind="runs")
 
 
@@ -133,14 +134,13 @@ def configuration(groups: Sequence[Group]) -> str:
     """What differs between the methods as a table, then each whole configuration, folded."""
     parts = []
     keys = differing([g.runs for g in groups]) if len(groups) > 1 else []
+    many = f"{len(keys)} key{'s' if len(keys) > 1 else ''}"
     if keys:
         configs = [flat(g.runs[0].config) for g in groups]
         rows = [[th(key, scope="row"), *(td(_setting(config.get(key))) for config in configs)] for key in keys]
         heads = ["".join([th("Key"), *(th(g.label) for g in groups)])]
         inner = table("Where the configurations differ", heads, rows, kind="words")
-        parts.append(
-            f"<details><summary>Where the configurations differ ({len(keys)} key{'s' * (len(keys) > 1)})</summary>{inner}</details>"
-        )
+        parts.append(f"<details><summary>Where the configurations differ ({many})</summary>{inner}</details>")
     for g in groups:
         run = g.runs[0]
         seeds = "" if len(g.runs) == 1 else f", seed {run.seed}"
@@ -160,18 +160,14 @@ def progress(run: RunRecord) -> str:
 
 
 def _other_parts(run: RunRecord) -> dict[str, float]:
-    """Further lines of the ledger, such as a deployment's relayed bytes."""
+    """Bytes on further lines of the ledger, such as those of measuring or a deployment's relay."""
     whole = (run.result or {}).get("ledger")
     found: dict[str, float] = {}
     for key, value in (whole if isinstance(whole, dict) else {}).items():
         if key in (*TIERS, "setup"):
             continue
-        inner = (
-            [number(value.get(f"{way}_bytes")) for way in DIRECTIONS] if isinstance(value, dict) else [number(value)]
-        )
-        known = [part for part in inner if part is not None]
-        if known:
-            found[key] = sum(known)
+        if told := tree_bytes(value):
+            found[key] = told
     return found
 
 

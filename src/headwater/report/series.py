@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from headwater.report.groups import Group
-from headwater.report.runs import RunRecord
+from headwater.report.runs import Measure, RunRecord
 
 
 @dataclass(frozen=True)
@@ -42,13 +42,13 @@ class Series:
         return (self.full[-1], *rest) if rest else ()
 
 
-def over_seeds(runs: Sequence[RunRecord], key: str = "accuracy") -> tuple[Point, ...]:
+def over_seeds(runs: Sequence[RunRecord], key: Measure = "accuracy") -> tuple[Point, ...]:
     """A point for every round at which each run that is not over yet was measured."""
     curves = [(dict(run.curve(key)), run.traffic()) for run in runs]
-    curves = [(curve, traffic) for curve, traffic in curves if curve]
+    ends = [(max(curve), curve, traffic) for curve, traffic in curves if curve]
     points: list[Point] = []
-    for at in sorted({at for curve, _ in curves for at in curve}):
-        going = [(curve, traffic) for curve, traffic in curves if max(curve) >= at]
+    for at in sorted({at for _, curve, _ in ends for at in curve}):
+        going = [(curve, traffic) for end, curve, traffic in ends if end >= at]
         # a round that one of the seeds skipped would make the mean jump for no reason but who was asked
         if any(at not in curve for curve, _ in going):
             continue

@@ -15,6 +15,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from headwater.report.numbers import cover, plain
+
 WIDE = 1000  # units across the inner picture
 
 
@@ -34,6 +36,13 @@ class Axis:
             low, high = math.log(self.low), math.log(self.high)
             return (math.log(max(value, self.low)) - low) / (high - low)
         return (value - self.low) / (self.high - self.low)
+
+
+def accuracy_axis(low: float, high: float) -> Axis:
+    """Per cent from a round value at or below `low` to one at or above `high`, never less than five points apart."""
+    spare = max(0.0, 0.05 - (high - low)) / 2  # a closer look would blow noise up to the whole height
+    marks = [mark for mark in cover(100 * (low - spare), 100 * (high + spare)) if -1e-9 <= mark <= 100 + 1e-9]
+    return Axis(marks[0] / 100, marks[-1] / 100, tuple((mark / 100, plain(mark)) for mark in marks), "Accuracy, %")
 
 
 def esc(value: object) -> str:

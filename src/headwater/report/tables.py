@@ -1,8 +1,8 @@
 """Runs to one row a method: accuracy with its interval, and what it cost.
 
 * The accuracy is the mean over finished seeds. Two seeds or more give a 95 % t-interval of that mean; a single seed has
-  none, so the run's own bootstrap interval over the test set stands there and is called so. The two say different
-  things: the first how much training varies, the second how much the test set does.
+  none, so the run's own interval over its test set stands there and is called so. The two say different things: the
+  first how much training varies, the second how much the size of the test set leaves open.
 * The target, unless one is given, is the highest accuracy that every method reaches at least once in all its finished
   seeds, rounded down to a tenth of a per cent: the strictest goal at which all of them can be compared.
 * Bytes are those between server and sectors, both ways, without what is given out before round 1.
@@ -15,15 +15,16 @@ import io
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from statistics import fmean, stdev
+from statistics import fmean
 from typing import Any
 
+from headwater.metrics import mean_interval
 from headwater.report.groups import Group, group
 from headwater.report.numbers import NBSP, NONE, count, duration, number, percent, size
 from headwater.report.runs import DIRECTIONS, RunRecord
 
 OVER_SEEDS = "95 % t-interval over seeds"
-ONE_RUN = "95 % bootstrap interval of one run"
+ONE_RUN = "95 % interval of one run over its test set"
 
 
 @dataclass(frozen=True)
@@ -84,18 +85,6 @@ def common_target(groups: Sequence[Group]) -> float | None:
     peaks = [max((value for _, value in run.curve()), default=None) for run in finished]
     reached = [peak for peak in peaks if peak is not None]
     return math.floor(min(reached) * 1000 + 1e-9) / 1000 if reached else None
-
-
-def interval95(values: Sequence[float]) -> tuple[float, float] | None:
-    """Student's interval of the mean; needs two values."""
-    if len(values) < 2:
-        return None
-    from scipy.special import (
-        stdtrit,
-    )  # only here, and without the rest of scipy's statistics: the command line is quick
-
-    half = float(stdtrit(len(values) - 1, 0.975)) * stdev(values) / math.sqrt(len(values))
-    return fmean(values) - half, fmean(values) + half
 
 
 def columns(found: Summary) -> list[Column]:
@@ -170,9 +159,12 @@ def notes(found: Summary) -> list[str]:
     kinds = {row.interval for row in found.rows}
     told = []
     if OVER_SEEDS in kinds:
-        told.append(f"± is the {_spaced(OVER_SEEDS)} (of the mean).")
+        told.append(f"± is the 95{NBSP}% t-interval of the mean over seeds.")
     if ONE_RUN in kinds:
-        told.append(f"Accuracies with a range in brackets come from one run: the range is its {_spaced(ONE_RUN)}.")
+        told.append(
+            f"A range in brackets is the 95{NBSP}% interval of a single run over its test set; "
+            "it says nothing of other seeds."
+        )
     if found.target is not None and found.chosen:
         who = "every method reaches in all finished seeds" if len(found.rows) > 1 else "every finished seed reaches"
         told.append(f"The target of {percent(found.target)} is the highest accuracy that {who}.")
@@ -185,7 +177,7 @@ def notes(found: Summary) -> list[str]:
 def accuracy_text(row: Row) -> str:
     """Mean ± half width, or value [low, high] for a single run."""
     if row.accuracy is None or row.accuracy_low is None or row.accuracy_high is None:
-        return percent(row.accuracy)
+        return percent(row.accuracy) if row.finished or row.accuracy is None else f"{percent(row.accuracy)} so far"
     if row.interval == OVER_SEEDS:
         half = (row.accuracy_high - row.accuracy_low) / 2
         return f"{100 * row.accuracy:.1f}{NBSP}±{NBSP}{percent(half)}"
@@ -200,9 +192,7 @@ def _groups(runs: Sequence[RunRecord] | Sequence[Group]) -> list[Group]:
 def _row(each: Group, goal: float | None) -> Row:
     runs = each.counted
     finals = [run.accuracy for run in runs if run.accuracy is not None]
-    ends, kind = interval95(finals), OVER_SEEDS
-    if ends is None:
-        ends, kind = (runs[0].interval, ONE_RUN) if len(runs) == 1 else (None, "")
+    ends, kind = _interval(runs, finals)
     reached = [hit for run in runs if goal is not None and (hit := _hit(run, goal)) is not None]
     everybody = len(reached) == len(runs)
     return Row(
@@ -212,7 +202,7 @@ def _row(each: Group, goal: float | None) -> Row:
         accuracy=fmean(finals) if finals else None,
         accuracy_low=ends[0] if ends else None,
         accuracy_high=ends[1] if ends else None,
-        interval=kind if ends else "",
+        interval=kind,
         best_accuracy=_mean([run.best for run in runs]),
         local_accuracy=_mean([number(run.last("local_accuracy")) for run in runs]),
         ensemble_accuracy=_mean([number(run.last("ensemble_accuracy")) for run in runs]),
@@ -223,6 +213,14 @@ def _row(each: Group, goal: float | None) -> Row:
         round_trips=_mean([number(run.ledger("server_sector").get("round_trips")) for run in runs]),
         seconds=_mean([run.seconds for run in runs]),
     )
+
+
+def _interval(runs: Sequence[RunRecord], finals: Sequence[float]) -> tuple[tuple[float, float] | None, str]:
+    mean, half = mean_interval(finals) if finals else (0.0, None)
+    if half is not None:
+        return (mean - half, mean + half), OVER_SEEDS
+    own = runs[0].interval if len(runs) == 1 else None
+    return own, ONE_RUN if own else ""
 
 
 def _hit(run: RunRecord, goal: float) -> tuple[int, float] | None:
@@ -254,7 +252,3 @@ def _to_target(row: Row, text: str) -> str:
 def _markdown_cell(text: str, strong: bool) -> str:
     safe = text.replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;").replace("\n", " ")
     return f"**{safe}**" if strong else safe
-
-
-def _spaced(text: str) -> str:
-    return text.replace(" %", f"{NBSP}%")

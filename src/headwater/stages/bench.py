@@ -70,4 +70,4 @@ class Bench:
     def outputs(self, x: Tensor, batch: int = 128) -> Tensor:
         """Outputs for all inputs in evaluation mode."""
         self.module.eval()
-        return torch.cat([self(part) for part in x.split(batch)])
+        return torch.cat([self(part) for part in torch.split(x, batch)])

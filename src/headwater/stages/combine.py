@@ -16,7 +16,9 @@ def average(site: Site, models: Mapping[str, Params], by: By = "samples") -> Par
 
 
 @task("average")
-def average_by(site: Site, models: Mapping[str, Params], group: Mapping[str, Any], by: By = "samples") -> dict[Any, Params]:
+def average_by(
+    site: Site, models: Mapping[str, Params], group: Mapping[str, Any], by: By = "samples"
+) -> dict[Any, Params]:
     """One mean for each group of senders."""
     members: dict[Any, dict[str, Params]] = {}
     for sender, model in models.items():

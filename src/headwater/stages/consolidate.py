@@ -36,11 +36,12 @@ def distill(
     counts: Mapping[str, Tensor] | None = None,
     hold: float = 0.0,
 ) -> Params:
-    """Teach a student, starting at `start`, the mean of its teachers on the home's inputs (the reference set at the server).
+    """Teach a student, starting at `start`, the mean of its teachers on the home's inputs (the reference set at the
+    server).
 
-    Teachers are asked once and their outputs used in every epoch. True labels come in only through validation: `val`, the
-    server's own hold-out when this runs there, or a share `hold` of the home's rows that is then not distilled on.
-    The result weighs what its teachers weigh together.
+    Teachers are asked once and their outputs used in every epoch. True labels come in only through validation: `val`,
+    the server's own hold-out when this runs there, or a share `hold` of the home's rows that is then not distilled
+    on. The result weighs what its teachers weigh together.
     """
     x = site.inputs
     if hold and site.data is not None:
@@ -113,8 +114,8 @@ def validation(site: Site) -> Examples:
 def drop_worst(site: Site, models: Mapping[str, Params], outliers: bool = False) -> dict[str, Params]:
     """FedDF's filter: members no better than 1.2 × chance on the server's validation set are left out.
 
-    With `outliers`, where nobody falls below, members under mean − 1.5 std (the best one left out of both) go as well. If nobody
-    would remain, everybody does.
+    With `outliers`, where nobody falls below, members under mean − 1.5 std (the best one left out of both) go as
+    well. If nobody would remain, everybody does.
     """
     rows = site.validation
     if not len(rows):

@@ -1,7 +1,7 @@
 """Stage 2: several models as one teacher.
 
-Members are asked one after the other and folded into a running weighted mean, so memory holds one table of outputs however many
-members there are.
+Members are asked one after the other and folded into a running weighted mean, so memory holds one table of outputs
+however many members there are.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _TINY = 1e-30
 
 @dataclass(frozen=True)
 class Target:
-    """What the student is taught: a probability vector a sample, and the part of the loss that does not depend on it."""
+    """What the student is taught: a probability vector a sample, and the part of the loss that it cannot change."""
 
     probs: Tensor
     constant: Tensor  # Σ_k a_k Σ_c p_k log p_k for `losses`, Σ_c q log q otherwise
@@ -50,9 +50,9 @@ def ensemble(
 ) -> Target:
     """The teacher's outputs on `x`: each member sees each input once.
 
-    `probs` and `losses` average softmax outputs, `logits` averages what goes into the softmax. A member weighs by its samples,
-    like every other (`uniform`), by its count of each class (`labels`, needs `counts`), or the more the surer it is of the
-    sample at hand (`confidence`: one minus its entropy relative to that of a uniform guess).
+    `probs` and `losses` average softmax outputs, `logits` averages what goes into the softmax. A member weighs by its
+    samples, like every other (`uniform`), by its count of each class (`labels`, needs `counts`), or the more the
+    surer it is of the sample at hand (`confidence`: one minus its entropy relative to that of a uniform guess).
     """
     if not members:
         raise ValueError("an ensemble needs at least one member")

@@ -27,8 +27,7 @@ def batches(n: int, spec: Spec, rng: np.random.Generator) -> Iterator[Tensor]:
     """Index batches, shuffled anew in every epoch; the last batch of an epoch may be smaller."""
     left = total_steps(n, spec)
     while left > 0:
-        for part in torch.from_numpy(rng.permutation(n)).split(spec.batch)[:left]:
-            yield part
+        yield from torch.split(torch.from_numpy(rng.permutation(n)), spec.batch)[:left]
         left -= steps_per_epoch(n, spec.batch)
 
 
@@ -42,9 +41,7 @@ class Stepper:
     def _optimizer(self) -> torch.optim.Optimizer:
         spec, flat = self.spec, [self.bench.flat]
         if spec.optimizer == "sgd":
-            return torch.optim.SGD(
-                flat, lr=spec.lr, momentum=spec.momentum, weight_decay=spec.weight_decay, fused=True
-            )
+            return torch.optim.SGD(flat, lr=spec.lr, momentum=spec.momentum, weight_decay=spec.weight_decay, fused=True)
         kind = torch.optim.Adam if spec.optimizer == "adam" else torch.optim.AdamW
         return kind(flat, lr=spec.lr, weight_decay=spec.weight_decay, fused=True)
 

@@ -1,7 +1,7 @@
 """What a task finds where it runs, and what marks a function as a task.
 
-A task is a pure function of a `Site` and its inputs. It knows nothing of sectors, engines or ledgers; it sees the data of the
-home it runs at and nothing else.
+A task is a pure function of a `Site` and its inputs. It knows nothing of sectors, engines or ledgers; it sees the
+data of the home it runs at and nothing else.
 """
 
 from __future__ import annotations
@@ -100,7 +100,9 @@ class Site:
 
     def _at_server(self) -> Split:
         if self.home != ROOT:
-            raise LookupError(f"the validation and test sets are at the server, not at {self.home}; move them there first")
+            raise LookupError(
+                f"the validation and test sets are at the server, not at {self.home}; move them there first"
+            )
         return self._context.split
 
     def bench(self, params: Params, slot: int = 0) -> Bench:

@@ -14,8 +14,8 @@ Snapshot = TypeVar("Snapshot")
 class EarlyStop(Generic[Snapshot]):
     """Stops as soon as (current index − index of the best) ≥ patience. A tie is not an improvement.
 
-    Indices count epochs or steps, as the caller does. `restore` says what `chosen` gives: the `last` snapshot, the `best` of those
-    evaluated, or `best_or_init`, which lets the untouched start compete.
+    Indices count epochs or steps, as the caller does. `restore` says what `chosen` gives: the `last` snapshot, the
+    `best` of those evaluated, or `best_or_init`, which lets the untouched start compete.
     """
 
     def __init__(

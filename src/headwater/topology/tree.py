@@ -1,7 +1,7 @@
 """The tree: one server, sectors below it, clients below them.
 
-A sector lists its clients by size, largest first, then by number. Every loop and every sum over clients follows this order, so
-that long work is begun first and results do not depend on which worker was free.
+A sector lists its clients by size, largest first, then by number. Every loop and every sum over clients follows this
+order, so that long work is begun first and results do not depend on which worker was free.
 """
 
 from __future__ import annotations

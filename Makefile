@@ -1,0 +1,63 @@
+# Everything is done from here: `make demo` shows it, `make test` proves it, `make check` keeps it clean.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+SHARED_DATA := $(wildcard ../shared/data)
+export HEADWATER_DATA ?= $(abspath $(SHARED_DATA))
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check format bench evidence clean
+
+help:
+	@echo "make demo      compare four methods on the embedded data set (a minute after the install)"
+	@echo "make test      the whole test suite"
+	@echo "make check     lint, types, import order"
+	@echo "make format    put the code into its standard form"
+	@echo "make bench     time the engines and stages; appends to benchmarks/history.jsonl"
+	@echo "make evidence  the CIFAR-10 comparison under experiments/ (one to two hours on 2 cores)"
+	@echo "make clean     remove what these targets made"
+
+# One stamp for each set of packages, renewed when pyproject.toml changes.
+$(VENV)/.made:
+	@echo "make: creating a virtual environment in $(VENV)"
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "make: Headwater needs Python 3.11 or newer; name one with PYTHON=python3.11"; exit 1; }
+	@$(PYTHON) -m venv $(VENV)
+	@touch $@
+
+$(VENV)/.installed: pyproject.toml $(VENV)/.made
+	@echo "make: installing Headwater and what it needs (torch is large; this takes a few minutes once)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
+	@touch $@
+
+$(VENV)/.installed-test: pyproject.toml $(VENV)/.made
+	@echo "make: installing Headwater with its test tools (torch is large; this takes a few minutes once)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test]'
+	@touch $@ $(VENV)/.installed
+
+demo: $(VENV)/.installed
+	@$(BIN)/headwater compare fedavg feddf fedhead fedhead+ --config demo --out runs/demo
+
+test: $(VENV)/.installed-test
+	@test -n "$(HEADWATER_DATA)" || echo "make: HEADWATER_DATA is not set, so tests on real data sets will be skipped"
+	$(BIN)/python -m pytest
+
+check: $(VENV)/.installed-test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/python tools/import_order.py
+
+format: $(VENV)/.installed-test
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(VENV)/.installed
+	$(BIN)/python benchmarks/bench.py
+
+evidence: $(VENV)/.installed
+	$(BIN)/python experiments/cifar10_resnet8/run.py
+	$(BIN)/python experiments/cifar10_resnet8/collect.py
+
+clean:
+	rm -rf $(VENV) runs build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis src/*.egg-info
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

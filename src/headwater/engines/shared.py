@@ -1,0 +1,171 @@
+"""Where the processes of a pool meet: directories of files that hold one value each and are mapped by whoever needs it.
+
+The first directory lies in shared memory; what finds no room there goes to the second, on disk. A directory is locked as
+long as the process that made it lives, so that what a killed run left behind can be told from what is in use.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import io
+import os
+import pickle
+import shutil
+import tempfile
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import cloudpickle
+import torch
+
+from headwater import codecs
+from headwater.codecs import Info
+from headwater.engines.base import Done
+from headwater.errors import OutputError
+from headwater.stages.site import Context
+
+PREFIX = "headwater-"
+FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+@dataclass(frozen=True)
+class Failure:
+    """What went wrong in a worker."""
+
+    error: bytes  # type and arguments of an exception that is raised as it is; empty for any other
+    summary: str
+    trace: str
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What a worker says about a job: where the value is (nowhere if it was lost), or what went wrong."""
+
+    done: Done | None = None
+    info: Info | None = None
+    file: Path | None = None
+    error: Failure | None = None
+
+
+class Space:
+    def __init__(self, folders: list[Path]) -> None:
+        self.folders = folders
+        self._locks: list[int] = []
+
+    @staticmethod
+    def create() -> Space:
+        """New directories of this process; those of processes that are gone are swept away."""
+        temporary, memory = Path(tempfile.gettempdir()), Path("/dev/shm")
+        space = Space([])
+        for root in [memory, temporary] if memory.is_dir() and os.access(memory, os.W_OK) else [temporary]:
+            sweep(root)
+            folder, lock = _claim(root)
+            space.folders.append(folder)
+            space._locks.append(lock)
+        return space
+
+    def write(self, name: str, value: Any) -> Path:
+        return self._put(name, lambda file: codecs.write(value, file))
+
+    def copy(self, name: str, source: Path) -> Path:
+        def fill(file: BinaryIO) -> None:
+            with source.open("rb") as given:
+                shutil.copyfileobj(given, file, 1 << 20)
+
+        return self._put(name, fill)
+
+    def _put(self, name: str, fill: Callable[[BinaryIO], None]) -> Path:
+        for folder in self.folders:
+            path = folder / name
+            try:
+                with path.open("wb") as file:
+                    fill(file)
+                return path
+            except BaseException as error:
+                with suppress(OSError):
+                    path.unlink()
+                if not (isinstance(error, OSError) and error.errno in FULL):
+                    raise
+        roots = " and ".join(str(folder.parent) for folder in self.folders)
+        raise OutputError(f"there is no room left for values in {roots}; make room, or set TMPDIR to a larger disk")
+
+    def discard(self, name: str) -> None:
+        """Remove what a worker that died may have left of a value."""
+        for folder in self.folders:
+            (folder / name).unlink(missing_ok=True)
+
+    def remove(self) -> None:
+        """Remove everything; any process may, and several at once."""
+        for folder in self.folders:
+            gone = folder.with_name(folder.name + "-gone")
+            with suppress(OSError):
+                folder.rename(gone)  # from here on nobody can add a file
+            shutil.rmtree(gone, ignore_errors=True)
+        for lock in self._locks:
+            os.close(lock)
+        self._locks = []
+
+
+def _claim(root: Path) -> tuple[Path, int]:
+    while True:
+        folder = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-", dir=root))
+        with suppress(FileNotFoundError):
+            lock = os.open(folder, os.O_RDONLY)
+            with suppress(OSError):  # a file system without locks: then nobody can sweep there either
+                fcntl.flock(lock, fcntl.LOCK_EX)
+            if folder.exists():  # it was not swept away just before it was locked
+                return folder, lock
+            os.close(lock)
+
+
+def sweep(root: Path) -> None:
+    """Remove the directories of processes that were killed before they could."""
+    for folder in root.glob(f"{PREFIX}*"):
+        try:
+            lock = os.open(folder, os.O_RDONLY | os.O_NOFOLLOW)
+        except OSError:  # somebody else's, or gone meanwhile
+            continue
+        with suppress(OSError):  # locked: its process lives
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(folder, ignore_errors=True)
+        os.close(lock)
+
+
+class _Packer(cloudpickle.Pickler):  # type: ignore[misc]
+    def __init__(self, file: io.BytesIO) -> None:
+        super().__init__(file)
+        self.tensors: dict[int, torch.Tensor] = {}
+
+    def persistent_id(self, thing: Any) -> int | None:
+        if type(thing) is not torch.Tensor or thing.requires_grad or thing.device.type != "cpu":
+            return None
+        self.tensors[id(thing)] = thing
+        return list(self.tensors).index(id(thing))
+
+
+class _Unpacker(pickle.Unpickler):
+    def __init__(self, file: io.BytesIO, tensors: list[torch.Tensor]) -> None:
+        super().__init__(file)
+        self.tensors = tensors
+
+    def persistent_load(self, number: int) -> torch.Tensor:
+        return self.tensors[number]
+
+
+def pack(context: Context, space: Space, name: str) -> Path:
+    """A context as one file: its tensors, to be mapped, and all else as a pickle that only names them."""
+    text = io.BytesIO()
+    packer = _Packer(text)
+    packer.dump(context)
+    pickled = torch.frombuffer(bytearray(text.getvalue()), dtype=torch.uint8)
+    return space.write(name, [pickled, *packer.tensors.values()])
+
+
+def unpack(path: Path) -> Context:
+    pickled, *tensors = codecs.read(path)
+    context: Context = _Unpacker(io.BytesIO(pickled.numpy().tobytes()), tensors).load()
+    return context

@@ -1,0 +1,95 @@
+"""A worker process of the pool: takes a job, carries it out, says where the value is, and so on until the pool is gone.
+
+Standard input is the line that tells it: nothing ever comes in there, and it ends when the process that started this one does,
+however that went. The last thing a worker does is to remove the directories that the pool can no longer remove.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import sys
+import threading
+import traceback
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any, NoReturn
+
+import cloudpickle
+import torch
+
+from headwater import codecs
+from headwater.engines.base import LOST, Job, Ref, execute, pick
+from headwater.engines.shared import Failure, Reply, Space, unpack
+from headwater.errors import TaskError, UserError
+from headwater.stages.site import Context
+
+
+class Worker:
+    def __init__(self, number: int, space: Space) -> None:
+        self.number, self.space = number, space
+        self._taken_up: Path | None = None
+
+    def reply(self, message: bytes) -> Reply:
+        """Carry out what a message asks for. Whatever goes wrong is part of the reply: a worker outlives its jobs."""
+        try:
+            context, name, files, job = pickle.loads(message)
+            return self._carry_out(pickle.loads(job), self._context(context), name, files)
+        except BaseException as error:
+            return Reply(error=Failure(_pickled(error), f"{type(error).__name__}: {error}", traceback.format_exc()))
+
+    def _context(self, path: Path) -> Context:
+        if path != self._taken_up:
+            self._current, self._taken_up = unpack(path), path
+        return self._current
+
+    def _carry_out(self, job: Job, context: Context, name: str, files: dict[str, tuple[Path | None, Any]]) -> Reply:
+        def fetch(ref: Ref) -> Any:
+            file, part = files[ref.name]
+            value = LOST if file is None else codecs.read(file)
+            return pick(pick(value, Ref(ref.name, ref.home, part)), ref)
+
+        value, done = execute(job, context, fetch, lambda ref: None, self.number)
+        if value is LOST:
+            return Reply(done)
+        return Reply(done, codecs.info(value), self.space.write(name, value))
+
+
+def _pickled(error: BaseException) -> bytes:
+    """An error that the pool raises as it is; any other becomes a TaskError there."""
+    if isinstance(error, TaskError | UserError):
+        try:  # type and arguments, since not every constructor takes back its own arguments
+            return bytes(cloudpickle.dumps((type(error), error.args)))
+        except Exception:
+            pass
+    return b""
+
+
+def main(number: int, threads: int, pipe: int, folders: list[str]) -> NoReturn:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that started this one
+    os.set_inheritable(pipe, False)
+    torch.set_num_threads(threads)
+    space = Space([Path(folder) for folder in folders])
+    threading.Thread(target=_follow, args=(space,), daemon=True).start()
+    worker, pool = Worker(number, space), Connection(pipe)
+    try:
+        pool.send_bytes(pickle.dumps(Reply()))  # ready
+        while True:
+            pool.send_bytes(pickle.dumps(worker.reply(pool.recv_bytes())))
+    except (EOFError, OSError):
+        _leave(space)
+
+
+def _follow(space: Space) -> None:
+    os.read(0, 1)
+    _leave(space)
+
+
+def _leave(space: Space) -> NoReturn:
+    space.remove()
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4:])

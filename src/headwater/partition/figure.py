@@ -1,0 +1,147 @@
+"""A partition at a glance."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from headwater.partition.base import Ints, Partition
+from headwater.partition.summary import Row, Summary, summarise
+
+INK, FAINT, GRID = "#1f6f8b", "#8a8a8a", "#e9e9e9"
+LEFT, RIGHT, ABOVE, HEAD = 0.4, 0.4, 0.45, 0.6  # inches beside and above each panel, and above them all
+Place = tuple[float, float, float, float]
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """Where each panel goes, in inches from the lower left corner."""
+
+    width: float
+    height: float
+    cell: tuple[float, float]  # of one class and one client
+    places: tuple[Place, ...]
+
+
+def figure(
+    partition: Partition, labels: Ints, classes: int, path: Path, class_names: Sequence[str] | None = None
+) -> Path:
+    """A panel a sector, clients down, classes across, a dot's area for the number of samples.
+
+    The file's ending says whether it becomes PNG, SVG or PDF.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    found = summarise(partition, labels, classes)
+    panels = [_members(found, sector) for sector in found.sectors]
+    names = list(class_names) if class_names is not None else [str(label) for label in range(classes)]
+    if classes > 30:
+        names = [str(label) if label % 20 == 0 else "" for label in range(classes)]  # too many to name
+    below = 0.3 if max(len(name) for name in names) <= 3 else 0.85
+    plan = _arrange([len(members) for members in panels], classes, below)
+    drawing = Figure(figsize=(plan.width, plan.height), dpi=150)
+    FigureCanvasAgg(drawing)
+    largest = int(found.counts.max())
+    # In points²: the largest dot all but fills its cell, but where cells are tiny dots may overlap rather than vanish.
+    area = (max(min(plan.cell), 0.11) * 72 * 0.95) ** 2
+    for members, sector, (x, y, w, h) in zip(panels, found.sectors, plan.places, strict=True):
+        box = (x / plan.width, y / plan.height, w / plan.width, h / plan.height)
+        _panel(drawing.add_axes(box), members, sector, found.counts, area / largest, names)
+    _heading(drawing, found, plan, largest, area)
+    drawing.savefig(path)
+    return path
+
+
+def _members(found: Summary, sector: Row) -> list[int]:
+    """A sector's clients, the largest first, as everywhere else in the tree."""
+    rows = [row for row in found.clients if row.sector == sector.number]
+    return [row.number for row in sorted(rows, key=lambda row: (-row.size, row.number))]
+
+
+def _arrange(sizes: list[int], classes: int, below: float) -> _Layout:
+    """As many panels beside each other as make the page about three by two, tops aligned."""
+    across = 0.24 if classes <= 30 else max(0.035, 7 / classes)
+    down = 0.24 if sum(sizes) <= 40 else 0.17
+    wide = max(classes * across, 1.7)
+    best: _Layout | None = None
+    for columns in range(1, len(sizes) + 1):
+        rows = [sizes[start : start + columns] for start in range(0, len(sizes), columns)]
+        heights = [max(row) * down + ABOVE + below for row in rows]
+        width, height = max(columns * (LEFT + wide + RIGHT), 4.8), HEAD + sum(heights)
+        places = []
+        for number, size in enumerate(sizes):
+            row, column = divmod(number, columns)
+            top = height - HEAD - sum(heights[:row]) - ABOVE
+            places.append((LEFT + column * (LEFT + wide + RIGHT), top - size * down, wide, size * down))
+        plan = _Layout(width, height, (wide / classes, down), tuple(places))
+        if best is None or abs(math.log(width / height / 1.5)) < abs(math.log(best.width / best.height / 1.5)):
+            best = plan
+    assert best is not None  # a partition has at least one sector
+    return best
+
+
+def _panel(axis: Any, members: list[int], sector: Row, counts: Ints, scale: float, names: list[str]) -> None:
+    held = counts[members]
+    row, label = np.nonzero(held)
+    axis.scatter(
+        label, row, s=np.maximum(held[row, label] * scale, 0.7), color=INK, linewidths=0, zorder=2, clip_on=False
+    )
+    axis.set_xlim(-0.5, len(names) - 0.5)
+    axis.set_ylim(len(members) - 0.5, -0.5)
+    small = 7 if len(counts) <= 40 else 6
+    ticks = [label for label, name in enumerate(names) if name]
+    upright = max(len(name) for name in names) <= 3
+    axis.set_xticks(ticks, [names[label] for label in ticks], rotation=0 if upright else 90)
+    axis.set_yticks(range(len(members)), [str(client) for client in members])
+    axis.tick_params(labelsize=small, length=0, pad=2)
+    for position, client in enumerate(members):
+        total = f"{int(counts[client].sum()):,}" if counts[client].any() else "empty"
+        at, style = (len(names) - 0.5, position), {"textcoords": "offset points", "va": "center", "color": FAINT}
+        axis.annotate(total, at, (5, 0), fontsize=small - 1, **style)
+    axis.grid(color=GRID, linewidth=0.5)
+    axis.set_axisbelow(True)
+    axis.spines[:].set_visible(False)
+    far = (
+        "no samples" if sector.total_variation is None else f"{sector.size:,} samples, TV {sector.total_variation:.2f}"
+    )
+    above = {"xycoords": "axes fraction", "textcoords": "offset points"}
+    axis.annotate(f"sector {sector.number}", (0, 1), (0, 14), fontsize=8, weight="bold", **above)
+    axis.annotate(far, (0, 1), (0, 5), fontsize=7, color=FAINT, **above)
+
+
+def _heading(drawing: Any, found: Summary, plan: _Layout, largest: int, area: float) -> None:
+    """What the dots, the numbers and TV are."""
+    from matplotlib.lines import Line2D
+
+    line = f"mean TV: clients {found.mean():.2f}, sectors {found.mean('sectors'):.2f}"
+    if found.empty:
+        line += f"; {found.empty} empty"
+    top = plan.height - 0.2
+    drawing.text(LEFT / plan.width, top / plan.height, "Clients (down) and classes (across)", fontsize=9, va="center")
+    under = "TV: distance of label shares from the whole, 0 to 1"
+    drawing.text(LEFT / plan.width, (top - 0.17) / plan.height, line, fontsize=7, color=FAINT, va="center")
+    drawing.text(LEFT / plan.width, (top - 0.32) / plan.height, under, fontsize=7, color=FAINT, va="center")
+    shown = sorted({max(1, round(largest * share)) for share in (0.1, 0.4, 1.0)})
+    dots = [
+        Line2D([], [], marker="o", linestyle="", color=INK, markersize=math.sqrt(area * count / largest), mew=0)
+        for count in shown
+    ]
+    drawing.legend(
+        dots,
+        [f"{count:,}" for count in shown],
+        title="samples",
+        ncols=len(shown),
+        loc="upper right",
+        bbox_to_anchor=(1 - 0.2 / plan.width, 1),
+        frameon=False,
+        fontsize=7,
+        title_fontsize=7,
+        handletextpad=0.4,
+        columnspacing=1.0,
+    )

@@ -1,0 +1,159 @@
+"""The bounds of the FedHEAD paper for strongly convex losses, as functions of their constants.
+
+Every phase of a round adds an error term B to the bound and some steps to its denominator. Local training gives B_l and
+n_l steps, distillation at sectors B_s and n̄_s, distillation at the server B_g and n̄_g. A phase pays when it adds steps
+faster than error, which is what the comparisons below test.
+
+| paper | here | | paper | here |
+|---|---|---|---|---|
+| L, μ | smoothness, convexity | | Γ_client, Γ_sec, Γ_ref | client_gap, sector_gap, reference_gap |
+| σ², G² | variance, gradient | | p_k, p_m | client_shares, sector_shares |
+| δ, ε | delta, epsilon | | n_l, n_s | local, sector |
+| Δ₁ | distance | | n̄_s, n̄_g | sector_mean, server_mean |
+
+Where the text contradicts itself, the consistent form is used: the factor 1 − δ of its equation (8) that a lemma leaves
+out, and B_s where one maximum lists B_g twice.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Problem:
+    """The constants of a problem and of how well distillation works on it."""
+
+    smoothness: float  # L
+    convexity: float  # μ, strong convexity
+    variance: float  # σ², of a stochastic gradient
+    gradient: float  # G², bound on the squared norm of a stochastic gradient
+    client_shares: tuple[float, ...]  # p_k
+    sector_shares: tuple[float, ...]  # p_m
+    client_gap: float = 0.0  # Γ_client
+    sector_gap: float = 0.0  # Γ_sec
+    reference_gap: float = 0.0  # Γ_ref, between the reference set and the clients' data
+    delta: float = 1.0  # δ, from 0 to 1: at 1 distillation adds neither noise nor drift
+    epsilon: float = 0.0  # ε, what distillation adds however well it goes
+    distance: float = 1.0  # Δ₁, squared distance of the start from the optimum
+
+    def __post_init__(self) -> None:
+        if not 0 < self.convexity <= self.smoothness:
+            raise ValueError(
+                f"smoothness must be at least convexity, and that above 0, got {self.smoothness} and {self.convexity}"
+            )
+        if not 0 <= self.delta <= 1:
+            raise ValueError(f"delta must be from 0 to 1, got {self.delta}")
+
+    @property
+    def condition(self) -> float:
+        """κ = L / μ."""
+        return self.smoothness / self.convexity
+
+
+def local_error(p: Problem, local: int) -> float:
+    """B_l, equation (7): unlike clients, noise that averaging damps, and drift that grows as the square of the steps."""
+    noise = p.variance * sum(share**2 for share in p.client_shares)
+    return 6 * p.smoothness * p.client_gap + noise + 8 * (local - 1) ** 2 * p.gradient
+
+
+def sector_error(p: Problem, sector: int) -> float:
+    """B_s, equation (8): the same with sectors as parties; noise and drift shrink as δ grows, ε comes on top."""
+    away = 1 - p.delta
+    noise = away * (p.variance + p.gradient) * sum(share**2 for share in p.sector_shares)
+    return 6 * p.smoothness * (p.sector_gap + p.epsilon) + noise + 8 * away * (sector - 1) ** 2 * p.gradient
+
+
+def server_error(p: Problem) -> float:
+    """B_g, equation (27): how far off the reference set is, ε, and the noise of a single place."""
+    return 2 * p.smoothness * (p.reference_gap + p.epsilon) + (1 - p.delta) * p.variance
+
+
+def offset(p: Problem, local: int, sector: int = 0) -> float:
+    """γ: the longest phase or 8κ, whichever is more."""
+    return max(float(local), float(sector), 8 * p.condition)
+
+
+def step_size(p: Problem, step: int, offset: float) -> float:
+    """η of a step: 2/μ over (step + γ − 1), the decreasing rule under which the bounds hold."""
+    return 2 / p.convexity / (step + offset - 1)
+
+
+def bound(p: Problem, rounds: int, steps: float, error: float, offset: float) -> float:
+    """Expected loss above the optimum after so many rounds of `steps` steps with error terms that sum to `error`."""
+    start = p.convexity * offset * p.distance / 2
+    return p.condition / (steps * rounds + offset) * (2 * error / p.convexity + start)
+
+
+def fedavg_bound(p: Problem, rounds: int, local: int) -> float:
+    """Equation (24)."""
+    return bound(p, rounds, local, local_error(p, local), offset(p, local))
+
+
+def fedhead_bound(p: Problem, rounds: int, local: int, sector: int, sector_mean: float) -> float:
+    """Equation (6). `sector` is the longest distillation allowed, `sector_mean` what early stopping makes of it."""
+    error = local_error(p, local) + sector_error(p, sector)
+    return bound(p, rounds, local + sector_mean, error, offset(p, local, sector))
+
+
+def fedhead_plus_bound(
+    p: Problem, rounds: int, local: int, sector: int, sector_mean: float, server_mean: float
+) -> float:
+    """Equation (26)."""
+    error = local_error(p, local) + sector_error(p, sector) + server_error(p)
+    return bound(p, rounds, local + sector_mean + server_mean, error, offset(p, local, sector))
+
+
+def feddf_bound(p: Problem, rounds: int, local: int, server_mean: float) -> float:
+    """Equation (32)."""
+    return bound(p, rounds, local + server_mean, local_error(p, local) + server_error(p), offset(p, local))
+
+
+# Comparisons. For large t a bound goes as ΣB over the steps of a round; adding a phase (B, n) does not raise that ratio
+# exactly if B/n is not above it (the mediant lies between). So each asks whether a phase is long enough for its error.
+
+
+def fedhead_beats_fedavg(local: int, sector_mean: float, local_error: float, sector_error: float) -> bool:
+    return sector_mean >= local * sector_error / local_error
+
+
+def feddf_beats_fedavg(local: int, server_mean: float, local_error: float, server_error: float) -> bool:
+    return server_mean >= local * server_error / local_error
+
+
+def fedhead_plus_beats_feddf(
+    local: int, sector_mean: float, server_mean: float, local_error: float, sector_error: float, server_error: float
+) -> bool:
+    return sector_mean >= sector_error * (local + server_mean) / (local_error + server_error)
+
+
+# Approximate error terms: noise left out and n − 1 taken as n. The sufficient conditions below are about these, for
+# phases of equal length n; each says that some number of steps up to n makes the longer method win.
+
+
+def approximate_local_error(p: Problem, steps: int) -> float:
+    return 6 * p.smoothness * p.client_gap + 8 * steps**2 * p.gradient
+
+
+def approximate_sector_error(p: Problem, steps: int) -> float:
+    return 6 * p.smoothness * (p.sector_gap + p.epsilon) + 8 * (1 - p.delta) * steps**2 * p.gradient
+
+
+def approximate_server_error(p: Problem) -> float:
+    return 2 * p.smoothness * (p.reference_gap + p.epsilon)
+
+
+def sector_distillation_can_pay(p: Problem, steps: int) -> bool:
+    """FedHEAD over FedAvg: δ/ε ≥ 3L / (4 n² G²)."""
+    return 4 * steps**2 * p.gradient * p.delta >= 3 * p.smoothness * p.epsilon
+
+
+def sector_distillation_can_pay_before_server(p: Problem, steps: int) -> bool:
+    """FedHEAD+ over FedDF: a reference set at least thrice as far off as clients are unlike, and δ above a half."""
+    needed = 0.5 + 5 * p.smoothness * p.epsilon / (8 * steps**2 * p.gradient)
+    return p.reference_gap >= 3 * p.client_gap and p.delta >= needed
+
+
+def server_distillation_can_pay(p: Problem, steps: int) -> bool:
+    """FedDF over FedAvg: a reference set not that far off, and Lε ≤ 4 n² G²."""
+    return p.reference_gap <= 3 * p.client_gap and p.smoothness * p.epsilon <= 4 * steps**2 * p.gradient

@@ -1,0 +1,92 @@
+"""The group: help, version, usage errors, and what becomes of an exception."""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import headwater
+from headwater.cli import app
+
+Call = Callable[..., Any]
+COMMANDS = ("run", "compare", "list", "resume", "partition", "report")
+
+
+def real(*words: str, cwd: Path | None = None, **environment: str) -> subprocess.CompletedProcess[str]:
+    """The command in a process of its own."""
+    code = "import sys; from headwater.cli.app import main; sys.exit(main())"
+    settings = {**os.environ, "OMP_NUM_THREADS": "1", **environment}
+    return subprocess.run(
+        [sys.executable, "-c", code, *words], capture_output=True, text=True, check=False, cwd=cwd, env=settings
+    )
+
+
+def test_help_names_every_command(call: Call) -> None:
+    told = call("--help")
+    assert told.status == 0
+    assert all(f" {command} " in told.out for command in COMMANDS)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help(call: Call, command: str) -> None:
+    told = call(command, "--help")
+    assert told.status == 0
+    assert f"headwater {command}" in told.out
+
+
+@pytest.mark.parametrize("command", ["run", "compare", "partition"])
+def test_the_common_options_are_there(call: Call, command: str) -> None:
+    told = call(command, "--help")
+    for option in ("--set", "--seed", "--out", "--data-dir", "--quiet", "--json"):
+        assert option in told.out
+
+
+def test_version(call: Call) -> None:
+    assert call("--version") == (0, f"headwater {headwater.__version__}\n", "")
+
+
+def test_help_and_lists_import_neither_torch_nor_pydantic() -> None:
+    for words in (["--help"], ["list"], ["list", "algorithms", "--json"]):
+        code = f"import sys; from headwater.cli.app import main; main({words!r}); sys.exit({{'torch', 'pydantic'}} & set(sys.modules))"
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+        assert "torch" not in done.stderr
+        assert "pydantic" not in done.stderr
+
+
+def test_a_mistake_in_a_real_process_is_one_line_and_status_2() -> None:
+    done = real("run", "--rounds", "0")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "headwater: rounds must be a whole number of at least 1, got 0\n"
+
+
+def test_a_disk_without_room_is_a_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+    assert app._system(OSError(errno.ENOSPC, "No space left on device")) == 2
+    assert "the disk is full" in capsys.readouterr().err
+
+
+def test_a_mistake_of_ours_has_status_1_and_says_where_to_go(capsys: pytest.CaptureFixture[str]) -> None:
+    assert app._ours(ZeroDivisionError("by zero")) == 1
+    told = capsys.readouterr().err
+    assert "ZeroDivisionError" in told
+    assert "HEADWATER_DEBUG=1" in told
+    assert "Traceback" not in told
+
+
+def test_debugging_shows_the_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HEADWATER_DEBUG", "1")
+    with pytest.raises(ZeroDivisionError):
+        app._ours(ZeroDivisionError("by zero"))
+
+
+def test_a_reader_that_leaves_early_is_no_error() -> None:
+    code = "import sys; from headwater.cli.app import main; sys.exit(main())"
+    command = f"{sys.executable} -c '{code}' list --json | head -c 10"
+    done = subprocess.run(["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True, check=False)
+    assert done.stderr == ""

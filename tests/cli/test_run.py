@@ -1,0 +1,172 @@
+"""`headwater run` and `headwater resume`, end to end on a small data set."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headwater.config import Config
+from headwater.experiment import prepare
+from headwater.training import train
+
+Call = Callable[..., Any]
+FILES = {"config.toml", "rounds.jsonl", "result.json", "model.safetensors", "partition.json", "report.html"}
+TIMES = {"seconds"}
+
+
+def result(folder: Path) -> dict[str, Any]:
+    return {k: v for k, v in json.loads((folder / "result.json").read_text()).items() if k not in TIMES}
+
+
+def test_it_leaves_the_files_and_shows_the_result(call: Call, small: tuple[str, ...], tmp_path: Path) -> None:
+    told = call("run", *small, "--rounds", 2, "--out", tmp_path / "a")
+    assert (told.status, told.err) == (0, "")
+    assert FILES < {path.name for path in (tmp_path / "a").iterdir()}
+    for words in ("accuracy", "as in the FedHEAD paper", "best round", "server – sectors", "round trips", "report.html"):
+        assert words in told.out
+
+
+def test_json_is_all_that_stands_on_standard_output(call: Call, small: tuple[str, ...], tmp_path: Path) -> None:
+    told = call("run", "fedavg", *small, "--rounds", 1, "--out", tmp_path / "a", "--json")
+    facts = json.loads(told.out)
+    assert (facts["algorithm"], facts["rounds"]) == ("fedavg", 1)
+    assert facts == json.loads((tmp_path / "a/result.json").read_text())
+
+
+def test_the_default_directory_tells_method_data_and_seed(
+    call: Call, small: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert call("run", "fedavg", *small, "--rounds", 1, "--seed", 3).status == 0
+    assert (tmp_path / "runs/fedavg-small-seed3/result.json").exists()
+
+
+def test_its_configuration_repeats_it(call: Call, small: tuple[str, ...], tmp_path: Path) -> None:
+    call("run", *small, "--rounds", 2, "--set", "sector.patience=none", "--out", tmp_path / "a")
+    told = call("run", tmp_path / "a/config.toml", "--out", tmp_path / "b", "--quiet")
+    assert told.status == 0
+    assert result(tmp_path / "a") == result(tmp_path / "b")
+    assert (tmp_path / "a/config.toml").read_text() == (tmp_path / "b/config.toml").read_text()
+
+
+def test_progress_is_a_plain_line_a_round_where_there_is_no_terminal(
+    call: Call, small: tuple[str, ...], tmp_path: Path
+) -> None:
+    loud = [word for word in small if word != "--quiet"]
+    told = call("run", "fedavg", *loud, "--rounds", 2, "--out", tmp_path / "a")
+    lines = told.err.splitlines()
+    assert lines[0].startswith("reading ")
+    assert [line.split("  ")[0] for line in lines if "round" in line] == ["fedavg: round 1/2", "fedavg: round 2/2"]
+    assert "\x1b" not in told.err
+
+
+class TestADirectoryInUse:
+    def test_the_same_finished_run_is_shown_and_left_alone(
+        self, call: Call, small: tuple[str, ...], tmp_path: Path, snapshot: Callable[[Path], dict[str, bytes]]
+    ) -> None:
+        words = ("run", "fedavg", *small, "--rounds", 1, "--out", tmp_path / "a")
+        first = call(*words)
+        before = snapshot(tmp_path)
+        again = call(*words)
+        assert (again.status, again.out) == (0, first.out)
+        assert "already holds this run, finished" in again.err
+        assert snapshot(tmp_path) == before
+
+    def test_the_engine_makes_no_other_run(self, call: Call, small: tuple[str, ...], tmp_path: Path) -> None:
+        call("run", "fedavg", *small, "--rounds", 1, "--out", tmp_path / "a")
+        told = call("run", "fedavg", *small, "--rounds", 1, "--out", tmp_path / "a", "--workers", 7)
+        assert told.status == 0
+        assert "already holds this run" in told.err
+
+    def test_force_removes_the_run_and_nothing_else(self, call: Call, small: tuple[str, ...], tmp_path: Path) -> None:
+        out = tmp_path / "a"
+        call("run", "fedavg", *small, "--rounds", 2, "--out", out)
+        kept = {"notes.txt": "mine", "checkpoints/mine.txt": "mine", "figures/a.txt": "mine"}
+        for name, text in kept.items():
+            (out / name).parent.mkdir(exist_ok=True)
+            (out / name).write_text(text)
+        assert call("run", "fedavg", *small, "--rounds", 1, "--out", out, "--force").status == 0
+        assert result(out)["rounds"] == 1
+        assert len((out / "rounds.jsonl").read_text().splitlines()) == 1
+        assert {name: (out / name).read_text() for name in kept} == kept
+
+
+class Stop:
+    """Interrupts a run after a round, as Ctrl-C would."""
+
+    def __init__(self, after: int) -> None:
+        self.after = after
+
+    def __call__(self, event: Any) -> None:
+        if event.kind == "round" and event.round == self.after:
+            raise KeyboardInterrupt
+
+
+@pytest.fixture
+def stopped(npz: Path, tmp_path: Path) -> Path:
+    """A run of three rounds that was interrupted after the first."""
+    settings = [f"data.name={npz}", "partition.clients=4", "local.epochs=1", "engine.name=inline", "rounds=3"]
+    with pytest.raises(KeyboardInterrupt):
+        train(prepare(Config.load(None, settings)), out=tmp_path / "stopped", watch=Stop(1))
+    return tmp_path / "stopped"
+
+
+class TestResume:
+    def test_it_ends_as_if_nothing_had_happened(
+        self, call: Call, small: tuple[str, ...], stopped: Path, tmp_path: Path
+    ) -> None:
+        assert not (stopped / "result.json").exists()
+        assert call("resume", stopped, "--quiet").status == 0
+        call("run", *small, "--rounds", 3, "--out", tmp_path / "whole")
+        assert result(stopped) == result(tmp_path / "whole")
+
+    def test_the_same_run_command_carries_on_too(self, call: Call, small: tuple[str, ...], stopped: Path) -> None:
+        loud = [word for word in small if word != "--quiet"]
+        told = call("run", *loud, "--rounds", 3, "--out", stopped)
+        assert told.status == 0
+        assert "carrying on after round 1" in told.err
+        assert "round 1/3" not in told.err
+
+    def test_a_finished_run_is_shown(self, call: Call, small: tuple[str, ...], tmp_path: Path) -> None:
+        call("run", "fedavg", *small, "--rounds", 1, "--out", tmp_path / "a")
+        told = call("resume", tmp_path / "a", "--quiet", "--json")
+        assert told.status == 0
+        assert json.loads(told.out)["rounds"] == 1
+
+    def test_it_works_from_the_moment_the_directory_exists(self, call: Call, npz: Path, tmp_path: Path) -> None:
+        settings = [f"data.name={npz}", "partition.clients=4", "local.epochs=1", "rounds=1", "engine.name=inline"]
+        (tmp_path / "a").mkdir()
+        (tmp_path / "a/config.toml").write_text(prepare(Config.load(None, settings)).config.to_toml())
+        assert call("resume", tmp_path / "a", "--quiet").status == 0
+        assert (tmp_path / "a/result.json").exists()
+
+
+def test_an_interrupt_says_how_to_carry_on(npz: Path, tmp_path: Path) -> None:
+    """Ctrl-C in a real process: status 130, the command to carry on, and a directory that it works on."""
+    out = tmp_path / "with space"
+    code = "import sys; from headwater.cli.app import main; sys.exit(main())"
+    words = ["run", "--set", f"data.name={npz}", "--set", "partition.clients=4", "--rounds", "100000"]
+    command = [sys.executable, "-c", code, *words, "--engine", "inline", "--out", str(out)]
+    with subprocess.Popen(
+        command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"}
+    ) as process:
+        assert process.stderr is not None
+        for line in process.stderr:
+            if "round 2/" in line:
+                process.send_signal(signal.SIGINT)
+                break
+        rest = process.stderr.read()
+    last = rest.splitlines()[-1]
+    assert process.returncode == 130
+    assert last.startswith("headwater: interrupted after round ")
+    assert last.endswith(f"carry on with: headwater resume '{out}'")
+    assert "Traceback" not in rest
+    assert list((out / "checkpoints").glob("round-*.json"))

@@ -1,0 +1,63 @@
+"""The public names are decided, not leaked."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import headwater as hw
+
+ROOT = Path(__file__).parent.parent
+
+
+def test_they_are_these_and_sorted() -> None:
+    assert hw.__all__ == sorted(hw.__all__)
+    assert set(hw.__all__) == {
+        "Centralized",
+        "Comparison",
+        "Config",
+        "ConfigError",
+        "Data",
+        "DataError",
+        "DistillSpec",
+        "FedAvg",
+        "FedDf",
+        "FedHead",
+        "FedHeadPlus",
+        "HFedAvg",
+        "HeadwaterError",
+        "Local",
+        "LocalSpec",
+        "MissingExtra",
+        "OutputError",
+        "PlaceError",
+        "Run",
+        "TaskError",
+        "UserError",
+        "__version__",
+        "compare",
+        "run",
+    }
+    assert dir(hw) == hw.__all__
+
+
+def test_each_of_them_is_there() -> None:
+    for name in hw.__all__:
+        assert getattr(hw, name).__class__ is not None, name
+    assert hw.FedHead.__name__ == "FedHead"
+    assert issubclass(hw.ConfigError, hw.UserError)
+
+
+def test_another_name_is_an_attribute_error() -> None:
+    assert not hasattr(hw, "Experiment")
+
+
+def test_importing_the_package_imports_neither_torch_nor_numpy() -> None:
+    code = "import sys, headwater; sys.exit(bool({'torch', 'numpy', 'pydantic'} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_the_version_is_the_projects() -> None:
+    assert hw.__version__ == tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
