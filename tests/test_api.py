@@ -49,7 +49,9 @@ class TestRun:
         assert run.directory == tmp_path / "a"
 
     def test_a_model_of_ones_own_may_be_a_lambda_or_a_class(self, mine: hw.Data) -> None:
-        run = hw.run("fedavg", data=mine, model=lambda: nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3)), **QUICK)
+        run = hw.run(
+            "fedavg", data=mine, model=lambda: nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3)), **QUICK
+        )
         assert isinstance(run.model, nn.Sequential)
 
     def test_an_instance_of_a_method_equals_the_same_words(self, mine: hw.Data) -> None:
@@ -74,7 +76,16 @@ class TestRun:
         path = tmp_path / "mine.npz"
         np.savez(path, x_train=mine.train.x, y_train=mine.train.y, x_test=mine.test.x, y_test=mine.test.y)
         run = hw.run("fedavg", data=path, **QUICK)
-        words = ["run", "fedavg", "--set", f"data.name={path}", "--set", "partition.clients=4", "--set", "local.epochs=1"]
+        words = [
+            "run",
+            "fedavg",
+            "--set",
+            f"data.name={path}",
+            "--set",
+            "partition.clients=4",
+            "--set",
+            "local.epochs=1",
+        ]
         assert main([*words, "--rounds", "2", "--engine", "inline", "--quiet", "--out", str(tmp_path / "a")]) == 0
         assert run.result["model_sha256"] in (tmp_path / "a/result.json").read_text()
 

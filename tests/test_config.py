@@ -254,5 +254,5 @@ class TestMethods:
             method_from(FedHead, {}, {"local": LocalSpec(epochs=1)})
 
     def test_a_clash_inside_a_stage_is_a_sentence(self) -> None:
-        with pytest.raises(ConfigError, match="^local: give either epochs or steps"):
+        with pytest.raises(ConfigError, match=r"^local: give either epochs or steps"):
             spec_from("local", LocalSpec, {"epochs": 1, "steps": 1})

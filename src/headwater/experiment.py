@@ -44,9 +44,7 @@ class Experiment:
         return Context(self.split, self.rows, self.test_rows, {self.model.name: self.model}, self.config.seed)
 
 
-def prepare(
-    config: Config, *, data: Data | None = None, model: Callable[[], nn.Module] | None = None, method: Any = None
-) -> Experiment:
+def prepare(config: Config, *, data: Data | None = None, model: Callable[[], nn.Module] | None = None) -> Experiment:
     """Load and carve the data, split it, build the tree, the model's spec and the method."""
     folder = Path(config.data.dir) if config.data.dir else None
     loaded = data if data is not None else load(config.data.name, folder)
@@ -66,16 +64,13 @@ def prepare(
         config.model.name, split.shape, split.classes, config.model.options, model, buffers=config.model.buffers
     )
     spec.outline()  # a model that cannot be built is refused before anything runs
-    kind = type(method) if method is not None else ALGORITHMS.load(config.method)
-    specs = {} if method is not None else _stages(config, kind, split, tree)
-    built = method if method is not None else method_from(kind, config.algorithm, specs)
+    kind = ALGORITHMS.load(config.method)
+    built = method_from(kind, config.algorithm, _stages(config, kind, split, tree))
     resolved = config.merged({"model": {"name": spec.name}} if model is None else {})
     chosen = {
         name: getattr(built, name) for name in ("local", "sector", "server") if getattr(built, name, None) is not None
     }
-    resolved = resolved.merged(
-        {name: {k: v for k, v in asdict(s).items() if v is not None} for name, s in chosen.items()}
-    )
+    resolved = resolved.merged({name: asdict(spec) for name, spec in chosen.items()})
     _check(chosen, split, built)
     return Experiment(resolved, split, partition, tree, spec, built, rows, test_rows, loaded.class_names)
 

@@ -35,6 +35,7 @@ class LocalSpec:
     momentum: Annotated[float, Ge(0)] = 0.0
     weight_decay: NotNegative = 0.0
     clip: Positive | None = None  # largest gradient norm
+    drop_last: bool = False  # leave out an epoch's smaller last batch, as FedHEAD's code does for images
     lr_time_decay: NotNegative = 0.0  # lr / (1 + lr_time_decay · step), as FedHEAD's code uses its "weight decay"
 
     @model_validator(mode="after")
@@ -75,6 +76,8 @@ class DistillSpec:
             raise ValueError("give either epochs or steps, not both and not neither")
         if self.momentum and self.optimizer != "sgd":
             raise ValueError(f"momentum goes with optimizer 'sgd', not with {self.optimizer!r}")
+        if self.weights == "labels" and self.mix == "logits":
+            raise ValueError("weights = 'labels' weighs probabilities class by class; use mix = 'probs' with it")
         return self
 
     @property

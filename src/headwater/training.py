@@ -131,6 +131,7 @@ class _Loop:
         return ask(self.fed, held.state, held.tests, self.config.partition.local_test > 0)
 
     def _measure(self, held: Held) -> Answer:
+        self.fed = self.fed.begin(self.config.rounds + 1, self.tree.holders)  # names that no kept value has
         ledger, self.fed.desk.ledger = self.fed.desk.ledger, Ledger()  # already charged when it was first measured
         found = answer(self.fed, self._ask(held))
         self.fed.desk.ledger = ledger

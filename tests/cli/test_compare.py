@@ -27,7 +27,8 @@ def test_every_method_and_seed_has_its_directory_on_the_same_split(
     assert (tmp_path / "c/report.html").exists()
     for seed in (0, 1):
         facts = [
-            json.loads((tmp_path / f"c/{method}/seed-{seed}/result.json").read_text()) for method in ("fedavg", "fedhead")
+            json.loads((tmp_path / f"c/{method}/seed-{seed}/result.json").read_text())
+            for method in ("fedavg", "fedhead")
         ]
         assert facts[0]["partition_sha256"] == facts[1]["partition_sha256"]
         assert {fact["seed"] for fact in facts} == {seed}

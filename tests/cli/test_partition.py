@@ -36,18 +36,14 @@ def test_json_holds_the_same(call: Call, npz: Path, tmp_path: Path) -> None:
     assert 0 <= facts["mean_total_variation"]["sectors"] <= facts["mean_total_variation"]["clients"] <= 1
 
 
-def test_a_run_with_the_same_settings_uses_this_very_split(
-    call: Call, small: tuple[str, ...], tmp_path: Path
-) -> None:
+def test_a_run_with_the_same_settings_uses_this_very_split(call: Call, small: tuple[str, ...], tmp_path: Path) -> None:
     quick = [word for word in small if word not in ("--engine", "inline")]
     sha = json.loads(call("partition", *quick, "--seed", 4, "--out", tmp_path / "p", "--json").out)["sha256"]
     call("run", "fedavg", *small, "--seed", 4, "--rounds", 1, "--out", tmp_path / "r")
     assert json.loads((tmp_path / "r/result.json").read_text())["partition_sha256"] == sha
 
 
-def test_a_preset_shows_its_own_split(
-    call: Call, npz: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_preset_shows_its_own_split(call: Call, npz: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     sets = ("--set", f"data.name={npz}", "--set", "partition.scheme=iid")
     told = call("partition", "demo", *sets, "--json", "-q")

@@ -29,8 +29,15 @@ def result(folder: Path) -> dict[str, Any]:
 def test_it_leaves_the_files_and_shows_the_result(call: Call, small: tuple[str, ...], tmp_path: Path) -> None:
     told = call("run", *small, "--rounds", 2, "--out", tmp_path / "a")
     assert (told.status, told.err) == (0, "")
-    assert FILES < {path.name for path in (tmp_path / "a").iterdir()}
-    for words in ("accuracy", "as in the FedHEAD paper", "best round", "server – sectors", "round trips", "report.html"):
+    assert {path.name for path in (tmp_path / "a").iterdir()} > FILES
+    for words in (
+        "accuracy",
+        "as in the FedHEAD paper",
+        "best round",
+        "server – sectors",
+        "round trips",
+        "report.html",
+    ):
         assert words in told.out
 
 
@@ -79,6 +86,12 @@ class TestADirectoryInUse:
         assert (again.status, again.out) == (0, first.out)
         assert "already holds this run, finished" in again.err
         assert snapshot(tmp_path) == before
+
+    def test_a_report_that_is_missing_is_written(self, call: Call, small: tuple[str, ...], tmp_path: Path) -> None:
+        call("run", "fedavg", *small, "--rounds", 1, "--out", tmp_path / "a")
+        (tmp_path / "a/report.html").unlink()
+        assert call("resume", tmp_path / "a", "--quiet").status == 0
+        assert (tmp_path / "a/report.html").exists()
 
     def test_the_engine_makes_no_other_run(self, call: Call, small: tuple[str, ...], tmp_path: Path) -> None:
         call("run", "fedavg", *small, "--rounds", 1, "--out", tmp_path / "a")

@@ -62,7 +62,7 @@ class Fake:
     def counts(self) -> list[list[int]]:
         rng = np.random.default_rng(100 + self.seed)
         shares = rng.dirichlet([self.alpha] * self.clients, len(self.classes))
-        return [[int(round(150 * shares[c][n])) for c in range(len(self.classes))] for n in range(self.clients)]
+        return [[round(150 * float(shares[c][n])) for c in range(len(self.classes))] for n in range(self.clients)]
 
     def placed(self) -> list[int]:
         return [int(place) for place in np.random.default_rng(7 + self.seed).permutation(self.clients) % self.sectors]

@@ -90,6 +90,10 @@ class FedHeadPlus:
 
     SUITS: ClassVar[dict[str, dict[str, Any]]] = {}
 
+    def __post_init__(self) -> None:
+        if self.server.weights == "labels":
+            raise ValueError("server.weights = 'labels' needs label counts, which stay inside sectors; use 'samples'")
+
     def init(self, fed: Federation, model: Located) -> HeadState:
         return HeadState(model, hold_out(self, fed))
 

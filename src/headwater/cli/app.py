@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -39,6 +40,7 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
+    rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("run")(run.run)
@@ -67,6 +69,9 @@ def _group(
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command line; the exit status is returned, never raised."""
     given = sys.argv[1:] if arguments is None else [*arguments]
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal without our characters is no reason to stop
     try:
         status = app(given, prog_name="headwater", standalone_mode=False)
         sys.stdout.flush()

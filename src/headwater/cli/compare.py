@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -57,15 +57,15 @@ def compare(
     json: Json = False,
     force: Force = False,
 ) -> int:
-    """The same data, split and seeds for each method; finished runs are kept and skipped on the next call.
+    """Compare methods on the same data.
 
-    The methods are those of `headwater list algorithms`.
+    Each method (see `headwater list algorithms`) gets the same data, split and seeds. Finished runs are kept and
+    skipped on the next call.
     """
     from headwater.cli.directory import check_path
     from headwater.config import Config
 
-    if target is not None and not 0 < target < 1:
-        raise ConfigError(f"--target is an accuracy between 0 and 1, got {target}; 0.8 stands for 80 %")
+    check_target(target)
     repeated = [method for method in methods if methods.count(method) > 1]
     if repeated:
         raise ConfigError(f"{repeated[0]!r} is named twice; name each method once")
@@ -121,7 +121,7 @@ def _show(directories: list[Path], out: Path, target: float | None, *, json: boo
     from headwater import report
     from headwater.cli.progress import status
     from headwater.report.runs import read
-    from headwater.report.tables import dicts, notes, summary
+    from headwater.report.tables import dicts, summary
 
     with status("writing the report …", quiet):
         page = report.write(directories, out / "report.html")
@@ -129,17 +129,19 @@ def _show(directories: list[Path], out: Path, target: float | None, *, json: boo
     if json:
         as_json(dicts(found))
         return 0
-    shown = console()
-    shown.print(rendered(found))
-    for note in notes(found):
-        shown.print(note, style="dim")
-    shown.print(f"report: {page}", soft_wrap=True)
+    print_summary(found)
+    console().print(f"report: {page}", soft_wrap=True)
     return 0
 
 
-def rendered(found: Summary) -> Any:
-    """The summary as a table, the best of each column in bold."""
-    from headwater.report.tables import columns, winners
+def check_target(target: float | None) -> None:
+    if target is not None and not 0 < target < 1:
+        raise ConfigError(f"--target is an accuracy between 0 and 1, got {target}; 0.8 stands for 80 %")
+
+
+def print_summary(found: Summary) -> None:
+    """A row a method, the best of each column marked, and what a reader must know below it."""
+    from headwater.report.tables import columns, notes, winners
 
     shown = columns(found)
     best = [winners(found, column) for column in shown]
@@ -147,4 +149,8 @@ def rendered(found: Summary) -> Any:
         [(column.text(row), at in wins) for column, wins in zip(shown, best, strict=True)]
         for at, row in enumerate(found.rows)
     ]
-    return table([column.heading for column in shown], rows, right=[c.heading for c in shown if c.key != "method"])
+    right = [column.heading for column in shown if column.key != "method"]
+    screen = console()
+    screen.print(table([column.heading for column in shown], rows, right=right))
+    for note in notes(found):
+        screen.print(note, style="dim")

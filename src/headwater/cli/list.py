@@ -17,7 +17,10 @@ Kind = Annotated[
 
 
 def list_(kind: Kind = None, json: Json = False) -> None:
-    """Names with one line each; everything if no kind is named."""
+    """List what there is, by name.
+
+    Without a kind, everything.
+    """
     if kind is not None and kind not in KINDS:
         raise ConfigError(
             f"there is nothing to list called {kind!r}{nearest(kind, KINDS)} (accepted: {', '.join(KINDS)})"

@@ -26,7 +26,10 @@ def partition(
     quiet: Quiet = False,
     json: Json = False,
 ) -> None:
-    """Who would hold what: counts, label distances from the whole, a figure and the manifest with its hash."""
+    """Show a split before using it.
+
+    Who would hold what: counts, label distances from the whole, a figure and the manifest with its hash.
+    """
     from headwater.cli.directory import check_path
     from headwater.cli.progress import status
 

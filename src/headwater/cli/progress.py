@@ -37,7 +37,7 @@ class Watch:
         self._show = not quiet
         self._bar: Progress | None = None
         self._line: Any = None
-        self._accuracy = ""
+        self._accuracy, self._share = "", 0.0
 
     def __enter__(self) -> Watch:
         if self._show and sys.stderr.isatty():
@@ -74,10 +74,9 @@ class Watch:
 
     def _move(self, event: Event) -> None:
         assert self._bar is not None
-        # Within a round the bar moves by tasks; phases differ in length, so they only share what the round has left.
-        share = 0.5 * event.done / event.total if event.kind in ("phase", "task") and event.total else 0.0
-        under_way = min(self.round + 1, event.rounds)
-        counted = f" {event.done}/{event.total}" if event.total else ""
-        phase = f"{event.phase}{counted}" if event.kind in ("phase", "task") else ""
-        told = " · ".join(part for part in (f"round {under_way}/{event.rounds}", phase, self._accuracy) if part)
-        self._bar.update(self._line, total=event.rounds, completed=self.round + share, told=told)
+        # Within a round the bar follows the phase that is furthest on: phases differ in length, and it must not go back.
+        self._share = max(self._share, 0.9 * event.done / event.total) if event.kind == "task" and event.total else 0.0
+        phase = f"{event.phase} {event.done}/{event.total}" if event.kind == "task" else ""
+        under_way = f"round {min(self.round + 1, event.rounds)}/{event.rounds}"
+        told = " · ".join(part for part in (under_way, phase, self._accuracy) if part)
+        self._bar.update(self._line, total=event.rounds, completed=self.round + self._share, told=told)

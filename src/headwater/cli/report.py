@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from headwater.cli.compare import Target, rendered
+from headwater.cli.compare import Target, check_target, print_summary
 from headwater.cli.options import Json, Out, Quiet
 from headwater.cli.show import as_json
 from headwater.cli.show import out as console
@@ -18,13 +18,17 @@ Directories = Annotated[list[Path], typer.Argument(metavar="DIR …", show_defau
 def report(
     directories: Directories, target: Target = None, out: Out = None, quiet: Quiet = False, json: Json = False
 ) -> None:
-    """The report of one run or of many, as a page, pictures and tables. A DIR may also be that of a comparison."""
+    """Write a report from runs.
+
+    A page, a picture and tables, of one run or of many. A DIR may also be that of a comparison.
+    """
     from headwater.cli.directory import check_path
     from headwater.cli.progress import status
     from headwater.report import export
     from headwater.report.runs import find
-    from headwater.report.tables import dicts, notes, summary
+    from headwater.report.tables import dicts, summary
 
+    check_target(target)
     runs = find(directories)
     out = out or (directories[0] / "report" if len(directories) == 1 else Path("runs") / "report")
     check_path(out)
@@ -34,9 +38,6 @@ def report(
     if json:
         as_json({"files": [str(file) for file in files], "rows": dicts(found)})
         return
-    shown = console()
-    shown.print(rendered(found))
-    for note in notes(found):
-        shown.print(note, style="dim")
+    print_summary(found)
     for file in files:
-        shown.print(str(file), soft_wrap=True)
+        console().print(str(file), soft_wrap=True)

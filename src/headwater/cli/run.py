@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 Directory = Annotated[Path, typer.Argument(metavar="DIR", show_default=False)]
 INTERRUPTED = 130
+REPORT = "report.html"
 INTERVALS = {
     "ordinary_wilson": "95 % interval of one test set (Wilson)",
     "bootstrap_mean_as_in_fedhead": "95 % bootstrap interval of the mean, as in the FedHEAD paper",
@@ -51,9 +52,10 @@ def run(
     json: Json = False,
     force: Force = False,
 ) -> int:
-    """Train one method; without arguments FedHEAD on the embedded digits.
+    """Train one method.
 
-    The argument is a preset (see `headwater list presets`), a TOML file or simply the name of a method.
+    The argument is a preset (see `headwater list presets`), a TOML file or simply the name of a method; without it,
+    FedHEAD on the embedded digits.
     """
     config = configure(source, sets, seed=seed, rounds=rounds, engine=engine, workers=workers, data_dir=data_dir)
     return carry_out(config, out or default_out(config), quiet=quiet, json=json, force=force)
@@ -67,7 +69,10 @@ def resume(
     quiet: Quiet = False,
     json: Json = False,
 ) -> int:
-    """Carry on a run that stopped, to the bit. DIR is where it writes its results."""
+    """Carry on a run that stopped.
+
+    DIR is where it writes its results. It ends with the same bits as a run that was never stopped.
+    """
     from headwater.cli.directory import stored
     from headwater.cli.options import direct
     from headwater.config.load import nested
@@ -88,21 +93,23 @@ def carry_out(config: Config, out: Path, *, quiet: bool, json: bool, force: bool
 
         experiment = prepare(config)
     directory = claim(out, experiment.config, force)
-    if directory.result is not None:
-        say(f"{out} already holds this run, finished; start anew with --force")
-    else:
-        from headwater import report
-        from headwater.training import train
+    watch = Watch(config.method, quiet)
+    try:
+        if directory.result is not None:
+            say(f"{out} already holds this run, finished; start anew with --force")
+        else:
+            from headwater.training import train
 
-        watch = Watch(config.method, quiet)
-        try:
             with watch:
                 train(experiment, out=out, watch=watch)
+        if not (out / REPORT).exists():
+            from headwater import report
+
             with status("writing the report …", quiet):
-                report.write([out], out / "report.html")
-        except KeyboardInterrupt:
-            say(f"interrupted after round {watch.round}; carry on with: headwater resume {shlex.quote(str(out))}")
-            return INTERRUPTED
+                report.write([out], out / REPORT)
+    except KeyboardInterrupt:
+        say(f"interrupted after round {watch.round}; carry on with: headwater resume {shlex.quote(str(out))}")
+        return INTERRUPTED
     facts = directory.result or {}
     if json:
         as_json(facts)
@@ -140,4 +147,4 @@ def _lines(facts: dict[str, Any], out: Path) -> Iterator[tuple[str, str]]:
         )
         yield words, told
     yield "time", duration(facts["seconds"])
-    yield "report", str(out / "report.html")
+    yield "report", str(out / REPORT)

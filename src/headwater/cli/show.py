@@ -22,7 +22,7 @@ def say(text: str) -> None:
 
 def as_json(value: Any) -> None:
     """Machine output."""
-    print(json.dumps(value, indent=2, ensure_ascii=False, default=str))
+    print(json.dumps(value, indent=2, default=str))
 
 
 def out() -> Console:

@@ -100,7 +100,8 @@ def check_name(section: str, choice: str) -> None:
         return
     table = {"algorithm": methods(), "partition": PARTITIONS, "model": MODELS}[section]
     try:
-        table.check(choice)
+        if table.check(choice) not in table:
+            table.load(choice)  # a part of the user's own: it must at least be there
     except ConfigError as error:
         raise ConfigError(f"{section}.{SELECTORS[section]}: {error}") from None
 

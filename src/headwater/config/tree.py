@@ -153,10 +153,14 @@ def _check_together(tree: Tree) -> None:
     """What no single key can tell."""
     import numpy as np
 
+    from headwater.engines import ENGINES
     from headwater.partition import PARTITIONS
     from headwater.rng import stream
     from headwater.topology.assign import assign
 
+    engine = tree["engine"].get("name", "auto")
+    if engine != "auto" and engine not in ENGINES:
+        raise ConfigError(f"engine.name {engine!r} is not part of this version (there are: auto, {', '.join(ENGINES)})")
     data: Tree = _filled("data", tree)
     catalog.check_data("data.name", data["name"])
     catalog.check_data("data.reference", data["reference"], ("holdout", "noise"))

@@ -9,7 +9,7 @@ from headwater.config import catalog
 from headwater.config.fields import NONE, plain
 
 HEADER = "# Written by Headwater: the whole configuration of a run. `headwater run` on this file repeats it.\n\n"
-ELSEWHERE = ("data.dir",)  # like [engine]: where things are, not what is computed
+ELSEWHERE = ("data.dir", "engine.name", "engine.workers")  # where things are done, not what is computed
 
 
 def to_toml(tree: Mapping[str, Any]) -> str:
@@ -25,7 +25,7 @@ def differences(mine: Mapping[str, Any], theirs: Mapping[str, Any]) -> Iterator[
     """Dotted key and both values, for all keys that can change a result."""
     left, right = _flat(mine), _flat(theirs)
     for key in [*left, *(key for key in right if key not in left)]:
-        if not key.startswith("engine.") and key not in ELSEWHERE and left.get(key) != right.get(key):
+        if key not in ELSEWHERE and left.get(key) != right.get(key):
             yield key, left.get(key), right.get(key)
 
 

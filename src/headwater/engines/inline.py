@@ -16,6 +16,7 @@ import torch
 from headwater import codecs
 from headwater.codecs import Info
 from headwater.engines.base import LOST, Done, Job, Ref, execute, pick
+from headwater.errors import TaskError
 from headwater.stages.site import Context
 
 DEEPEST = 40  # waiting jobs on top of each other before some are carried out ahead of need: each takes a few stack frames
@@ -102,6 +103,7 @@ class Inline:
             value = self._fetch(job.inputs["value"])
         else:
             value, done = execute(job, self._context, self._fetch, release)
+            value = _as_read_back(job, value)
             self.done.append(done)
             if self.watch:
                 self.watch(done)
@@ -117,6 +119,17 @@ class Inline:
             self._files.pop(name, None)
             self._uses.pop(name, None)
             self._dropped.discard(name)
+
+
+def _as_read_back(job: Job, value: Any) -> Any:
+    """A value as another engine, or a resumed run, would find it: the same types and strides, by which kernels round."""
+    if value is LOST:
+        return LOST
+    try:
+        skeleton, tensors = codecs.flatten(value)
+    except TypeError as error:
+        raise TaskError(f"{job.title} at {job.node} (home {job.home}) failed: TypeError: {error}") from error
+    return codecs.rebuild(skeleton, [tensor.view(-1).view(tensor.shape) for tensor in tensors])
 
 
 def _same(value: Any) -> Any:

@@ -1,8 +1,9 @@
 """Worker processes on this machine; values are files in shared memory, so that a move is only another name.
 
-A thread hands jobs whose inputs exist to free workers, in the order in which they were submitted, while the method's code goes
-on submitting. Reports of finished jobs are passed on (`done`, `watch`) by the thread that calls the engine, whenever it waits.
-A worker that dies is replaced and its job repeated.
+A job goes to the first worker that is free once its inputs are there, in the order in which jobs were submitted, while the
+method's code goes on submitting: a thread for each worker takes its replies and hands it the next job. Reports of finished
+jobs (`done`, `watch`) are passed on by the thread that calls the engine, whenever it waits. A worker that dies is replaced
+and its job repeated.
 """
 
 from __future__ import annotations
@@ -11,12 +12,13 @@ import atexit
 import heapq
 import os
 import pickle
-import selectors
+import signal
 import socket
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -36,7 +38,7 @@ TRIES = 3  # workers that may die over one job, or before they are ready for any
 
 @dataclass(eq=False)
 class Cell:
-    """One value, under way or there. Names and jobs hold it; its file goes when nobody does."""
+    """One value, under way or there. Names and jobs hold it; its file goes when nobody does any more."""
 
     holders: int = 1
     there: bool = False
@@ -44,9 +46,14 @@ class Cell:
     info: Info | None = None
     waiting: list[Order] = field(default_factory=list)
 
+    def release(self) -> None:
+        self.holders -= 1
+        if not self.holders and self.file is not None:
+            self.file.unlink(missing_ok=True)
+
 
 class Name(NamedTuple):
-    """What a name stands for: a value, or a part of it."""
+    """What a name stands for: a value or, after a move, perhaps a part of one."""
 
     cell: Cell
     part: tuple[Any, ...] = ()
@@ -54,7 +61,7 @@ class Name(NamedTuple):
 
 @dataclass(eq=False)
 class Order:
-    """A job on its way: `missing` of its inputs are not there yet."""
+    """A job on its way. It can go to a worker when no input is missing."""
 
     number: int
     run: int
@@ -79,7 +86,7 @@ class Order:
 
 @dataclass(eq=False)
 class Hand:
-    """One worker process, seen from here."""
+    """A worker process as the pool knows it."""
 
     number: int
     process: subprocess.Popen[bytes]
@@ -93,54 +100,55 @@ class Pool:
         self.done: list[Done] = []
         self.watch: Callable[[Done], None] | None = None
         self._workers, self._threads = workers, threads
-        self._change = threading.Condition()  # guards all that follows
+        self._space: Space | None = None
         self._crew: dict[int, Hand] = {}
-        self._run = self._count = self._stillborn = 0
-        self._open = False
+        self._listeners: list[threading.Thread] = []
+        self._changed = threading.Condition()  # guards the crew and all that belongs to a run
+        self._count = self._run = 0
         self._forget()
 
     def _forget(self) -> None:
         self._names: dict[str, Name] = {}
-        self._infos: dict[str, Info | None] = {}  # of values that the last `drop` named
-        self._stored: dict[tuple[Path, Path, tuple[Any, ...]], str] = {}  # what is on disk: (directory, file, part) → name
-        self._ready: list[Order] = []  # a heap: jobs whose inputs are there
+        self._infos: dict[str, Info | None] = {}  # of what the last `drop` let go
+        self._stored: dict[tuple[Path, Path, tuple[Any, ...]], str] = {}  # (directory, file here, part) → file there
+        self._ready: list[Order] = []  # a heap: orders that wait for a worker only
         self._unfinished = 0
-        self._reports: list[Done] = []
+        self._reports: list[Done] = []  # not yet passed on
         self._error: Exception | None = None
+        self._stillborn = 0
 
-    # -- the engine's verbs, called by one thread -------------------------------------------------------------------------
+    # -- what the federation calls, in one thread ------------------------------------------------------------------------
 
     def start(self, context: Context) -> None:
-        if not self._open:
-            self._space, self._selector = Space.create(), selectors.DefaultSelector()
-            self._open, self._owner = True, os.getpid()
-            atexit.register(self.close)
-        with self._change:
-            for name in self._names.values():
-                self._release(name.cell)
+        with self._changed:
+            if self._space is None:
+                self._space, self._owner, self._closing = Space.create(), os.getpid(), False
+                atexit.register(self.close)
+            for cell, _ in self._names.values():
+                if cell.file is not None:
+                    cell.file.unlink(missing_ok=True)
             self._space.discard(f"context-{self._run}")
-            self._run, self._stillborn = self._run + 1, 0
             self._forget()
-            for number in range(self._workers):  # they start up while the data is written
-                if number not in self._crew:
-                    self._hire(number)
-            self._dispatch()
+            self._run += 1
+            for number in set(range(self._workers)) - set(self._crew):
+                self._hire(number)  # it starts up while the data is written
+        self.done.clear()
         try:
             self._context = pack(context, self._space, f"context-{self._run}")
         except (pickle.PicklingError, TypeError, AttributeError) as error:
             raise ConfigError(
-                f"the model or the data cannot be sent to worker processes ({error}); build it inside the function that is "
-                "given as the model, or use engine.name = 'inline'"
+                f"the model cannot be sent to worker processes ({error}); give a function that makes all it needs itself, "
+                "or set engine.name = 'inline'"
             ) from error
-        self.done.clear()
 
     def submit(self, job: Job) -> None:
         try:
             pickled = cloudpickle.dumps(job)
         except Exception as error:
             raise TaskError(f"{job.title} at {job.node} cannot be sent to a worker process: {error}") from error
-        with self._change:
-            self._check()
+        with self._changed:
+            if self._error is not None:
+                raise self._error
             self._count += 1
             inputs = {ref.name: self._names[ref.name] for ref in job.refs()}
             order = Order(self._count, self._run, job, pickled, inputs)
@@ -156,7 +164,7 @@ class Pool:
                 self._dispatch()
 
     def move(self, ref: Ref, home: str, name: str) -> None:
-        with self._change:
+        with self._changed:
             cell, part = self._names[ref.name]
             cell.holders += 1
             self._names[name] = Name(cell, part + ref.part)
@@ -164,67 +172,198 @@ class Pool:
     def info(self, name: str) -> Info | None:
         if name in self._infos:
             return self._infos[name]
-        cell, part = self._wait_for(name)
-        if not part or cell.file is None:
-            return cell.info
-        value = self.read(Ref(name, ""))
-        return codecs.info(value)
+        cell, part = self._settled(name)
+        return codecs.info(self.read(Ref(name, ""))) if part and cell.file is not None else cell.info
 
     def read(self, ref: Ref) -> Any:
-        cell, part = self._wait_for(ref.name)
+        cell, part = self._settled(ref.name)
         value = LOST if cell.file is None else codecs.read(cell.file)
-        return pick(pick(value, Ref(ref.name, ref.home, part)), ref)
+        return pick(value, Ref(ref.name, ref.home, part + ref.part))
 
     def drop(self, names: Iterable[str]) -> None:
-        """Waits until all that was submitted is done, as `inline` does: then the round's reports are complete."""
+        """Waits for all that was submitted, as `inline` does: the reports of a round are then complete."""
         self._wait(lambda: not self._unfinished)
         held = [name for name in names if name in self._names]
         self._infos = {name: self.info(name) for name in held}
-        with self._change:
+        with self._changed:
             for name in held:
-                self._release(self._names.pop(name).cell)
+                self._names.pop(name).cell.release()
 
     def save(self, names: Iterable[str], directory: Path) -> dict[str, str]:
         files = {}
         for name in names:
-            cell, part = self._wait_for(name)
-            if cell.file is None:
-                files[name] = ""
-                continue
-            key = directory, cell.file, part
-            if key not in self._stored or not (directory / self._stored[key]).exists():
-                self._stored[key] = codecs.store(self.read(Ref(name, "")), directory)
-            files[name] = self._stored[key]
+            cell, part = self._settled(name)
+            files[name] = ""
+            if cell.file is not None:
+                key = directory, cell.file, part
+                if key not in self._stored or not (directory / self._stored[key]).exists():
+                    self._stored[key] = codecs.store(self.read(Ref(name, "")), directory)
+                files[name] = self._stored[key]
         return files
 
     def load(self, files: Mapping[str, str], directory: Path) -> None:
-        values = {file: codecs.read(directory / file) for file in set(files.values()) - {""}}  # refused here, if not whole
-        with self._change:
-            cells = {"": Cell(0, there=True)}
-            for file, value in values.items():
+        assert self._space is not None
+        infos = {file: codecs.info(codecs.read(directory / file)) for file in files.values() if file}  # all are whole
+        cells = {"": Cell(0, there=True)}
+        with self._changed:
+            for file, info in infos.items():
                 self._count += 1
                 path = self._space.copy(f"value-{self._count}", directory / file)
-                cells[file] = Cell(0, True, path, codecs.info(value))
-                self._stored[directory, path, ()] = file
+                cells[file], self._stored[directory, path, ()] = Cell(0, True, path, info), file
             for name, file in files.items():
                 cells[file].holders += 1
                 self._names[name] = Name(cells[file])
 
     def close(self) -> None:
-        if not self._open or os.getpid() != self._owner:  # a process that was forked off has no business here
+        if self._space is None or os.getpid() != self._owner:  # a process forked off this one has no say
             return
-        with self._change:
-            crew, self._workers_wanted = list(self._crew.values()), 0
-            self._open = False
+        with self._changed:
+            self._closing = True
+            crew = list(self._crew.values())
         for hand in crew:
-            hand.process.terminate()
+            hand.process.terminate()  # there is nothing that it could lose
         for hand in crew:
             try:
                 hand.process.wait(5)
             except subprocess.TimeoutExpired:
                 hand.process.kill()
-                hand.process.wait()
-        self._thread.join(5)
+        for thread in self._listeners:
+            thread.join(5)
         self._space.remove()
+        self._space, self._listeners = None, []
         self._forget()
         atexit.unregister(self.close)
+
+    def _settled(self, name: str) -> Name:
+        """What a name stands for, once it is there."""
+        held = self._names[name]
+        self._wait(lambda: held.cell.there)
+        return held
+
+    def _wait(self, until: Callable[[], bool]) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: bool(self._reports) or self._error is not None or until())
+                reports, self._reports = self._reports, []
+                error, over = self._error, until()
+            for done in reports:
+                self.done.append(done)
+                if self.watch:
+                    self.watch(done)
+            if error is not None:
+                raise error.with_traceback(None)
+            if over:
+                return
+
+    # -- the crew; all of this with the lock held -------------------------------------------------------------------------
+
+    def _hire(self, number: int) -> None:
+        assert self._space is not None
+        ours, theirs = socket.socketpair()
+        with theirs:
+            pipe, folders = theirs.fileno(), map(str, self._space.folders)
+            process = subprocess.Popen(
+                [sys.executable, "-P", "-m", "headwater.engines.worker", str(number), str(self._threads), str(pipe), *folders],
+                stdin=subprocess.PIPE,  # ends when this process does; nothing is ever written
+                pass_fds=[pipe],
+                env=environment(self._threads),
+                process_group=0,  # Ctrl-C is for this process, which then ends the workers
+            )
+        hand = self._crew[number] = Hand(number, process, Connection(ours.detach()))
+        self._listeners = [thread for thread in self._listeners if thread.is_alive()]
+        self._listeners.append(threading.Thread(target=self._listen, args=(hand,), daemon=True))
+        self._listeners[-1].start()
+
+    def _dispatch(self) -> None:
+        for hand in self._crew.values():
+            if self._ready and hand.ready and hand.order is None:
+                order = hand.order = heapq.heappop(self._ready)
+                files = {name: (cell.file, part) for name, (cell, part) in order.inputs.items()}
+                with suppress(OSError):  # it died; its listener will see to that
+                    hand.pipe.send_bytes(pickle.dumps((self._context, order.file, files, order.pickled)))
+
+    def _listen(self, hand: Hand) -> None:
+        """The thread of one worker."""
+        while True:
+            try:
+                reply = pickle.loads(hand.pipe.recv_bytes())
+            except (EOFError, OSError):
+                reply = None
+            with self._changed:
+                try:
+                    self._hear(hand, reply)
+                except Exception as error:
+                    self._fail(error)
+                self._changed.notify_all()
+            if reply is None:
+                return
+
+    def _hear(self, hand: Hand, reply: Reply | None) -> None:
+        if reply is None:
+            self._bury(hand)
+        elif not hand.ready:
+            hand.ready, self._stillborn = True, 0
+        elif (order := hand.order) is not None:
+            hand.order = None
+            if order.run != self._run:  # of a run that was given up
+                assert self._space is not None
+                self._space.discard(order.file)
+            elif reply.failure is not None:
+                self._fail(_error(order, reply.failure))
+            else:
+                self._finish(order, reply)
+        self._dispatch()
+
+    def _finish(self, order: Order, reply: Reply) -> None:
+        cell = order.cell
+        cell.there, cell.file, cell.info = True, reply.file, reply.info
+        for other in cell.waiting:
+            other.missing -= 1
+            if not other.missing:
+                heapq.heappush(self._ready, other)
+        for used, _ in order.inputs.values():
+            used.release()
+        self._unfinished -= 1
+        if reply.done is not None:
+            self._reports.append(reply.done)
+
+    def _bury(self, hand: Hand) -> None:
+        """A worker died: another takes its number, and its job goes back to where it was in the queue."""
+        hand.process.kill()
+        code, order = hand.process.wait(), hand.order
+        hand.pipe.close()
+        if hand.process.stdin is not None:
+            hand.process.stdin.close()
+        del self._crew[hand.number]
+        if self._closing:
+            return
+        how = f"by signal {signal.Signals(-code).name}" if code < 0 else f"with exit status {code}"
+        if not hand.ready:
+            self._stillborn += 1
+            if self._stillborn >= TRIES:
+                raise TaskError(f"worker processes end {how} before they begin; run with engine.name = 'inline' to see why")
+        elif order is not None and order.run == self._run:
+            assert self._space is not None
+            self._space.discard(order.file)
+            order.deaths += 1
+            if order.deaths < TRIES:
+                heapq.heappush(self._ready, order)
+            else:
+                message = f"{order.title} failed: a worker process died over it {TRIES} times, the last {how}"
+                self._fail(TaskError(f"{message}; memory may be short, so try fewer workers or smaller batches"))
+        self._hire(hand.number)
+
+    def _fail(self, error: Exception) -> None:
+        """The first error counts: it is raised by whoever waits, and nothing more is begun."""
+        self._error = self._error or error
+        self._ready.clear()
+
+
+def _error(order: Order, failure: Failure) -> Exception:
+    if failure.error:
+        kind, arguments = pickle.loads(failure.error)
+        error: Exception = kind.__new__(kind, *arguments)  # without its __init__, which may take others
+    else:
+        error = TaskError(f"{order.title} failed: {failure.summary}")
+    error.add_note(f"In a worker process:\n{failure.trace}")
+    return error

@@ -37,7 +37,7 @@ class Worker:
             context, name, files, job = pickle.loads(message)
             return self._carry_out(pickle.loads(job), self._context(context), name, files)
         except BaseException as error:
-            return Reply(error=Failure(_pickled(error), f"{type(error).__name__}: {error}", traceback.format_exc()))
+            return Reply(failure=Failure(_pickled(error), f"{type(error).__name__}: {error}", traceback.format_exc()))
 
     def _context(self, path: Path) -> Context:
         if path != self._taken_up:

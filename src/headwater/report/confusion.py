@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from headwater.report import style
 from headwater.report.groups import Group
 from headwater.report.holdings import class_names
 from headwater.report.numbers import count, number, percent
@@ -46,14 +47,14 @@ def _cells(total: Matrix, names: list[str], step: float) -> str:
         for c, share in enumerate(row):
             if share <= 0:
                 continue
-            depth = share**0.7  # lifts the small errors, which are what the picture is for
+            depth, strong = style.shade(share)
             told = esc(f"{names[r]} taken for {names[c]}: {count(total[r][c])} ({percent(share)})")
             cells.append(
                 f'<rect class="{"right" if r == c else "wrong"}" x="{c}" y="{r}" width="1" height="1" '
                 f'fill-opacity="{depth:.3f}"><title>{told}</title></rect>'
             )
             if size <= 12 and share >= 0.005:
-                kind = "cell deep" if depth > 0.72 else "cell"
+                kind = "cell deep" if strong else "cell"
                 place = pct((c + 0.5) / size)
                 figures.append(text(place, (r + 0.5) * step + 4, f"{100 * share:.0f}", anchor="middle", kind=kind))
     inner = f'width="100%" height="{px(step * size)}" viewBox="0 0 {size} {size}" preserveAspectRatio="none"'

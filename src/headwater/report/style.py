@@ -33,7 +33,7 @@ LIGHT = Theme(
     grid="#e7eaee",
     colours=("#2067da", "#da6600", "#1ea28f", "#943b84", "#554f00", "#341d5e"),
     dots="#114a9f",
-    wrong="#b34700",
+    wrong="#963a00",
     on_dots="#ffffff",
 )
 DARK = Theme(
@@ -43,7 +43,7 @@ DARK = Theme(
     muted="#a3aebb",
     line="#39424d",
     grid="#252c35",
-    colours=("#3a90f5", "#fe8c2c", "#67fded", "#c35890", "#f5e717", "#b9aefd"),
+    colours=("#1881f1", "#fe8c2c", "#67fded", "#c35890", "#f5e717", "#b9aefd"),
     dots="#5aa3ff",
     wrong="#ff8a3d",
     on_dots="#0e1217",
@@ -54,6 +54,15 @@ DASHES = ((), (7, 4), (2, 4), (10, 4, 2, 4))  # lengths in pixels; solid first
 def look(slot: int) -> tuple[int, tuple[int, ...]]:
     """Colour number and dash of the curve with this number."""
     return slot % len(LIGHT.colours), DASHES[slot // len(LIGHT.colours) % len(DASHES)]
+
+
+def shade(share: float) -> tuple[float, bool]:
+    """How opaque a cell of a matrix is, and whether it takes the text colour for strong cells.
+
+    Small shares are lifted, as errors are what the picture is for. Above a half there is a step: it shows where most
+    of a class goes, and leaves out the middle tones, on which neither dark nor light figures can be read well.
+    """
+    return (0.5 * (2 * share) ** 0.7, False) if share <= 0.5 else (0.85 + 0.3 * (share - 0.5), True)
 
 
 def variables() -> str:

@@ -16,6 +16,7 @@ from headwater.stages.ensemble import Target, ensemble
 from headwater.stages.optimize import Stepper, batches, steps_per_epoch, total_steps
 from headwater.stages.site import Site, task
 from headwater.stages.stopping import EarlyStop
+from headwater.topology.tree import ROOT
 
 
 def judge(bench: Bench, rows: Examples) -> dict[str, float]:
@@ -46,8 +47,10 @@ def distill(
     x = site.inputs
     if hold and site.data is not None:
         x, val = _hold_out(site, site.data, hold)
-    elif val is None and site.home == "server" and len(site.validation):
+    elif val is None and site.home == ROOT:
         val = site.validation
+    if val is not None and not len(val):
+        val = None
     weight = sum(teacher.weight for teacher in teachers.values())
     asked = {"mix": spec.mix, "weights": spec.weights, "temperature": spec.temperature, "counts": counts}
     if val is not None:
@@ -73,7 +76,7 @@ def _descend(
     val: Examples | None,
     before: dict[str, float] | None,
 ) -> Params:
-    total, epoch = total_steps(len(x), spec), steps_per_epoch(len(x), spec.batch)
+    total, epoch = total_steps(len(x), spec), steps_per_epoch(len(x), spec)
     unit = 1 if spec.steps is not None else epoch  # steps in one tick of patience and eval_every
     every = (spec.eval_every or (100 if spec.steps is not None else 1)) * unit
     scale = spec.temperature**2 if spec.t2 else 1.0

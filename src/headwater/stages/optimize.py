@@ -15,20 +15,22 @@ from headwater.stages.bench import Bench
 Spec = LocalSpec | DistillSpec
 
 
-def steps_per_epoch(n: int, batch: int) -> int:
-    return math.ceil(n / batch)
+def steps_per_epoch(n: int, spec: Spec) -> int:
+    dropped = isinstance(spec, LocalSpec) and spec.drop_last
+    return n // spec.batch if dropped else math.ceil(n / spec.batch)
 
 
 def total_steps(n: int, spec: Spec) -> int:
-    return spec.steps if spec.steps is not None else (spec.epochs or 0) * steps_per_epoch(n, spec.batch)
+    each = steps_per_epoch(n, spec)
+    return (spec.steps if spec.steps is not None else (spec.epochs or 0) * each) if each else 0
 
 
 def batches(n: int, spec: Spec, rng: np.random.Generator) -> Iterator[Tensor]:
     """Index batches, shuffled anew in every epoch; the last batch of an epoch may be smaller."""
-    left = total_steps(n, spec)
+    left, each = total_steps(n, spec), steps_per_epoch(n, spec)
     while left > 0:
-        yield from torch.split(torch.from_numpy(rng.permutation(n)), spec.batch)[:left]
-        left -= steps_per_epoch(n, spec.batch)
+        yield from torch.split(torch.from_numpy(rng.permutation(n)), spec.batch)[: min(left, each)]
+        left -= each
 
 
 class Stepper:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, TypeVar
 
 import numpy as np
@@ -69,13 +70,13 @@ class Site:
         self.notes: dict[str, float] = {}
         self.classes = context.split.classes
 
-    @property
+    @cached_property
     def data(self) -> Examples | None:
         """The training rows of this home; a sector's host and the server have none."""
         rows = self._context.rows.get(self.home)
         return None if rows is None else self._context.split.train.take(rows)
 
-    @property
+    @cached_property
     def own_test(self) -> Examples | None:
         rows = self._context.test_rows.get(self.home)
         return None if rows is None or not len(rows) else self._context.split.train.take(rows)

@@ -52,7 +52,7 @@ class Problem:
 
 
 def local_error(p: Problem, local: int) -> float:
-    """B_l, equation (7): unlike clients, noise that averaging damps, and drift that grows as the square of the steps."""
+    """B_l, equation (7): unlike clients, noise that averaging damps, and drift, as the square of the steps."""
     noise = p.variance * sum(share**2 for share in p.client_shares)
     return 6 * p.smoothness * p.client_gap + noise + 8 * (local - 1) ** 2 * p.gradient
 

@@ -1,0 +1,77 @@
+"""The split as dots."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from dataclasses import replace
+
+import pytest
+
+from headwater.report.holdings import Holding, class_names, client_sectors
+from headwater.report.runs import read
+from headwater.report.split import card_of
+
+
+def test_a_dot_for_every_holding_and_area_by_count(fake, tmp_path):
+    run = read(fake().write(tmp_path / "a"))
+    drawn = card_of(run, "s", "Who holds what")
+    counts = {
+        (client, name): value
+        for client, row in enumerate(run.partition["counts"])
+        for name, value in zip(run.partition["classes"], row, strict=True)
+        if value
+    }
+    dots = re.findall(r'r="([\d.]+)"><title>client (\d+), sector (\d+): (\d+) of (\w+)</title>', drawn)
+    assert {(int(client), name): int(value) for _, client, _, value, name in dots} == counts
+    assert all(int(sector) == run.partition["sectors"][int(client)] for _, client, sector, _, _ in dots)
+    ratios = [float(radius) / math.sqrt(int(value)) for radius, _, _, value, _ in dots if float(radius) > 2]
+    assert max(ratios) - min(ratios) < 0.02
+    totals = sorted(map(sum, run.partition["counts"]))
+    assert f"10 clients in 2 sectors, 10 classes; samples a client: {totals[0]} to {totals[-1]}" in drawn
+
+
+def test_sectors_stand_apart(fake, tmp_path):
+    run = read(fake(clients=12, sectors=3).write(tmp_path / "a"))
+    drawn = card_of(run, "s", "Who holds what")
+    stripes = [tuple(map(float, pair)) for pair in re.findall(r'"stripe" x="([\d.]+)%" y="0" width="([\d.]+)%"', drawn)]
+    assert len(stripes) == 3
+    assert all(before + wide < after for (before, wide), (after, _) in itertools.pairwise(stripes))
+
+
+@pytest.mark.parametrize(
+    ("clients", "scrolls", "kind"), [(1, False, "card "), (20, False, "card "), (100, True, "card span")]
+)
+def test_many_clients_scroll_in_their_own_box(fake, tmp_path, clients, scrolls, kind):
+    run = read(fake(clients=clients, sectors=min(clients, 5)).write(tmp_path / "a"))
+    drawn = card_of(run, "s", "Who holds what")
+    assert ("--least" in drawn) == scrolls
+    assert f'<figure class="{kind}"' in drawn
+
+
+def test_too_many_clients_become_sectors(fake, tmp_path):
+    run = read(fake(clients=500, sectors=4).write(tmp_path / "a"))
+    held = Holding.of(run.partition)
+    assert not held.by_client
+    assert len(held.names) == 4
+    assert sum(map(sum, held.counts)) == sum(map(sum, run.partition["counts"]))
+    assert "too many clients" in card_of(run, "s", "Who holds what")
+
+
+def test_incomplete_files_are_no_obstacle(fake, tmp_path):
+    run = read(fake().write(tmp_path / "a"))
+    assert card_of(replace(run, partition=None), "s", "x") == ""
+    assert card_of(replace(run, partition={"sectors": [0]}), "s", "x") == ""
+    held = Holding.of({"counts": [[1, 2], [3]]})
+    assert (held.sectors, held.counts, held.classes) == ([0, 0], [[1, 2], [3, 0]], ["0", "1"])
+    assert client_sectors({"sectors": [0, None, 2]}) == {0: 0, 2: 2}
+    assert class_names(["a"], 3) == ["a", "1", "2"]
+
+
+def test_an_empty_client_keeps_its_column(fake, tmp_path):
+    run = read(fake(clients=3, sectors=1).write(tmp_path / "a"))
+    run.partition["counts"][1] = [0] * 10
+    held = Holding.of(run.partition)
+    assert held.names == ["0", "1", "2"]
+    assert "client 1," not in card_of(run, "s", "x")

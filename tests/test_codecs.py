@@ -1,0 +1,89 @@
+"""Values survive the way to bytes and back, and their size is what the ledger charges."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from headwater import codecs
+from headwater.data.base import Examples
+from headwater.params import Params
+
+
+def a_model() -> Params:
+    torch.manual_seed(0)
+    return Params.of(nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 2)), "toy", weight=17.0)
+
+
+VALUES: dict[str, Any] = {
+    "none": None,
+    "numbers": (1, 2.5, True, "word"),
+    "nested": {"a": [1, (2, 3)], 4: {"b": None}, (0, 1): "pair"},
+    "empty tensor": torch.zeros(0, 3),
+    "tensors": {"x": torch.arange(6).view(2, 3), "y": torch.rand(3, dtype=torch.float64)},
+    "bools": torch.tensor([True, False]),
+}
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_round_trip(name: str, tmp_path: Path) -> None:
+    back = codecs.read(tmp_path / codecs.store(VALUES[name], tmp_path))
+    flat, tensors = codecs.flatten(VALUES[name])
+    flat_back, tensors_back = codecs.flatten(back)
+    assert flat == flat_back
+    assert all(torch.equal(a, b) and a.dtype == b.dtype for a, b in zip(tensors, tensors_back, strict=True))
+
+
+def test_models_and_examples_round_trip(tmp_path: Path) -> None:
+    value = {"m": a_model(), "e": Examples(torch.rand(5, 2), torch.arange(5))}
+    back = codecs.read(tmp_path / codecs.store(value, tmp_path))
+    assert torch.equal(back["m"].vector, value["m"].vector)
+    assert back["m"].layout == value["m"].layout
+    assert back["m"].weight == 17.0
+    assert torch.equal(back["e"].y, value["e"].y)
+
+
+def test_reading_maps_the_file_on_aligned_boundaries_and_never_writes_to_it(tmp_path: Path) -> None:
+    path = tmp_path / codecs.store((torch.ones(3), torch.ones(5)), tmp_path)
+    before = path.read_bytes()
+    first, second = codecs.read(path)
+    assert first.data_ptr() % 64 == 0
+    assert second.data_ptr() % 64 == 0
+    second.add_(1)
+    assert path.read_bytes() == before
+
+
+def test_same_content_same_name(tmp_path: Path) -> None:
+    assert codecs.store(a_model(), tmp_path) == codecs.store(a_model(), tmp_path)
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_a_cut_or_foreign_file_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / codecs.store(torch.ones(1000), tmp_path)
+    path.write_bytes(path.read_bytes()[:-100])
+    with pytest.raises(ValueError, match="cut short"):
+        codecs.read(path)
+    path.write_bytes(b"something else entirely")
+    with pytest.raises(ValueError, match="does not hold a value"):
+        codecs.read(path)
+
+
+def test_what_cannot_travel_says_so() -> None:
+    with pytest.raises(TypeError, match="set cannot travel"):
+        codecs.flatten({1, 2})
+
+
+def test_size_is_array_bytes_and_eight_a_bare_number() -> None:
+    model = a_model()
+    # 3·4+4 + 4+4 + 4·2+2 trained, 4+4 batch-norm statistics, all float32; one 64-bit batch counter
+    assert codecs.info(model) == codecs.Info(4 * (16 + 8 + 10 + 8) + 8, 1, "model")
+    assert codecs.info(0.5) == codecs.Info(8, 0, "number")
+    assert codecs.info({"a": model, "b": model}).models == 2
+    assert codecs.info(np.zeros(3)).bytes == 24
+    assert codecs.info(Examples(torch.zeros(2, 3), torch.zeros(2, dtype=torch.int64))) == codecs.Info(40, 0, "examples")
+    assert codecs.info((1.0, torch.zeros(2))).bytes == 16
