@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -134,7 +134,7 @@ def context(
         tuple(train_set.x.shape[1:]),
         "toy",
     )
-    spec = ModelSpec(ARCH, split.shape, classes, builder=maker, buffers=buffers)  # type: ignore[arg-type]
+    spec = ModelSpec(ARCH, split.shape, classes, builder=maker, buffers=buffers)
     return Context(split, rows, {}, {ARCH: spec}, seed)
 
 
@@ -149,25 +149,15 @@ def params(module: nn.Module, weight: float = 1.0) -> Params:
 class Lab:
     """A method at work: `state` after `init` and after each `round`."""
 
-    def __init__(
-        self,
-        method: Any,
-        clients: Sequence[Examples],
-        sectors: Sequence[int],
-        maker: Maker,
-        *,
-        dropout: float = 0.0,
-        **around: Any,
-    ) -> None:
-        self.method, self.context = method, context(clients, maker, **around)
-        self.tree = Tree.of([len(rows) for rows in clients], sectors)
+    def __init__(self, method: Any, around: Context, tree: Tree, dropout: float = 0.0) -> None:
+        self.method, self.context, self.tree = method, around, tree
         self.engine = Inline()
-        self.engine.start(self.context)
+        self.engine.start(around)
         self.done: list[Done] = []
         self.engine.watch = self.done.append
-        desk = Desk(self.engine, Ledger(), self.context.seed, dropout=dropout)
-        self.fed = Federation(self.tree, desk, self.tree.holders, purpose="setup")
-        self.state = method.init(self.fed, self.fed.run(initial, at=SERVER, arch=ARCH))
+        desk = Desk(self.engine, Ledger(), around.seed, dropout=dropout)
+        self.fed = Federation(tree, desk, tree.holders, purpose="setup")
+        self.state = method.init(self.fed, self.fed.run(initial, at=SERVER, arch=next(iter(around.models))))
         self.fed.keep(self.state)
 
     def round(self, number: int = 1, clients: tuple[str, ...] | None = None) -> Lab:
@@ -204,8 +194,27 @@ class Lab:
 
 
 @contextmanager
-def lab(*args: Any, **options: Any) -> Any:
-    made = Lab(*args, **options)
+def lab(
+    method: Any,
+    clients: Sequence[Examples],
+    sectors: Sequence[int],
+    maker: Maker,
+    *,
+    dropout: float = 0.0,
+    **around: Any,
+) -> Iterator[Lab]:
+    """A method with clients that hold these rows, in these sectors."""
+    tree = Tree.of([len(rows) for rows in clients], sectors)
+    made = Lab(method, context(clients, maker, **around), tree, dropout)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+@contextmanager
+def lab_of(experiment: Experiment) -> Iterator[Lab]:
+    made = Lab(experiment.method, experiment.context(), experiment.tree, experiment.config.faults.dropout)
     try:
         yield made
     finally:
@@ -240,9 +249,12 @@ def tiny_data(rows: int = 90, classes: int = 3, seed: int = 0, absent: int = 0) 
 
 
 def tiny(
-    method: str, *, data: Data | None = None, model: Maker | None = None, sizes: Any = None, **sections: Any
+    method: str, *, arrays: Data | None = None, model: Maker | None = None, sizes: Any = None, **sections: Any
 ) -> Experiment:
-    """A small experiment. Keywords are sections; `sizes` = (rows of each client, sector of each) sets the tree by hand."""
+    """A small experiment. Keywords are sections of the configuration, of which those are taken that the method has.
+
+    `sizes` = (rows of each client, sector of each) sets the tree by hand.
+    """
     base: dict[str, Any] = {
         "rounds": 2,
         "data": {"name": "arrays"},
@@ -259,7 +271,7 @@ def tiny(
         if name not in catalog.STAGES or name in stages:
             base[name] = {**base.get(name, {}), **section} if isinstance(section, dict) else section
     base["algorithm"] = {"name": method, **base.get("algorithm", {})}
-    made = prepare(Config(**base), data=data if data is not None else tiny_data(), model=model)
+    made = prepare(Config(**base), data=arrays if arrays is not None else tiny_data(), model=model)
     return made if sizes is None else arranged(made, *sizes)
 
 
@@ -279,4 +291,3 @@ def arranged(experiment: Experiment, sizes: Sequence[int], sectors: Sequence[int
 
 def tiny_run(method: str, **options: Any) -> Run:
     return train(tiny(method, **options))
-

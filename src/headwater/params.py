@@ -41,10 +41,13 @@ class Layout:
     @staticmethod
     def of(module: nn.Module, arch: str, buffers: str = "average") -> Layout:
         stored = set(module.state_dict())  # leaves out buffers that a module declares as not part of its state
+        frozen = [
+            (n, tuple(p.shape)) for n, p in module.named_parameters() if not p.requires_grad
+        ]  # travel, never trained
         floats = [(n, tuple(b.shape)) for n, b in module.named_buffers() if n in stored and b.is_floating_point()]
         counters = [(n, tuple(b.shape)) for n, b in module.named_buffers() if n in stored and not b.is_floating_point()]
-        trainable = tuple((n, tuple(p.shape)) for n, p in module.named_parameters())
-        return Layout(arch, trainable, tuple(floats), tuple(counters), buffers)
+        trainable = tuple((n, tuple(p.shape)) for n, p in module.named_parameters() if p.requires_grad)
+        return Layout(arch, trainable, tuple(frozen + floats), tuple(counters), buffers)
 
 
 @dataclass(frozen=True, eq=False)

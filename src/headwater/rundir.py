@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from safetensors.torch import save_file
+from safetensors.torch import save
 from torch import Tensor
 
 from headwater.checkpoint import write_whole
@@ -69,5 +69,5 @@ class RunDirectory:
 
     def write_model(self, tensors: dict[str, Tensor], about: dict[str, str]) -> None:
         draft = self.path / ".model.draft"
-        save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, draft, metadata=about)
+        draft.write_bytes(save({name: tensor.contiguous() for name, tensor in tensors.items()}, metadata=about))
         draft.replace(self.path / "model.safetensors")

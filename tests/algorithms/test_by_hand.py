@@ -6,8 +6,8 @@ from math import log
 
 import pytest
 import torch
-import toys
 
+import toys
 from headwater.algorithms.centralized import Centralized
 from headwater.algorithms.fedavg import FedAvg
 from headwater.algorithms.feddf import FedDf
@@ -51,7 +51,7 @@ def test_fedavg_through_sectors() -> None:
 
 
 def test_hfedavg() -> None:
-    """Two averages at sectors (E = 2), a step of 0.5 each; s0 holds the two clients above, s1 one with A = I, b = (2, −2).
+    """Two averages at sectors (E = 2), a step of 0.5 each. s0 holds the clients above, s1 one with A = I, b = (2, −2).
 
     s0, first: c0 (0.5, 1), c1 (−1, 1), mean ¾·0.5 − ¼ = 0.125 and 1.
     s0, second, from (0.125, 1): c0 gradient (−0.875, 0), so (0.5625, 1); c1 gradient (2.25, −1), so (−1, 1.5);
@@ -87,8 +87,8 @@ def test_local() -> None:
     assert lab.state.model is None
 
 
-# Distillation: P(class 0 | x) = 2^e / (1 + 2^e) where e · ln 2 = (w_0 − w_1) · x. Starting at (0, 0), a client whose rows are
-# all (x, y) has the gradient x·(½ − 1, ½) for y = 0 and x·(½, −½) for y = 1, so its model is a·(1, −1) with
+# Distillation: P(class 0 | x) = 2^e / (1 + 2^e) where e · ln 2 = (w_0 − w_1) · x. Starting at (0, 0), a client whose
+# rows are all (x, y) has the gradient x·(½ − 1, ½) for y = 0 and x·(½, −½) for y = 1, so its model is a·(1, −1) with
 # a = ½·lr·x or −½·lr·x.
 
 
@@ -145,7 +145,7 @@ def test_fedhead() -> None:
 def test_fedhead_plus() -> None:
     """After FedHEAD's round, one step of 0.25 at the server on the inputs 1 and 3.
 
-    The teacher is 4/7 of the first leader's P and 3/7 of the second's; the student starts at the mean w of their models.
+    The teacher is 4/7 of the first leader's P and 3/7 of the second's; the student starts at the mean w of the two.
     The gradient is ½·Σ_x x·(P_w(x) − teacher(x)).
     """
     reference = torch.tensor([[1.0], [3.0]], dtype=torch.float64)

@@ -34,6 +34,10 @@ def test_help_names_every_command(call: Call) -> None:
     assert all(f" {command} " in told.out for command in COMMANDS)
 
 
+def test_no_words_at_all_show_the_help(call: Call) -> None:
+    assert call() == call("--help")
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_has_help(call: Call, command: str) -> None:
     told = call(command, "--help")
@@ -44,7 +48,18 @@ def test_every_command_has_help(call: Call, command: str) -> None:
 @pytest.mark.parametrize("command", ["run", "compare", "partition"])
 def test_the_common_options_are_there(call: Call, command: str) -> None:
     told = call(command, "--help")
-    for option in ("--set", "--seed", "--out", "--data-dir", "--quiet", "--json"):
+    for option in (
+        "--set",
+        "--seed",
+        "--rounds",
+        "--out",
+        "--engine",
+        "--workers",
+        "--data-dir",
+        "--quiet",
+        "--json",
+        "--force",
+    ):
         assert option in told.out
 
 

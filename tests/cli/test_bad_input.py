@@ -325,6 +325,10 @@ class TestOutput:
             )
         assert (tmp_path / "a").read_text() == "mine"
 
+    def test_another_split_in_the_way(self, wrong: Callable[..., None], earlier: Path, npz: Path) -> None:
+        words = ("partition", "--set", f"data.name={npz}", "--quiet", "--out", earlier)
+        wrong(*words, names=("partition.json", "another split", "--force"))
+
     def test_a_place_where_nothing_can_be_made(self, wrong: Callable[..., None], small: tuple[str, ...]) -> None:
         if not Path("/proc/self").is_dir():
             pytest.skip("there is no /proc here")

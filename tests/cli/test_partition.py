@@ -36,6 +36,14 @@ def test_json_holds_the_same(call: Call, npz: Path, tmp_path: Path) -> None:
     assert 0 <= facts["mean_total_variation"]["sectors"] <= facts["mean_total_variation"]["clients"] <= 1
 
 
+def test_the_same_split_is_shown_again_and_another_only_by_force(call: Call, npz: Path, tmp_path: Path) -> None:
+    words = ("partition", "--set", f"data.name={npz}", "--out", tmp_path / "p", "--quiet", "--json")
+    first = call(*words)
+    assert call(*words) == first
+    assert call(*words, "--seed", 1).status == 2
+    assert call(*words, "--seed", 1, "--force").out != first.out
+
+
 def test_a_run_with_the_same_settings_uses_this_very_split(call: Call, small: tuple[str, ...], tmp_path: Path) -> None:
     quick = [word for word in small if word not in ("--engine", "inline")]
     sha = json.loads(call("partition", *quick, "--seed", 4, "--out", tmp_path / "p", "--json").out)["sha256"]

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 import torch
-import toys
 from torch import nn
 
+import toys
 from headwater.algorithms.base import State
 from headwater.algorithms.fedavg import FedAvg
 from headwater.algorithms.hfedavg import HFedAvg
@@ -61,9 +61,7 @@ def test_a1_holds_when_clients_are_lost() -> None:
             flat = lab.round().model
             there = [done.node for done in lab.done if done.title == "local_train" and done.notes]
         assert flat.weight == sum(len(clients[int(c[1:])]) for c in there)
-        staged = toys.play(
-            FedAvg(TEN_STEPS, through_sectors=True), clients, sectors, toys.Bowl, dropout=0.4, seed=seed
-        )
+        staged = toys.play(FedAvg(TEN_STEPS, through_sectors=True), clients, sectors, toys.Bowl, dropout=0.4, seed=seed)
         assert toys.gap(flat, staged) <= 1e-10
         seen += len(there) < 8
     assert seen
@@ -149,6 +147,13 @@ def test_a3_batch_norm_statistics(buffers: str) -> None:
     assert found["1.num_batches_tracked"].dtype == torch.int64
     assert found["1.num_batches_tracked"].item() == 3
     assert toys.gap(found["0.weight"], 0.75 * a["0.weight"] + 0.25 * b["0.weight"]) <= 1e-6
+
+
+def test_a3_the_largest_counter_is_taken() -> None:
+    few, many = (replace(toys.params(toys.normed()), counters=torch.tensor([n])) for n in (2, 9))
+    for models in ([few, many], [many, few]):
+        assert mean(models).counters.tolist() == [9]
+    assert mean([few, replace(many, weight=0.0)]).counters.tolist() == [2]  # it did not contribute
 
 
 def test_a4_hfedavg_once_is_fedavg() -> None:

@@ -6,14 +6,13 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
-import numpy as np
 import pytest
 import torch
-import toys
 from scipy.stats import chisquare
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+import toys
 from headwater.algorithms.fedavg import FedAvg
 from headwater.algorithms.feddf import FedDf
 from headwater.algorithms.fedhead import FedHead, FedHeadPlus
@@ -64,7 +63,10 @@ def test_h3_leaders_teach_nothing_new_without_sector_distillation(sectors: Seque
 
 
 def test_h3_pre_sync_is_feddf() -> None:
-    """H3: taught by the models before synchronisation, with one client a sector, it is FedDF by samples on probabilities."""
+    """H3: taught by the models before synchronisation, with one client a sector, it is FedDF.
+
+    Of FedDF's variants the one that weighs by samples and averages probabilities.
+    """
     alone = tuple(range(5))
     plus = play(FedHeadPlus(FULL, NONE, WHOLE, server_teacher="pre_sync"), sectors=alone)
     feddf = play(FedDf(FULL, WHOLE, drop_worst=False), sectors=alone)
@@ -125,13 +127,13 @@ def test_h6_identical_clients() -> None:
 class TestH7:
     """H7: who leads."""
 
-    ROUNDS = 3000
+    ROUNDS = 1500
 
     def draws(self, rule: str, clients: tuple[str, ...] | None = None) -> dict[str, Counter[str]]:
         with toys.lab(FedAvg(FULL), CLIENTS_H, MAP, toys.net, classes=3) as lab:
             found: dict[str, Counter[str]] = {"s0": Counter(), "s1": Counter()}
             for number in range(1, self.ROUNDS + 1):
-                for sector, client in choose(rule, lab.fed.begin(number, clients or lab.tree.holders)).items():  # type: ignore[arg-type]
+                for sector, client in choose(rule, lab.fed.begin(number, clients or lab.tree.holders)).items():
                     found[sector][client] += 1
             return found
 
@@ -167,7 +169,7 @@ def test_h8_teachers_are_distributions(weights: str) -> None:
     around = toys.context(CLIENTS_H, toys.net, classes=3)
     counts = {f"c{i}": torch.bincount(rows.y, minlength=3).double() for i, rows in enumerate(CLIENTS_H)}
     at = toys.site(around)
-    found = ensemble(at, members, REFERENCE, weights=weights, counts=counts).probs  # type: ignore[arg-type]
+    found = ensemble(at, members, REFERENCE, weights=weights, counts=counts).probs
     assert toys.gap(found.sum(1), torch.ones(20, dtype=torch.float64)) <= 1e-12
     assert (found >= 0).all()
     if weights == "labels":
@@ -199,7 +201,9 @@ def test_h9_cross_entropy_and_divergence_have_one_gradient() -> None:
     logs = torch.log_softmax(output, 1)
     divergence = F.kl_div(logs, target.probs, reduction="batchmean")
     assert toys.gap(ours, gradient(F.cross_entropy(output, target.probs))) <= 1e-12
-    assert toys.gap(ours, gradient(F.kl_div(torch.log_softmax(output, 1), target.probs, reduction="batchmean"))) <= 1e-12
+    assert (
+        toys.gap(ours, gradient(F.kl_div(torch.log_softmax(output, 1), target.probs, reduction="batchmean"))) <= 1e-12
+    )
     assert float(target.loss(batch, output, 1.0).detach()) == pytest.approx(float(divergence.detach()), abs=1e-12)
 
 
@@ -207,15 +211,15 @@ class TestH10:
     """H10: a student that gets worse by every epoch: its teacher says class 0, the validation set class 1."""
 
     VAL = toys.points((1, 1), (2, 1))
-    TEACHER = {"c0": toys.params(toys.Slopes((2.0, -2.0)))}
+    TEACHER = toys.params(toys.Slopes((2.0, -2.0)))
     START = toys.params(toys.Slopes())
     SPEC = DistillSpec(epochs=20, batch=2, optimizer="sgd", lr=0.1)
 
     def taught(self, **changes: object) -> tuple[Tensor, int]:
         around = toys.context([toys.points((1, 0), (2, 0), (3, 0))], toys.Slopes)
         at = toys.site(around)
-        spec = replace(self.SPEC, **changes)  # type: ignore[arg-type]
-        found = distill(at, start=self.START, teachers=self.TEACHER, val=self.VAL, spec=spec)
+        spec = replace(self.SPEC, **changes)
+        found = distill(at, start=self.START, teachers={"c0": self.TEACHER}, val=self.VAL, spec=spec)
         return found.vector, int(at.notes["distill_steps"])
 
     def after(self, epochs: int) -> Tensor:
@@ -240,23 +244,28 @@ class TestH10:
         assert torch.equal(found, self.START.vector)
         assert steps == 4
 
-    def test_through_the_method(self) -> None:
+    @pytest.mark.parametrize(("source", "batches"), [("server", 2), ("leader", 1)])
+    def test_through_the_method(self, source: str, batches: int) -> None:
+        """Both clients say class 0, so does the validation set, and the mean of probabilities is less sure than z.
+
+        So every epoch makes the leader a little worse and it stops after the third, judged on the server's hold-out or
+        on the one row of its three that it keeps (which leaves one batch an epoch).
+        """
         clients = [toys.points((1, 0), (2, 0), (3, 0)), toys.points((1, 0))]
         spec = replace(self.SPEC, patience=2, restore="last")
-        for source, epochs in (("server", 3), ("leader", 20)):
-            method = FedHead(LocalSpec(steps=1, batch=8, lr=1.0), spec, leader="fixed", val_source=source)  # type: ignore[arg-type]
-            with toys.lab(method, clients, (0, 0), toys.Slopes, validation=self.VAL) as lab:
-                notes = lab.round().notes("distill")["s0"]
-            batches = 2 if source == "server" else 1  # a leader keeps one of its three rows to judge by
-            assert notes["distill_steps"] <= epochs * batches
-            assert notes["student_after"] <= notes["student_before"]
+        method = FedHead(LocalSpec(steps=1, batch=8, lr=1.0), spec, leader="fixed", val_source=source)
+        with toys.lab(method, clients, (0, 0), toys.Slopes, validation=toys.points((1, 0), (2, 0))) as lab:
+            assert lab.round().notes("distill")["s0"]["distill_steps"] == 3 * batches
 
 
 @pytest.mark.parametrize(
     ("method", "a_round"),
-    [(FedAvg(FULL, through_sectors=True), 2), (FedDf(FULL, WHOLE, drop_worst=False), 5)]
-    + [(FedHead(FULL, WHOLE), 4), (FedHeadPlus(FULL, WHOLE, WHOLE), 4)],
-    ids=["hierarchical", "feddf", "fedhead", "fedhead+"],
+    [
+        pytest.param(FedAvg(FULL, through_sectors=True), 2, id="hierarchical"),
+        pytest.param(FedDf(FULL, WHOLE, drop_worst=False), 5, id="feddf"),
+        pytest.param(FedHead(FULL, WHOLE), 4, id="fedhead"),
+        pytest.param(FedHeadPlus(FULL, WHOLE, WHOLE), 4, id="fedhead+"),
+    ],
 )
 def test_h11_round_trips(method: object, a_round: int) -> None:
     """H11: M·T, N·T, 2M·T and 2M·T with N = 5 clients in M = 2 sectors."""
@@ -336,8 +345,28 @@ def test_partial_participation_takes_shares_among_those_there() -> None:
         assert lab.model.weight == 6
 
 
-def test_data_do_not_change() -> None:
-    before = [rows.x.clone() for rows in CLIENTS_H]
-    play(FedHeadPlus(LOCAL, SOME, SOME))
-    assert all(torch.equal(rows.x, x) for rows, x in zip(CLIENTS_H, before, strict=True))
-    assert np.isfinite(REFERENCE.numpy()).all()
+def test_weights_are_of_those_who_contributed() -> None:
+    """Under loss, a sector counts with the members whose models came, and not at all if its leader was lost."""
+    lost_members = lost_leaders = 0
+    for seed in range(8):
+        method = FedHead(FULL, WHOLE, leader="fixed")
+        with toys.lab(method, CLIENTS_H, MAP, toys.net, classes=3, dropout=0.25, seed=seed) as lab:
+            found = lab.fed.read(lab.round().state.model)
+            trained = {done.node for done in lab.done if done.title == "local_train" and done.notes}
+            led = {done.node for done in lab.done if done.title == "distill" and done.notes}
+        there = [c for c in trained if lab.tree.sector_of[c] in led]
+        assert (found.weight if found else 0) == sum(lab.tree.sizes[c] for c in there)
+        lost_members += len(trained) < 5
+        lost_leaders += len(led) < 2
+    assert lost_members
+    assert lost_leaders
+
+
+def test_lost_senders_are_not_charged_and_lost_receivers_are() -> None:
+    with toys.lab(FedAvg(FULL), CLIENTS_H, MAP, toys.net, classes=3, dropout=0.5, seed=1) as lab:
+        trained = [d for d in lab.round().done if d.title == "local_train" and d.notes]
+        found = lab.ledger.summary()
+    assert 0 < len(trained) < 5
+    for tier in ("server_sector", "sector_client"):
+        assert found[tier]["down_models"] == 5
+        assert found[tier]["up_models"] == found[tier]["round_trips"] == len(trained)

@@ -19,7 +19,7 @@ Differences from the paper and from its authors' code:
 * The student starts at the mean by samples, as the listing says; the code weighs clients alike (`by="uniform"`).
 * `drop_worst` leaves out members below 1.2 × chance on the server's validation set before averaging and distilling;
   the code's further rule against outliers is `outlier_rule` (off: the paper does not have it).
-* `init="previous"` starts the student at the last fused model, the paper's ablation.
+* `init_from="previous"` starts the student at the last fused model, the paper's ablation.
 * Distilling with `mix="probs", weights="samples"` is the FedDF of FedHEAD's tables.
 * One architecture for all clients here.
 

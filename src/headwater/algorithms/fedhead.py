@@ -20,6 +20,7 @@ leader does not talk to itself). The validation set goes to the clients once, be
 "labels"` each client's label counts (one number a class) go to its leader.
 Moves before the first round: server → sector examples; sector → client examples.
 Moves a round: server → leader model; leader → client model; client → leader model; leader → server model.
+Moves a round by label counts: also client → leader array.
 
 Differences from the paper and from its authors' code:
 * `leader`: "random" by p_k/p_m (paper), "fixed" to the largest client (its table 7), or "rotating".

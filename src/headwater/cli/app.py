@@ -37,7 +37,6 @@ PLACE = {
 app = typer.Typer(
     name="headwater",
     help="Federated learning over a tree of server, sectors and clients.",
-    no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -57,13 +56,15 @@ def _version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
+@app.callback(invoke_without_command=True)
 def _group(
+    context: typer.Context,
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and stop.")
     ] = False,
 ) -> None:
-    pass
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -76,9 +77,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         status = app(given, prog_name="headwater", standalone_mode=False)
         sys.stdout.flush()
         return status if isinstance(status, int) else 0
-    except click.exceptions.NoArgsIsHelpError as error:
-        typer.echo(error.ctx.get_help() if error.ctx else "")
-        return 2
     except click.ClickException as error:
         say(_usage(error))
         return 2

@@ -124,7 +124,7 @@ def _show(directories: list[Path], out: Path, target: float | None, *, json: boo
     from headwater.report.tables import dicts, summary
 
     with status("writing the report …", quiet):
-        page = report.write(directories, out / "report.html")
+        page = report.write(directories, out / "report.html", target=target)
     found = summary([read(directory) for directory in directories], target)
     if json:
         as_json(dicts(found))

@@ -6,10 +6,24 @@ import json as json_text
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headwater.cli.options import DataDir, Json, Out, Quiet, Seed, Sets, Source, configure
+from headwater.cli.options import (
+    DataDir,
+    Engine,
+    Force,
+    Json,
+    Out,
+    Quiet,
+    Rounds,
+    Seed,
+    Sets,
+    Source,
+    Workers,
+    configure,
+)
 from headwater.cli.run import plain_name
 from headwater.cli.show import as_json, table
 from headwater.cli.show import out as console
+from headwater.errors import OutputError
 
 if TYPE_CHECKING:
     from headwater.partition.summary import Summary
@@ -21,10 +35,14 @@ def partition(
     source: Source = None,
     sets: Sets = None,
     seed: Seed = None,
+    rounds: Rounds = None,
     out: Out = None,
+    engine: Engine = None,
+    workers: Workers = None,
     data_dir: DataDir = None,
     quiet: Quiet = False,
     json: Json = False,
+    force: Force = False,
 ) -> None:
     """Show a split before using it.
 
@@ -33,7 +51,7 @@ def partition(
     from headwater.cli.directory import check_path
     from headwater.cli.progress import status
 
-    config = configure(source, sets, seed=seed, data_dir=data_dir)
+    config = configure(source, sets, seed=seed, rounds=rounds, engine=engine, workers=workers, data_dir=data_dir)
     out = out or Path("runs") / f"partition-{plain_name(config.data.name)}-seed{config.seed}"
     check_path(out)
     with status(f"reading {config.data.name} …", quiet):
@@ -45,6 +63,7 @@ def partition(
     labels, classes = made.split.train.y.numpy(), made.split.classes
     found = summarise(made.partition, labels, classes)
     manifest = made.partition.manifest() | {"counts": found.counts.tolist(), "classes": list(made.class_names)}
+    _check_free(out / MANIFEST, made.partition.sha256, force)
     out.mkdir(parents=True, exist_ok=True)
     with status("drawing the split …", quiet):
         figure(made.partition, labels, classes, out / PICTURE, made.class_names)
@@ -60,6 +79,16 @@ def partition(
     shown.print(f"sha256 {made.partition.sha256}", soft_wrap=True)
     shown.print(f"figure: {out / PICTURE}", soft_wrap=True)
     shown.print(f"manifest: {out / MANIFEST}", soft_wrap=True)
+
+
+def _check_free(file: Path, sha256: str, force: bool) -> None:
+    """Another split in the same place, which may be that of a run, is not replaced unasked."""
+    try:
+        held = json_text.loads(file.read_text(encoding="utf-8"))["sha256"] if file.exists() else sha256
+    except (ValueError, KeyError, TypeError):
+        held = None
+    if held != sha256 and not force:
+        raise OutputError(f"{file} holds another split; choose another --out, or replace it with --force")
 
 
 HEADINGS = ("number", "sector", "samples", "classes", "total variation", "Jensen–Shannon")

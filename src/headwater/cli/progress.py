@@ -74,7 +74,7 @@ class Watch:
 
     def _move(self, event: Event) -> None:
         assert self._bar is not None
-        # Within a round the bar follows the phase that is furthest on: phases differ in length, and it must not go back.
+        # Within a round the bar follows the phase that is furthest on: phases differ in length, and it never goes back.
         self._share = max(self._share, 0.9 * event.done / event.total) if event.kind == "task" and event.total else 0.0
         phase = f"{event.phase} {event.done}/{event.total}" if event.kind == "task" else ""
         under_way = f"round {min(self.round + 1, event.rounds)}/{event.rounds}"

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, Field, model_validator
 
 from headwater.config.load import read, read_each
 from headwater.config.methods import method_from, spec_from
@@ -25,23 +25,18 @@ from headwater.config.sections import (
     ModelConfig,
     PartitionConfig,
     PrivacyConfig,
+    Top,
 )
 from headwater.config.tree import checked, merge
 from headwater.config.write import differences, to_toml
 from headwater.errors import ConfigError
-from headwater.specs import AtLeastOne, Count
 
 __all__ = ["ARRAYS", "CUSTOM", "Config", "method_from", "spec_from"]
 
 
-class Config(BaseModel):
+class Config(Top):
     """Everything that decides a run. `[local]`, `[sector]` and `[server]` hold only what was set."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    seed: Count = 0
-    rounds: AtLeastOne = 20
-    eval_every: AtLeastOne = 1
     data: DataConfig = DataConfig()
     partition: PartitionConfig = PartitionConfig()
     model: ModelConfig = ModelConfig()

@@ -17,16 +17,13 @@ from headwater.config.sections import (
     PartitionConfig,
     PrivacyConfig,
     Section,
+    Top,
 )
 from headwater.errors import ConfigError, nearest
 from headwater.registry import Registry
-from headwater.specs import AtLeastOne, Count, DistillSpec, LocalSpec
+from headwater.specs import DistillSpec, LocalSpec
 
-TOP: dict[str, Setting] = {
-    "seed": Setting(Count, 0),
-    "rounds": Setting(AtLeastOne, 20),
-    "eval_every": Setting(AtLeastOne, 1),
-}
+TOP = settings_of(Top)
 SECTIONS: dict[str, type[Section]] = {
     "data": DataConfig,
     "partition": PartitionConfig,

@@ -26,6 +26,14 @@ class Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
+class Top(Section):
+    """The keys that stand before any section."""
+
+    seed: Count = 0
+    rounds: AtLeastOne = 20
+    eval_every: AtLeastOne = 1  # rounds from one evaluation to the next
+
+
 class Chosen(Section):
     """A section whose choice (a scheme, a model) has options beside the common keys."""
 

@@ -1,7 +1,7 @@
 """One after the other, here: the specification of every other engine.
 
-Jobs wait until something asks for a value and are then carried out backwards from what was asked, each value let go after its
-last use. So an average that reads its models in order pulls them one at a time and never holds more than two.
+Jobs wait until something asks for a value and are then carried out backwards from what was asked, each value let go
+after its last use. So an average that reads its models in order pulls them one at a time and never holds more than two.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from headwater.engines.base import LOST, Done, Job, Ref, execute, pick
 from headwater.errors import TaskError
 from headwater.stages.site import Context
 
-DEEPEST = 40  # waiting jobs on top of each other before some are carried out ahead of need: each takes a few stack frames
+DEEPEST = 40  # waiting jobs on top of each other before some are carried out ahead of need: each takes stack frames
 
 
 class Inline:
@@ -122,7 +122,7 @@ class Inline:
 
 
 def _as_read_back(job: Job, value: Any) -> Any:
-    """A value as another engine, or a resumed run, would find it: the same types and strides, by which kernels round."""
+    """A value as other engines and a resumed run find it: the same types, and strides, by which kernels are chosen."""
     if value is LOST:
         return LOST
     try:

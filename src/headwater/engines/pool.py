@@ -1,9 +1,9 @@
 """Worker processes on this machine; values are files in shared memory, so that a move is only another name.
 
-A job goes to the first worker that is free once its inputs are there, in the order in which jobs were submitted, while the
-method's code goes on submitting: a thread for each worker takes its replies and hands it the next job. Reports of finished
-jobs (`done`, `watch`) are passed on by the thread that calls the engine, whenever it waits. A worker that dies is replaced
-and its job repeated.
+A job goes to the first worker that is free once its inputs are there, in the order in which jobs were submitted, while
+the method's code goes on submitting: a thread for each worker takes its replies and hands it the next job. Reports of
+finished jobs (`done`, `watch`) are passed on by the thread that calls the engine, whenever it waits. A worker that dies
+is replaced and its job repeated.
 """
 
 from __future__ import annotations
@@ -12,87 +12,24 @@ import atexit
 import heapq
 import os
 import pickle
-import signal
-import socket
 import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
-from dataclasses import dataclass, field
-from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import cloudpickle
 
 from headwater import codecs
 from headwater.codecs import Info
 from headwater.engines.base import LOST, Done, Job, Ref, pick
-from headwater.engines.shared import Failure, Reply, Space, environment, pack
-from headwater.errors import ConfigError, TaskError
+from headwater.engines.crew import Hand
+from headwater.engines.orders import Cell, Name, Order
+from headwater.engines.shared import Reply, Space, pack
+from headwater.errors import TaskError
 from headwater.stages.site import Context
 
 TRIES = 3  # workers that may die over one job, or before they are ready for any
-
-
-@dataclass(eq=False)
-class Cell:
-    """One value, under way or there. Names and jobs hold it; its file goes when nobody does any more."""
-
-    holders: int = 1
-    there: bool = False
-    file: Path | None = None  # a lost value has none
-    info: Info | None = None
-    waiting: list[Order] = field(default_factory=list)
-
-    def release(self) -> None:
-        self.holders -= 1
-        if not self.holders and self.file is not None:
-            self.file.unlink(missing_ok=True)
-
-
-class Name(NamedTuple):
-    """What a name stands for: a value or, after a move, perhaps a part of one."""
-
-    cell: Cell
-    part: tuple[Any, ...] = ()
-
-
-@dataclass(eq=False)
-class Order:
-    """A job on its way. It can go to a worker when no input is missing."""
-
-    number: int
-    run: int
-    job: Job
-    pickled: bytes
-    inputs: Mapping[str, Name]
-    cell: Cell = field(default_factory=Cell)
-    missing: int = 0
-    deaths: int = 0
-
-    @property
-    def title(self) -> str:
-        return f"{self.job.title} at {self.job.node} (home {self.job.home})"
-
-    @property
-    def file(self) -> str:
-        return f"value-{self.number}"
-
-    def __lt__(self, other: Order) -> bool:
-        return self.number < other.number
-
-
-@dataclass(eq=False)
-class Hand:
-    """A worker process as the pool knows it."""
-
-    number: int
-    process: subprocess.Popen[bytes]
-    pipe: Connection
-    ready: bool = False
-    order: Order | None = None
 
 
 class Pool:
@@ -100,8 +37,10 @@ class Pool:
         self.done: list[Done] = []
         self.watch: Callable[[Done], None] | None = None
         self._workers, self._threads = workers, threads
-        self._space: Space | None = None
+        self._space: Space | None = None  # there is one from the first `start` to `close`
+        self._closing = False
         self._crew: dict[int, Hand] = {}
+        self._at: dict[Hand, Order] = {}  # what each is busy with
         self._listeners: list[threading.Thread] = []
         self._changed = threading.Condition()  # guards the crew and all that belongs to a run
         self._count = self._run = 0
@@ -117,7 +56,7 @@ class Pool:
         self._error: Exception | None = None
         self._stillborn = 0
 
-    # -- what the federation calls, in one thread ------------------------------------------------------------------------
+    # -- what the federation calls, in one thread -------------------------------------------------------------------
 
     def start(self, context: Context) -> None:
         with self._changed:
@@ -133,13 +72,7 @@ class Pool:
             for number in set(range(self._workers)) - set(self._crew):
                 self._hire(number)  # it starts up while the data is written
         self.done.clear()
-        try:
-            self._context = pack(context, self._space, f"context-{self._run}")
-        except (pickle.PicklingError, TypeError, AttributeError) as error:
-            raise ConfigError(
-                f"the model cannot be sent to worker processes ({error}); give a function that makes all it needs itself, "
-                "or set engine.name = 'inline'"
-            ) from error
+        self._context = pack(context, self._space, f"context-{self._run}")
 
     def submit(self, job: Job) -> None:
         try:
@@ -148,7 +81,7 @@ class Pool:
             raise TaskError(f"{job.title} at {job.node} cannot be sent to a worker process: {error}") from error
         with self._changed:
             if self._error is not None:
-                raise self._error
+                raise self._error.with_traceback(None)
             self._count += 1
             inputs = {ref.name: self._names[ref.name] for ref in job.refs()}
             order = Order(self._count, self._run, job, pickled, inputs)
@@ -255,115 +188,81 @@ class Pool:
             if over:
                 return
 
-    # -- the crew; all of this with the lock held -------------------------------------------------------------------------
+    # -- the crew; all but `_listen` with the lock held ---------------------------------------------------------------
 
     def _hire(self, number: int) -> None:
         assert self._space is not None
-        ours, theirs = socket.socketpair()
-        with theirs:
-            pipe, folders = theirs.fileno(), map(str, self._space.folders)
-            process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "headwater.engines.worker", str(number), str(self._threads), str(pipe), *folders],
-                stdin=subprocess.PIPE,  # ends when this process does; nothing is ever written
-                pass_fds=[pipe],
-                env=environment(self._threads),
-                process_group=0,  # Ctrl-C is for this process, which then ends the workers
-            )
-        hand = self._crew[number] = Hand(number, process, Connection(ours.detach()))
-        self._listeners = [thread for thread in self._listeners if thread.is_alive()]
+        hand = self._crew[number] = Hand(number, self._threads, self._space)
         self._listeners.append(threading.Thread(target=self._listen, args=(hand,), daemon=True))
         self._listeners[-1].start()
 
-    def _dispatch(self) -> None:
-        for hand in self._crew.values():
-            if self._ready and hand.ready and hand.order is None:
-                order = hand.order = heapq.heappop(self._ready)
-                files = {name: (cell.file, part) for name, (cell, part) in order.inputs.items()}
-                with suppress(OSError):  # it died; its listener will see to that
-                    hand.pipe.send_bytes(pickle.dumps((self._context, order.file, files, order.pickled)))
-
     def _listen(self, hand: Hand) -> None:
-        """The thread of one worker."""
-        while True:
-            try:
-                reply = pickle.loads(hand.pipe.recv_bytes())
-            except (EOFError, OSError):
-                reply = None
+        """The thread of one worker, from its first reply to its end."""
+        reply: Reply | None = Reply()
+        while reply is not None:
+            reply = hand.hear()
             with self._changed:
                 try:
-                    self._hear(hand, reply)
+                    self._bury(hand) if reply is None else self._take(hand, reply)
+                    self._dispatch()
                 except Exception as error:
                     self._fail(error)
                 self._changed.notify_all()
-            if reply is None:
-                return
 
-    def _hear(self, hand: Hand, reply: Reply | None) -> None:
-        if reply is None:
-            self._bury(hand)
-        elif not hand.ready:
+    def _dispatch(self) -> None:
+        for hand in self._crew.values():
+            if self._ready and hand.ready and hand not in self._at:
+                order = self._at[hand] = heapq.heappop(self._ready)
+                files = {name: (cell.file, part) for name, (cell, part) in order.inputs.items()}
+                hand.send(pickle.dumps((self._context, order.file, files, order.pickled)))
+
+    def _take(self, hand: Hand, reply: Reply) -> None:
+        order = self._at.pop(hand, None)
+        if order is None:  # it says that it is ready
             hand.ready, self._stillborn = True, 0
-        elif (order := hand.order) is not None:
-            hand.order = None
-            if order.run != self._run:  # of a run that was given up
-                assert self._space is not None
-                self._space.discard(order.file)
-            elif reply.failure is not None:
-                self._fail(_error(order, reply.failure))
-            else:
-                self._finish(order, reply)
-        self._dispatch()
-
-    def _finish(self, order: Order, reply: Reply) -> None:
-        cell = order.cell
-        cell.there, cell.file, cell.info = True, reply.file, reply.info
-        for other in cell.waiting:
-            other.missing -= 1
-            if not other.missing:
-                heapq.heappush(self._ready, other)
-        for used, _ in order.inputs.values():
-            used.release()
-        self._unfinished -= 1
-        if reply.done is not None:
-            self._reports.append(reply.done)
+        elif order.run != self._run:  # a run that was given up
+            self._discard(order)
+        elif reply.failure is not None:
+            self._fail(order.error(reply.failure))
+        else:
+            cell = order.cell
+            cell.there, cell.file, cell.info = True, reply.file, reply.info
+            for other in cell.waiting:
+                other.missing -= 1
+                if not other.missing:
+                    heapq.heappush(self._ready, other)
+            for used, _ in order.inputs.values():
+                used.release()
+            self._unfinished -= 1
+            if reply.done is not None:
+                self._reports.append(reply.done)
 
     def _bury(self, hand: Hand) -> None:
-        """A worker died: another takes its number, and its job goes back to where it was in the queue."""
-        hand.process.kill()
-        code, order = hand.process.wait(), hand.order
-        hand.pipe.close()
-        if hand.process.stdin is not None:
-            hand.process.stdin.close()
+        """Another takes the number of a worker that died, and its job goes back to its place in the queue."""
+        how, order = hand.end(), self._at.pop(hand, None)
         del self._crew[hand.number]
         if self._closing:
             return
-        how = f"by signal {signal.Signals(-code).name}" if code < 0 else f"with exit status {code}"
-        if not hand.ready:
-            self._stillborn += 1
-            if self._stillborn >= TRIES:
-                raise TaskError(f"worker processes end {how} before they begin; run with engine.name = 'inline' to see why")
-        elif order is not None and order.run == self._run:
-            assert self._space is not None
-            self._space.discard(order.file)
+        if order is not None:
+            self._discard(order)
+        if order is not None and order.run == self._run:
             order.deaths += 1
             if order.deaths < TRIES:
                 heapq.heappush(self._ready, order)
             else:
-                message = f"{order.title} failed: a worker process died over it {TRIES} times, the last {how}"
-                self._fail(TaskError(f"{message}; memory may be short, so try fewer workers or smaller batches"))
+                told = f"{order.title} failed: a worker process died over it {TRIES} times, the last {how}"
+                self._fail(TaskError(f"{told}; memory may be short, so try fewer workers or smaller batches"))
+        if not hand.ready:
+            self._stillborn += 1
+        if self._stillborn >= TRIES:
+            raise TaskError(f"worker processes end {how} before they begin; engine.name = 'inline' works without them")
         self._hire(hand.number)
 
+    def _discard(self, order: Order) -> None:
+        assert self._space is not None
+        self._space.discard(order.file)
+
     def _fail(self, error: Exception) -> None:
-        """The first error counts: it is raised by whoever waits, and nothing more is begun."""
+        """The first error counts: whoever waits raises it, and nothing more is begun."""
         self._error = self._error or error
         self._ready.clear()
-
-
-def _error(order: Order, failure: Failure) -> Exception:
-    if failure.error:
-        kind, arguments = pickle.loads(failure.error)
-        error: Exception = kind.__new__(kind, *arguments)  # without its __init__, which may take others
-    else:
-        error = TaskError(f"{order.title} failed: {failure.summary}")
-    error.add_note(f"In a worker process:\n{failure.trace}")
-    return error

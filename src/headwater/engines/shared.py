@@ -1,7 +1,7 @@
 """Where the processes of a pool meet: directories of files that hold one value each and are mapped by whoever needs it.
 
-The first directory lies in shared memory; what finds no room there goes to the second, on disk. A directory is locked as
-long as the process that made it lives, so that what a killed run left behind can be told from what is in use.
+The first directory lies in shared memory; what finds no room there goes to the second, on disk. A directory is locked
+as long as the process that made it lives, so that what a killed run left behind can be told from what is in use.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import io
 import os
 import pickle
 import shutil
-import sys
 import tempfile
 from collections.abc import Callable
 from contextlib import suppress
@@ -26,7 +25,7 @@ import torch
 from headwater import codecs
 from headwater.codecs import Info
 from headwater.engines.base import Done
-from headwater.errors import OutputError
+from headwater.errors import ConfigError, OutputError
 from headwater.stages.site import Context
 
 PREFIX = "headwater-"
@@ -136,27 +135,6 @@ def sweep(root: Path) -> None:
         os.close(lock)
 
 
-def environment(threads: int) -> dict[str, str]:
-    """What a worker must find when it starts: where modules are, how many threads, and an allocator that keeps its memory.
-
-    Training frees and takes the same large blocks over and over. By default each goes back to the system and is zeroed page by
-    page when it is taken again; keeping them, in huge pages, is worth about a fifth of the time of a small residual net.
-    """
-    tunables = [os.environ["GLIBC_TUNABLES"]] if "GLIBC_TUNABLES" in os.environ else []
-    keep = {
-        "MALLOC_MMAP_THRESHOLD_": str(32 << 20),  # the most that glibc takes
-        "MALLOC_TRIM_THRESHOLD_": str(512 << 20),
-        "MALLOC_TOP_PAD_": str(64 << 20),
-        "GLIBC_TUNABLES": ":".join(["glibc.malloc.hugetlb=1", *tunables]),
-    }
-    given = os.environ | {
-        "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path),
-        "OMP_NUM_THREADS": str(threads),
-        "MKL_NUM_THREADS": str(threads),
-    }
-    return keep | given
-
-
 class _Packer(cloudpickle.Pickler):  # type: ignore[misc]
     def __init__(self, file: io.BytesIO) -> None:
         super().__init__(file)
@@ -166,7 +144,7 @@ class _Packer(cloudpickle.Pickler):  # type: ignore[misc]
         if type(thing) is not torch.Tensor or thing.requires_grad or not thing.is_contiguous():
             return None
         self.tensors[id(thing)] = thing
-        # Strides too: those of an axis of length one are arbitrary, but kernels choose by them, and rounding by the kernel.
+        # Strides too: those of an axis of length one are arbitrary, but kernels are chosen by them.
         return list(self.tensors).index(id(thing)), thing.stride()
 
 
@@ -184,7 +162,13 @@ def pack(context: Context, space: Space, name: str) -> Path:
     """A context as one file: its tensors, to be mapped, and all else as a pickle that only names them."""
     text = io.BytesIO()
     packer = _Packer(text)
-    packer.dump(context)
+    try:
+        packer.dump(context)
+    except Exception as error:
+        raise ConfigError(
+            f"the model cannot be sent to worker processes ({error}); give a function that makes all it needs itself, "
+            "or set engine.name = 'inline'"
+        ) from error
     pickled = torch.frombuffer(bytearray(text.getvalue()), dtype=torch.uint8)
     return space.write(name, [pickled, *packer.tensors.values()])
 

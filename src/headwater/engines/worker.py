@@ -1,7 +1,7 @@
 """A worker process of the pool: takes a job, carries it out, says where the value is, and so on until the pool is gone.
 
-Standard input is the line that tells it: nothing ever comes in there, and it ends when the process that started this one does,
-however that went. The last thing a worker does is to remove the directories that the pool can no longer remove.
+Standard input tells it so: nothing ever comes in there, and it ends when the process that started this one does,
+however that went. The last thing a worker then does is to remove the directories that the pool no longer can.
 """
 
 from __future__ import annotations

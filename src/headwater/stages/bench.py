@@ -30,11 +30,13 @@ class Bench:
         self.grad = torch.zeros_like(self.flat)
         self.flat.grad = self.grad
         weights, grads = cut(self.flat.data, self.layout.trainable), cut(self.grad, self.layout.trainable)
+        rest = cut(self.vector[self.layout.size :], self.layout.floats) | cut(self.counters, self.layout.counters)
         for name, parameter in self.module.named_parameters():
-            parameter.data = weights[name]
-            parameter.grad = grads[name]
-        buffers = cut(self.vector[self.layout.size :], self.layout.floats) | cut(self.counters, self.layout.counters)
-        for name, view in buffers.items():
+            if name in weights:
+                parameter.data, parameter.grad = weights[name], grads[name]
+            else:  # frozen: out of the optimiser's reach
+                parameter.data = rest.pop(name)
+        for name, view in rest.items():
             owner, _, leaf = name.rpartition(".")
             self.module.get_submodule(owner)._buffers[leaf] = view
         self._norms = [m for m in self.module.modules() if isinstance(m, _BATCH_NORM)]

@@ -52,6 +52,8 @@ def distill(
     if val is not None and not len(val):
         val = None
     weight = sum(teacher.weight for teacher in teachers.values())
+    if counts is not None:  # whose counts were lost on the way cannot be weighed by them
+        teachers = {name: teacher for name, teacher in teachers.items() if name in counts}
     asked = {"mix": spec.mix, "weights": spec.weights, "temperature": spec.temperature, "counts": counts}
     if val is not None:
         site.note(teacher_accuracy=ensemble(site, teachers, val.x, **asked).accuracy(val.y))  # type: ignore[arg-type]

@@ -58,13 +58,13 @@ def ensemble(
         raise ValueError("an ensemble needs at least one member")
     if weights == "labels" and counts is None:
         raise ValueError("weights = 'labels' needs the members' label counts")
-    folded, entropy = torch.zeros(()), torch.zeros(())
+    folded, constant = torch.zeros(()), torch.zeros(())
     total: Tensor = torch.zeros(())
     for name, member in members.items():
         output = site.bench(member).outputs(x, batch)
         probs = torch.softmax(output / temperature, dim=1)
-        negative_entropy = torch.xlogy(probs, probs).sum(1, keepdim=True)
         if weights == "confidence":
+            negative_entropy = torch.xlogy(probs, probs).sum(1, keepdim=True)
             weight = 1 + negative_entropy / math.log(max(2, output.shape[1])) + 1e-6
         elif weights == "labels":
             assert counts is not None
@@ -75,12 +75,14 @@ def ensemble(
         ratio = weight / total.clamp_min(_TINY)
         folded = folded + ((output if mix == "logits" else probs) - folded) * ratio
         if mix == "losses":
-            entropy = entropy + (negative_entropy - entropy) * (ratio if weights != "labels" else 1 / len(members))
+            constant = constant + (torch.xlogy(probs, probs) - constant) * ratio
     if float(total.sum()) <= 0:
         raise ValueError("the members of an ensemble must have weight; all of them weigh 0")
     teacher = torch.softmax(folded / temperature, dim=1) if mix == "logits" else folded
     if weights == "labels":  # class by class the weights differ, so rows no longer sum to one
         mass = teacher.sum(1, keepdim=True)
         teacher = torch.where(mass > _TINY, teacher / mass.clamp_min(_TINY), 1 / teacher.shape[1])
-    constant = entropy if mix == "losses" else torch.xlogy(teacher, teacher).sum(1, keepdim=True)
-    return Target(teacher, constant.expand(len(x), 1)[:, 0])
+        constant = constant / mass.clamp_min(_TINY)
+    if mix != "losses":
+        constant = torch.xlogy(teacher, teacher)
+    return Target(teacher, constant.sum(1))

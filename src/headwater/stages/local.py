@@ -30,7 +30,7 @@ class Proximal:
     mu: float
 
     def __call__(self, bench: Bench, start: Params, x: Tensor, y: Tensor, output: Tensor) -> Tensor:
-        here = torch.cat([p.reshape(-1) for p in bench.module.parameters()])
+        here = torch.cat([p.reshape(-1) for p in bench.module.parameters() if p.requires_grad])
         return 0.5 * self.mu * (here - start.trainable).square().sum()
 
 

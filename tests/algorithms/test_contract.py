@@ -1,0 +1,305 @@
+"""What every method promises, whichever it is: a newcomer's row in the table puts it under all of these."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import inspect
+import json
+import re
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+
+import toys
+from headwater import checkpoint
+from headwater.algorithms import ALGORITHMS
+from headwater.data.base import Data
+from headwater.errors import ConfigError
+from headwater.federation import SERVER
+from headwater.located import located_in
+from headwater.outcome import Run
+from headwater.params import Params
+from headwater.topology.tree import Place
+from headwater.training import Event, train
+
+METHODS = list(ALGORITHMS)
+every_method = pytest.mark.parametrize("method", METHODS)
+DATA = toys.tiny_data()
+
+
+def run(method: str, **options: Any) -> Run:
+    return toys.tiny_run(method, **({"arrays": DATA} | options))
+
+
+def is_sound(found: Run, rounds: int = 2) -> None:
+    """The run went all the way and every number in it is one."""
+    assert [row["round"] for row in found.history] == list(range(1, rounds + 1))
+    assert all(torch.isfinite(model.vector).all() for model in found.params.values())
+    json.dumps([found.result, found.history], allow_nan=False)
+    assert 0 <= found.accuracy <= 1
+    assert found.result["loss"] < 100
+
+
+# -- what it gives
+
+
+@every_method
+def test_same_seed_same_result(method: str) -> None:
+    first, again, other = (run(method, seed=seed) for seed in (0, 0, 1))
+    assert first.result["model_sha256"] == again.result["model_sha256"]
+    assert [row["accuracy"] for row in first.history] == [row["accuracy"] for row in again.history]
+    assert first.ledger.summary() == again.ledger.summary()
+    assert first.result["model_sha256"] != other.result["model_sha256"]
+
+
+@every_method
+def test_trains(method: str) -> None:
+    """Well above the third that a guess gets, after a few rounds."""
+    found = run(method, rounds=4, local={"epochs": 5, "optimizer": "adam", "lr": 0.02})
+    is_sound(found, 4)
+    assert found.accuracy > 0.45
+
+
+@every_method
+def test_state_survives_writing(method: str) -> None:
+    """A state is handles and plain values: as JSON and back it is the same, after `init` and after a round."""
+    with toys.lab_of(toys.tiny(method, arrays=DATA)) as lab:
+        for state in (lab.state, lab.round(1).state):
+            text = json.dumps(checkpoint.encode(state))
+            back = checkpoint.decode(json.loads(text))
+            assert back == state
+            assert type(back) is type(state)
+        assert any(x.nodes for x in located_in(state))
+
+
+@every_method
+def test_resumes_exactly(method: str, tmp_path: Path) -> None:
+    """A run that is stopped after its first round and taken up again ends as one that was not."""
+
+    def stop(event: Event) -> None:
+        if event.kind == "round":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train(toys.tiny(method, arrays=DATA), out=tmp_path, watch=stop)
+    whole, resumed = run(method), train(toys.tiny(method, arrays=DATA), out=tmp_path)
+    assert resumed.result["model_sha256"] == whole.result["model_sha256"]
+    assert resumed.ledger.summary() == whole.ledger.summary()
+
+
+@every_method
+def test_inputs_are_left_alone(method: str) -> None:
+    """Neither the data nor the values of the state before are written to."""
+    experiment = toys.tiny(method, arrays=DATA)
+    split = experiment.split
+    tensors = [t for s in (split.train, split.validation, split.test) for t in (s.x, s.y)] + [split.reference]
+    before = [tensor.clone() for tensor in tensors]
+
+    def values(lab: toys.Lab, state: Any) -> list[Params]:
+        if state.model is not None:
+            return [lab.fed.read(state.model)]
+        fed = lab.fed.with_purpose("export")
+        return list(fed.read(fed.up(state.personal, to=SERVER)).values())
+
+    with toys.lab_of(experiment) as lab:
+        start = lab.state
+        old = [model.vector.clone() for model in values(lab, start)]
+        fed = lab.fed.begin(1, lab.tree.holders)
+        after = values(lab, experiment.method.round(fed, start))
+        assert all(torch.equal(m.vector, v) for m, v in zip(values(lab, start), old, strict=True))
+        assert any(not torch.equal(m.vector, v) for m, v in zip(after, old, strict=True))
+    assert all(torch.equal(tensor, copy) for tensor, copy in zip(tensors, before, strict=True))
+
+
+# -- whom it can work with
+
+
+@every_method
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        pytest.param(([40, 1, 9, 3], [0, 0, 1, 1]), id="unequal sizes"),
+        pytest.param(([20], [0]), id="one client"),
+        pytest.param(([1], [0]), id="one client of one sample"),
+        pytest.param(([9, 8, 7], [0, 0, 0]), id="one sector"),
+        pytest.param(([9, 8, 7], [0, 1, 2]), id="sectors of one client"),
+        pytest.param(([9, 0, 7, 0], [0, 0, 1, 2]), id="clients and a sector without data"),
+    ],
+)
+def test_any_tree(method: str, sizes: tuple[list[int], list[int]]) -> None:
+    found = run(method, sizes=sizes)
+    is_sound(found)
+    assert set(found.result["client_accuracy"]) == {f"c{i}" for i, n in enumerate(sizes[0]) if n}
+
+
+@every_method
+def test_batch_norm_and_a_client_of_one_sample(method: str) -> None:
+    found = run(method, model=lambda: toys.normed(4, 3), sizes=([30, 1, 9, 1], [0, 0, 1, 1]))
+    is_sound(found)
+    assert all(model.counters.dtype == torch.int64 for model in found.params.values())
+
+
+@every_method
+def test_a_class_nobody_has(method: str) -> None:
+    found = run(method, arrays=toys.tiny_data(classes=4, absent=1))
+    is_sound(found)
+    if "confusion" in found.result:
+        assert sum(found.result["confusion"][3]) == 0
+
+
+@every_method
+def test_partial_participation(method: str) -> None:
+    found = run(method, rounds=4, partition={"participation": 0.4})
+    is_sound(found, 4)
+    moved = [row["bytes"]["sector_client"]["up"] for row in found.history]
+    assert len(set(moved)) <= 3
+
+
+@every_method
+@pytest.mark.parametrize("seed", range(2))
+def test_clients_that_drop_out(method: str, seed: int) -> None:
+    """Losses of every kind (members, leaders, whole sectors, everybody) leave a run that ends, with sound numbers."""
+    found = run(method, seed=seed, rounds=5, faults={"dropout": 0.3})
+    is_sound(found, 5)
+
+
+@pytest.mark.parametrize("method", ["fedhead", "fedhead+"])
+def test_label_counts_may_be_lost_too(method: str) -> None:
+    for seed in range(2):
+        is_sound(run(method, seed=seed, rounds=3, faults={"dropout": 0.3}, sector={"weights": "labels"}), 3)
+
+
+@every_method
+def test_nearly_everybody_drops_out(method: str) -> None:
+    is_sound(run(method, rounds=4, faults={"dropout": 0.9}), 4)
+
+
+@every_method
+def test_without_a_validation_set(method: str) -> None:
+    """A method still works, unless it says beforehand that it needs one."""
+    if getattr(ALGORITHMS.load(method), "drop_worst", False):
+        with pytest.raises(ConfigError, match=r"data\.validation above 0"):
+            toys.tiny(method, arrays=DATA, data={"validation": 0})
+    else:
+        is_sound(run(method, data={"validation": 0}))
+
+
+# -- what its file says
+
+WAY = re.compile(r"(server|sector|leader|client) → (server|sector|leader|client) (\w+)")
+LINE = re.compile(r"^Moves (a round|before the first round)([^:\n]*): (.*?\.)$", re.MULTILINE | re.DOTALL)
+
+
+def module_of(method: str) -> ModuleType:
+    return importlib.import_module(ALGORITHMS[method].target.partition(":")[0])
+
+
+def text_of(method: str) -> str:
+    return inspect.cleandoc(module_of(method).__doc__ or "")
+
+
+def moves_said(method: str) -> dict[tuple[str, str], set[tuple[str, str, str]]]:
+    """{(purpose, variant): {(from, to, kind)}}. A variant's line gives all moves, or further ones after "also"."""
+    found: dict[tuple[str, str], set[tuple[str, str, str]]] = {("train", ""): set(), ("setup", ""): set()}
+    for when, variant, moves in LINE.findall(text_of(method)):
+        purpose = "train" if when == "a round" else "setup"
+        ways = {(a, b, kind) for a, b, kind in WAY.findall(" ".join(moves.split()))}
+        assert ways, f"nothing understood in: {moves}"
+        base = found[purpose, ""] if moves.startswith("also ") else set()
+        found[purpose, " ".join(variant.split())] = base | ways
+    return found
+
+
+def moves_made(found: Run, purpose: str) -> set[tuple[str, str, str]]:
+    rows = found.ledger.summary()["moves"]
+    return {(row["from"], row["to"], row["kind"]) for row in rows if row["purpose"] == purpose}
+
+
+# How to bring about each variant that a docstring speaks of.
+VARIANTS: dict[tuple[str, str], dict[str, Any]] = {
+    ("fedavg", "through sectors"): {"algorithm": {"through_sectors": True}},
+    ("fedhead", "by label counts"): {"sector": {"weights": "labels"}},
+    ("fedhead+", "by label counts"): {"sector": {"weights": "labels"}},
+}
+
+
+@every_method
+def test_moves_are_as_written(method: str) -> None:
+    """The ledger saw what "Moves a round:" and "Moves before the first round:" say, and nothing else."""
+    said, made = moves_said(method), run(method)
+    assert {variant for _, variant in said} - {""} == {variant for name, variant in VARIANTS if name == method}
+    for purpose in ("train", "setup"):
+        assert moves_made(made, purpose) == said[purpose, ""], purpose
+    for purpose, variant in said:
+        if variant:
+            other = run(method, **VARIANTS[method, variant])
+            assert moves_made(other, purpose) == said[purpose, variant], variant
+
+
+@every_method
+def test_docstring_has_its_parts(method: str) -> None:
+    text, entry = text_of(method), ALGORITHMS[method]
+    first = text.split("\n\n")[0]
+    assert first.endswith("."), "it begins with a sentence"
+    assert re.search(r"\b(19|20)\d\d\b", text) or "reference" in first or ": " in text.split("\n\n")[1], "a citation"
+    assert "| stage 1, local | stage 2, who teaches → where | stage 3, consolidation |" in text
+    assert "Cost a round" in text
+    assert "\nMoves " in text
+    assert ">>> import headwater as hw" in text
+    for stage in ("local", "teachers", "consolidation"):
+        assert dict(entry.extra)[stage]
+    assert entry.summary
+
+
+@every_method
+def test_stage_row_agrees_with_the_table_of_methods(method: str) -> None:
+    """Where the docstring's row is for this method alone, it says what `headwater list` says of local training."""
+    said = dict(ALGORITHMS[method].extra)
+    assert f"| {said['local']} |" in text_of(method)
+
+
+@pytest.mark.parametrize("module", sorted({entry.target.partition(":")[0] for entry in ALGORITHMS.values()}))
+def test_docstring_example_runs(module: str) -> None:
+    result = doctest.testmod(importlib.import_module(module))
+    assert result.attempted > 0
+    assert result.failed == 0
+
+
+@every_method
+def test_file_is_short(method: str) -> None:
+    lines = Path(inspect.getsourcefile(module_of(method)) or "").read_text(encoding="utf-8").splitlines()
+    assert len(lines) <= 160
+
+
+@every_method
+def test_is_frozen_and_has_the_two_verbs(method: str) -> None:
+    kind = ALGORITHMS.load(method)
+    made = toys.tiny(method, arrays=DATA).method
+    assert type(made) is kind
+    assert callable(made.init)
+    assert callable(made.round)
+    assert isinstance(kind.SUITS, dict)
+    with pytest.raises(AttributeError):
+        made.local = None
+
+
+@every_method
+def test_state_is_at_home(method: str) -> None:
+    """`model` is at the server, or there is none and `personal` is at the clients."""
+    with toys.lab_of(toys.tiny(method, arrays=DATA)) as lab:
+        state = lab.round(1).state
+        if state.model is None:
+            assert state.personal.place is Place.CLIENTS
+        else:
+            assert state.model.place is Place.SERVER
+
+
+def test_data_was_never_changed() -> None:
+    """After all of the above the shared data is what it was."""
+    fresh: Data = toys.tiny_data()
+    assert torch.equal(DATA.train.x, fresh.train.x)
+    assert torch.equal(DATA.train.y, fresh.train.y)

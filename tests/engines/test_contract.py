@@ -1,0 +1,555 @@
+"""What every engine promises. A new engine is right when all of this passes with its name in the table."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+import pytest
+import torch
+
+from headwater import codecs
+from headwater.config import Config, catalog
+from headwater.engines import ENGINES
+from headwater.engines.base import LOST, Bundle, Done, Engine, Job, Ref
+from headwater.errors import DataError, MissingExtra, PlaceError, TaskError
+from headwater.experiment import Experiment, prepare
+from headwater.federation import CLIENTS, SECTORS, SERVER, Desk, Federation, each, maybe, nothing
+from headwater.ledger import Ledger
+from headwater.outcome import Run
+from headwater.stages.combine import average, initial
+from headwater.stages.local import local_train
+from headwater.stages.site import Site, task
+from headwater.training import train
+
+cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import a test by its name
+TREE = ["c2", "c1", "c0", "c4", "c3"]
+
+
+# -- tasks
+
+
+@task("train")
+def slow(site: Site, seconds: float) -> str:
+    time.sleep(seconds)
+    return site.home
+
+
+@task("average")
+def order(site: Site, values: Any) -> list[Any]:
+    return [[child, value] for child, value in values.items()]
+
+
+@task("average", streaming=("values",))
+def streamed(site: Site, values: Any) -> list[Any]:
+    return [[child, value] for child, value in values.items()]
+
+
+@task("train")
+def pair(site: Site, size: int) -> dict[str, Any]:
+    return {"short": torch.arange(2.0), "long": (torch.arange(float(size)), {"deep": torch.ones(3, dtype=torch.int64)})}
+
+
+@task("train")
+def same(site: Site, value: Any) -> Any:
+    return value
+
+
+@task("train")
+def number(site: Site, value: float) -> float:
+    site.note(noted=value)
+    return value
+
+
+@task("train")
+def broken(site: Site, at: str) -> float:
+    if site.home == at:
+        raise ZeroDivisionError("a fault in the task")
+    return 1.0
+
+
+@task("train")
+def refusing(site: Site, kind: str) -> float:
+    raise DataError("file x is broken; get it again") if kind == "data" else MissingExtra("Ray", "ray")
+
+
+@task("train")
+def stranger(site: Site) -> object:
+    return {1, 2}
+
+
+@task("train")
+def noise(site: Site) -> torch.Tensor:
+    """All sources of chance that a task has."""
+    return torch.cat([torch.rand(3, dtype=torch.float64), torch.from_numpy(site.rng.random(3))])
+
+
+# -- helpers
+
+
+def federation(engine: Engine, experiment: Experiment, dropout: float = 0.0) -> Federation:
+    desk = Desk(engine, Ledger(), experiment.config.seed, dropout=dropout)
+    return Federation(experiment.tree, desk, experiment.tree.holders, round=1)
+
+
+def job(name: str, function: Callable[..., Any], home: str = "server", lost: bool = False, **inputs: Any) -> Job:
+    return Job(name, function, home, home, inputs, (1, name, 0, home), lost)
+
+
+def at(name: str, home: str = "server", *part: Any) -> Ref:
+    return Ref(name, home, part)
+
+
+# -- computing
+
+
+def test_results_come_in_tree_order_however_they_finish(engine: Engine, experiment: Experiment) -> None:
+    fed = federation(engine, experiment)
+    seconds = each({client: 0.05 * (len(TREE) - place) for place, client in enumerate(TREE)})
+    homes = fed.up(fed.run(slow, at=CLIENTS, seconds=seconds), to=SERVER)
+    expected = [[client, client] for client in TREE]
+    assert list(fed.read(homes).items()) == [(client, client) for client in TREE]
+    assert fed.read(fed.run(order, at=SERVER, values=homes)) == expected
+    assert fed.read(fed.run(streamed, at=SERVER, values=homes)) == expected
+
+
+def test_chance_depends_on_the_job_alone(engine: Engine, opened: Any, experiment: Experiment) -> None:
+    names = [f"n{i}" for i in range(6)]
+    for name in names:
+        engine.submit(job(name, noise))
+    found = [engine.read(at(name)) for name in names]
+    inline = opened("inline")
+    inline.start(experiment.context())
+    for name in reversed(names):
+        inline.submit(job(name, noise))
+    assert all(torch.equal(value, inline.read(at(name))) for name, value in zip(names, found, strict=True))
+    assert not torch.equal(found[0], found[1])
+
+
+@dataclass(frozen=True)
+class Seen:
+    names: list[str]
+    notes: dict[str, float]
+
+
+def test_reports_are_complete_after_a_drop(engine: Engine) -> None:
+    watched: list[Done] = []
+    engine.watch = watched.append
+    for i in range(7):
+        engine.submit(job(f"r{i}", number, value=float(i)))
+    engine.drop([])
+    assert sorted(done.name for done in watched) == [f"r{i}" for i in range(7)]
+    assert watched == engine.done
+    assert {done.name: done.notes["noted"] for done in engine.done} == {f"r{i}": float(i) for i in range(7)}
+    assert all((d.title, d.phase, d.node, d.round) == ("number", "train", "server", 1) for d in engine.done)
+    assert all(d.start <= d.end for d in engine.done)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [3, 2.5, True, None, "text", (1, [2.0, "x"]), {("a", 1): {2: None}}, torch.zeros(0), torch.arange(6).view(2, 3).T],
+    ids=repr,
+)
+def test_values_come_back_as_they_were(engine: Engine, value: Any) -> None:
+    tensor = isinstance(value, torch.Tensor)
+    engine.submit(job("v", same, value=value))
+    found = engine.read(at("v"))
+    assert type(found) is type(value)
+    assert torch.equal(found, value) if tensor else found == value
+    assert not tensor or found.is_contiguous()  # everywhere, for kernels are chosen by strides
+    assert engine.info("v") == codecs.info(value)
+
+
+# -- moving
+
+
+def test_moves_are_charged_and_nothing_else_is(engine: Engine, experiment: Experiment) -> None:
+    fed = federation(engine, experiment)
+    made = fed.run(pair, at=CLIENTS, size=10)
+    teams = fed.up(made)
+    fed.run(order, at=SECTORS, values=teams["short"])
+    fed.keep(())
+    whole = (2 + 10) * 4 + 3 * 8
+    assert fed.desk.ledger.bytes("sector_client", "up") == len(TREE) * whole
+    assert fed.desk.ledger.bytes("sector_client", "down") == fed.desk.ledger.bytes("server_sector") == 0
+
+
+def test_parts_are_moved_and_charged_alone(engine: Engine, experiment: Experiment) -> None:
+    fed = federation(engine, experiment)
+    long = fed.run(pair, at=CLIENTS, size=10)["long"]
+    inner = fed.up(long[1]["deep"], to=SERVER)
+    fed.up(long, to=SERVER)
+    found = fed.read(inner)
+    assert list(found) == TREE
+    assert torch.equal(found["c3"], torch.ones(3, dtype=torch.int64))
+    fed.keep(())
+    assert fed.desk.ledger.bytes("sector_client", "up") == len(TREE) * (24 + 64)
+
+
+def test_a_part_of_a_moved_part(engine: Engine) -> None:
+    engine.submit(job("p", pair, "c0", size=4))
+    engine.move(at("p", "c0", "long"), "s0", "up")
+    engine.move(at("up", "s0", 1), "server", "top")
+    engine.submit(job("q", same, value=at("top", "server", "deep")))
+    assert torch.equal(engine.read(at("q")), torch.ones(3, dtype=torch.int64))
+    assert list(engine.read(at("top"))) == ["deep"]
+    assert engine.info("up") == codecs.Info(16 + 24, 0, "numbers")
+
+
+def test_a_value_can_be_moved_before_it_exists(engine: Engine) -> None:
+    engine.submit(job("a", slow, "c0", seconds=0.1))
+    engine.move(at("a", "c0"), "s0", "b")
+    engine.move(at("b", "s0"), "server", "c")
+    engine.submit(job("d", order, values=Bundle({"c0": at("c")})))
+    assert engine.read(at("d")) == [["c0", "c0"]]
+
+
+# -- letting go
+
+
+def test_dropped_values_are_still_there_for_jobs_submitted_before(engine: Engine) -> None:
+    engine.submit(job("a", slow, seconds=0.1))
+    engine.submit(job("b", same, value=at("a")))
+    engine.move(at("b"), "c0", "c")
+    engine.submit(job("d", same, "c0", value=at("c", "c0")))
+    engine.drop(["a", "b", "c"])
+    assert engine.read(at("d", "c0")) == "server"
+
+
+def test_sizes_outlive_their_values_until_the_next_drop(engine: Engine) -> None:
+    engine.submit(job("a", pair, "c0", size=5))
+    engine.move(at("a", "c0", "long"), "server", "b")
+    engine.submit(job("lost", number, "c0", lost=True, value=1.0))
+    engine.drop(["a", "b", "lost"])
+    assert engine.info("a") == codecs.Info(28 + 24 and 8 + 20 + 24, 0, "numbers")
+    assert engine.info("b") == codecs.Info(20 + 24, 0, "numbers")
+    assert engine.info("lost") is None
+    engine.drop([])
+    with pytest.raises(KeyError):
+        engine.info("a")
+
+
+def test_a_new_run_forgets_the_old_one(engine: Engine, experiment: Experiment) -> None:
+    engine.submit(job("a", number, value=1.0))
+    assert engine.read(at("a")) == 1.0
+    engine.submit(job("busy", slow, seconds=0.3))
+    engine.start(replace(experiment.context(), seed=5))
+    engine.submit(job("b", noise))
+    assert engine.done == [] or {done.name for done in engine.done} == {"b"}
+    other = engine.read(at("b"))
+    with pytest.raises(KeyError):
+        engine.read(at("a"))
+    engine.start(experiment.context())
+    engine.submit(job("b", noise))
+    assert not torch.equal(engine.read(at("b")), other)
+
+
+@pytest.mark.parametrize("name", list(ENGINES))
+def test_close_is_safe_twice_and_a_closed_engine_starts_again(name: str, experiment: Experiment) -> None:
+    made = ENGINES.load(name)() if name == "inline" else ENGINES.load(name)(1)
+    made.close()
+    for value in (1.0, 2.0):
+        made.start(experiment.context())
+        made.submit(job("a", number, value=value))
+        assert made.read(at("a")) == value
+        made.submit(job("unfinished", slow, seconds=60.0))
+        made.close()
+        made.close()
+
+
+# -- losses
+
+
+def test_lost_values(engine: Engine, experiment: Experiment) -> None:
+    fed = federation(engine, experiment)
+    engine.submit(job("gone", number, "c0", lost=True, value=1.0))
+    engine.submit(job("here", number, "c1", value=2.0))
+    engine.move(at("gone", "c0"), "server", "g")
+    engine.move(at("here", "c1"), "server", "h")
+    assert engine.read(at("gone", "c0")) is LOST
+    assert engine.read(at("g")) is LOST
+    assert engine.info("g") is None
+    engine.submit(job("mapping", order, values=Bundle({"c0": at("g"), "c1": at("h")})))
+    engine.submit(job("nobody", streamed, values=Bundle({"c0": at("g")})))
+    engine.submit(job("follows", same, value={"x": (at("g"),)}))
+    engine.submit(job("part", same, value=at("g", "server", "key", 0)))
+    assert engine.read(at("mapping")) == [["c1", 2.0]]
+    assert [engine.read(at(name)) for name in ("nobody", "follows", "part")] == [LOST] * 3
+    assert fed.desk.ledger.bytes("sector_client") == 0
+
+
+def test_lost_clients_are_left_out_and_keep_what_they_had(engine: Engine, experiment: Experiment) -> None:
+    fed = federation(engine, experiment)
+    old = fed.run(number, at=CLIENTS, value=0.0)
+    fed = federation(engine, experiment, dropout=0.5).begin(2, experiment.tree.holders)
+    new = fed.run(number, at=CLIENTS, value=1.0)
+    lost = set(fed.missing(new))
+    assert 0 < len(lost) < len(TREE)
+    merged = fed.read(fed.up(fed.update(old, new), to=SERVER))
+    assert merged == {client: float(client not in lost) for client in TREE}
+    assert list(fed.read(fed.up(new, to=SERVER))) == [client for client in TREE if client not in lost]
+
+
+# -- errors
+
+
+def test_an_error_names_task_node_and_home(engine: Engine, experiment: Experiment) -> None:
+    fed = federation(engine, experiment).seat({"s1": "c3"})
+    fed.run(broken, at=SECTORS, at_=None) if False else None
+    result = fed.run(same, at=SECTORS, value=each({"s0": "fine", "s1": "fine"}))
+    assert fed.missing(result) == ()
+    made = fed.run(broken_at, at=SECTORS, home="c3")
+    with pytest.raises(TaskError, match=r"broken_at at s1 \(home c3\) failed: ZeroDivisionError: a fault in the task"):
+        fed.missing(made)
+
+
+@task("train")
+def broken_at(site: Site, home: str) -> float:
+    if site.home == home:
+        raise ZeroDivisionError("a fault in the task")
+    return 1.0
+
+
+@pytest.mark.parametrize("wait", ["info", "read", "drop", "save"])
+def test_an_error_shows_at_the_next_wait(engine: Engine, wait: str, tmp_path: Path) -> None:
+    engine.submit(job("x", broken_at, home="server"))
+    calls: dict[str, Callable[[], object]] = {
+        "info": lambda: engine.info("x"),
+        "read": lambda: engine.read(at("x")),
+        "drop": lambda: engine.drop([]),
+        "save": lambda: engine.save(["x"], tmp_path),
+    }
+    with pytest.raises(TaskError, match="ZeroDivisionError"):
+        calls[wait]()
+
+
+def test_mistakes_of_the_user_pass_as_they_are(engine: Engine, experiment: Experiment) -> None:
+    engine.submit(job("x", refusing, kind="data"))
+    with pytest.raises(DataError, match=r"^file x is broken; get it again$"):
+        engine.read(at("x"))
+    engine.start(experiment.context())
+    engine.submit(job("x", refusing, kind="extra"))
+    with pytest.raises(MissingExtra, match=r"^Ray needs an optional part; install it with: pip install 'headwater\[ray\]'$"):
+        engine.read(at("x"))
+    engine.start(experiment.context())  # and the engine is none the worse
+    engine.submit(job("x", number, value=4.0))
+    assert engine.read(at("x")) == 4.0
+
+
+def test_a_value_that_cannot_travel_is_refused_where_it_is_made(engine: Engine) -> None:
+    engine.submit(job("x", stranger))
+    with pytest.raises(TaskError, match=r"stranger at server .* value of type set cannot travel"):
+        engine.read(at("x"))
+
+
+def test_a_missing_part_is_an_error(engine: Engine) -> None:
+    engine.submit(job("x", pair, size=2))
+    engine.submit(job("y", same, value=at("x", "server", "absent")))
+    with pytest.raises(TaskError, match=r"same at server .* KeyError: 'absent'"):
+        engine.read(at("y"))
+
+
+# -- the law
+
+
+def test_a_job_cannot_use_what_lives_elsewhere(engine: Engine) -> None:
+    engine.submit(job("a", number, "c0", value=1.0))
+    engine.submit(Job("b", same, "server", "server", {"value": at("a", "c0")}, (1, "b", 0, "server")))
+    with pytest.raises(TaskError, match="same at server was given a value that lives at c0, not at server"):
+        engine.read(at("b"))
+
+
+Breach = Callable[[Federation], object]
+
+
+def _trained(fed: Federation) -> Any:
+    return fed.run(number, at=CLIENTS, value=1.0)
+
+
+BREACHES: dict[str, tuple[Breach, str]] = {
+    "a member's value used at the server": (
+        lambda fed: fed.run(same, at=SERVER, value=_trained(fed)),
+        r"same at 'server': input 'value' is at clients, not at server; move it with up\(\)",
+    ),
+    "an average across places": (
+        lambda fed: fed.run(order, at=SECTORS, values={"a": _trained(fed), "b": fed.run(number, at=SECTORS, value=1.0)}),
+        r"order at 's0': input \"values\['a'\]\" is at clients, not at sectors",
+    ),
+    "an array given plainly": (
+        lambda fed: fed.run(same, at=CLIENTS, value={"x": [torch.ones(2)]}),
+        r"input \"value\['x'\]\[0\]\" is a plain Tensor; arrays travel by up\(\) and down\(\) only",
+    ),
+    "a model read and passed on": (
+        lambda fed: fed.run(same, at=CLIENTS, value=fed.read(fed.run(initial, at=SERVER, arch="mlp"))),
+        r"input 'value' is a plain Params",
+    ),
+    "a value kept at a seat": (
+        lambda fed: fed.keep((fed.seat({"s0": "c1"}).run(number, at=SECTORS, value=1.0),)),
+        r"the state keeps a value of 's0' at 'c1', a seat that ends with the round",
+    ),
+    "reading away from the server": (
+        lambda fed: fed.read(_trained(fed)),
+        r"only what is at the server can be read, and this is at clients",
+    ),
+    "moving a mapping": (
+        lambda fed: fed.up(fed.up(_trained(fed))),
+        r"up\(\) cannot move the mapping that 's0' received",
+    ),
+    "up the wrong way": (
+        lambda fed: fed.up(fed.run(number, at=SERVER, value=1.0), to=CLIENTS),
+        r"up\(\) cannot move from server to clients; use down\(\)",
+    ),
+    "down the wrong way": (
+        lambda fed: fed.down(_trained(fed), to=SECTORS),
+        r"down\(\) cannot move from clients to sectors; use up\(\)",
+    ),
+    "an absent leader": (
+        lambda fed: fed.among(["c0", "c3"]).seat({"s0": "c1"}),
+        r"'c1' cannot lead 's0': it does not take part",
+    ),
+    "a leader of another sector": (
+        lambda fed: fed.seat({"s0": "c4"}),
+        r"'c4' cannot lead 's0': it belongs to 's1'",
+    ),
+    "a value at a former seat": (
+        lambda fed: fed.seat({"s0": "c2"}).run(same, at=SECTORS, value=fed.run(number, at=SECTORS, value=1.0)),
+        r"input 'value' lives at 's0', a former seat, while 's0' is now 'c2'; pass it on with hand\(\)",
+    ),
+    "a node without a value": (
+        lambda fed: fed.run(same, at=CLIENTS, value=fed.among(["c0"]).run(number, at=CLIENTS, value=1.0)),
+        r"input 'value' has no value at 'c2'; wrap it in maybe\(\)",
+    ),
+}
+
+
+@pytest.mark.parametrize("breach", BREACHES)
+def test_a_breach_of_the_law_is_refused(engine: Engine, experiment: Experiment, breach: str) -> None:
+    call, message = BREACHES[breach]
+    with pytest.raises(PlaceError, match=message):
+        call(federation(engine, experiment))
+
+
+def test_what_the_law_allows(engine: Engine, experiment: Experiment) -> None:
+    """The same calls with the move that the message asks for."""
+    fed = federation(engine, experiment).seat({"s0": "c1", "s1": "c3"})
+    mine = fed.run(number, at=CLIENTS, value=each({client: float(i) for i, client in enumerate(TREE)}))
+    at_leaders = fed.run(same, at=SECTORS, value=mine)  # a leader's own value is at hand
+    host = fed.unseat().hand(at_leaders)
+    fed.keep((host,))
+    assert fed.read(fed.unseat().up(host)) == {"s0": 1.0, "s1": 4.0}
+    assert fed.read(fed.up(fed.run(same, at=CLIENTS, value=maybe(nothing(CLIENTS))), to=SERVER)) == dict.fromkeys(TREE)
+
+
+# -- files
+
+
+def test_saved_values_are_the_same_files_on_every_engine(
+    engine: Engine, opened: Any, experiment: Experiment, tmp_path: Path
+) -> None:
+    def work(on: Engine) -> None:
+        on.submit(job("m", initial, arch="mlp"))
+        on.submit(job("p", pair, "c0", size=9))
+        on.submit(job("lost", number, "c0", lost=True, value=1.0))
+        on.move(at("p", "c0", "long"), "server", "q")
+        on.move(at("m"), "c0", "start")
+        on.submit(job("t", local_train, "c0", start=at("start", "c0"), spec=experiment.method.local))  # type: ignore[attr-defined]
+
+    names = ["m", "p", "lost", "q", "t"]
+    work(engine)
+    files = engine.save(names, tmp_path / "here")
+    assert files["lost"] == ""
+    assert files == engine.save(names, tmp_path / "here")
+    assert {path.name for path in (tmp_path / "here").iterdir()} == set(files.values()) - {""}
+    other = opened("inline")
+    other.start(experiment.context())
+    work(other)
+    assert other.save(names, tmp_path / "there") == files
+    for file in set(files.values()) - {""}:
+        assert (tmp_path / "here" / file).read_bytes() == (tmp_path / "there" / file).read_bytes()
+
+    engine.start(experiment.context())
+    engine.load(files, tmp_path / "there")
+    for path in (tmp_path / "there").iterdir():
+        path.unlink()  # as a later checkpoint may
+    engine.submit(job("again", average, models=Bundle({"a": at("m"), "b": at("m")})))
+    assert torch.equal(engine.read(at("again")).vector, engine.read(at("m")).vector)
+    assert engine.read(at("lost", "c0")) is LOST
+    assert engine.info("q") == codecs.Info(36 + 24, 0, "numbers")
+    assert engine.save(names, tmp_path / "there") == files
+    assert len(list((tmp_path / "there").iterdir())) == 4
+
+
+def test_a_file_cut_short_is_refused(engine: Engine, experiment: Experiment, tmp_path: Path) -> None:
+    engine.submit(job("m", initial, arch="mlp"))
+    files = engine.save(["m"], tmp_path)
+    path = tmp_path / files["m"]
+    path.write_bytes(path.read_bytes()[:-100])
+    engine.start(experiment.context())
+    with pytest.raises(ValueError, match="cut short"):
+        engine.load(files, tmp_path)
+
+
+# -- equal bits
+
+
+def short(method: str, **more: Any) -> Config:
+    stages = {f"{stage}__{key}": value for stage in catalog.stages(method) for key, value in more.items()}
+    return Config.load(
+        None,
+        [],
+        algorithm__name=method,
+        rounds=2,
+        partition__clients=6,
+        data__fraction=0.3,
+        faults__dropout=0.2,
+        **{key: value for key, value in stages.items()},
+    )
+
+
+METHODS = ["fedavg", "hfedavg", "feddf", "fedhead", "fedhead+", "centralized", "local"]
+CREWS = [(name, workers) for name in ENGINES if name != "inline" for workers in (1, 2, 3)]
+
+
+def without_times(run: Run) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    rows = [{key: value for key, value in row.items() if key != "seconds"} for row in run.history]
+    return {key: value for key, value in run.result.items() if key != "seconds"}, rows
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_engine_gives_the_same_bits(method: str, opened: Any) -> None:
+    """Images, since strides and kernels are chosen there; the whole result and every row, not the model alone."""
+    made = prepare(short(method, epochs=1))
+    expected = train(made, engine=opened("inline"))
+    for name, workers in CREWS:
+        found = train(made, engine=opened(name, workers))
+        assert found.result["model_sha256"] == expected.result["model_sha256"], (name, workers)
+        assert without_times(found) == without_times(expected), (name, workers)
+
+
+def test_every_engine_gives_the_same_bits_on_photographs(real_data: Path, opened: Any) -> None:
+    """A thousand images, a residual net, distillation at leaders and at the server."""
+    config = Config.load(
+        None,
+        [],
+        algorithm__name="fedhead+",
+        data__name="cifar10",
+        data__fraction=0.02,
+        data__dir=str(real_data),
+        model__name="resnet8",
+        rounds=1,
+        partition__clients=4,
+        local__epochs=1,
+        sector__epochs=1,
+        server__epochs=1,
+        sector__restore="last",
+        server__restore="last",
+    )
+    made = prepare(config)
+    expected = train(made, engine=opened("inline")).result["model_sha256"]
+    for name in ENGINES:
+        assert train(made, engine=opened(name, 2)).result["model_sha256"] == expected

@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+import pickle
+
+import pytest
+import torch
+
+import toys
+from headwater.stages.site import Site, task
+
+ROWS = [toys.blobs(4), toys.blobs(3, seed=1)]
+VAL = toys.blobs(2, seed=2)
+AROUND = toys.context(ROWS, toys.net, classes=3, validation=VAL, reference=VAL.x)
+
+
+def test_a_client_sees_its_own_rows_and_nothing_of_the_servers() -> None:
+    at = toys.site(AROUND, "c1")
+    assert at.data is not None
+    assert torch.equal(at.data.x, ROWS[1].x)
+    assert torch.equal(at.inputs, ROWS[1].x)
+    for what in ("validation", "test"):
+        with pytest.raises(LookupError, match="at the server, not at c1"):
+            getattr(at, what)
+
+
+def test_the_server_sees_public_sets_and_no_client() -> None:
+    at = toys.site(AROUND, "server")
+    assert at.data is None
+    assert at.own_test is None
+    assert torch.equal(at.inputs, VAL.x)
+    assert torch.equal(at.validation.y, VAL.y)
+
+
+def test_a_host_has_nothing() -> None:
+    at = toys.site(AROUND, "s0")
+    assert at.data is None
+    with pytest.raises(LookupError, match="s0 holds no data"):
+        _ = at.inputs
+
+
+def test_streams_are_named() -> None:
+    def draw(*key: str | int) -> float:
+        return float(Site(AROUND, "c0", key).rng.random())
+
+    assert draw(1, "train", 0, "c0") == draw(1, "train", 0, "c0")
+    others = [(2, "train", 0, "c0"), (1, "other", 0, "c0"), (1, "train", 1, "c0"), (1, "train", 0, "c1")]
+    assert len({draw(1, "train", 0, "c0"), *(draw(*key) for key in others)}) == 5
+
+
+def test_notes() -> None:
+    at = toys.site(AROUND)
+    at.note(loss=torch.tensor(1.5), steps=3)
+    at.note(loss=2)
+    assert at.notes == {"loss": 2.0, "steps": 3.0}
+
+
+def test_several_benches_at_once() -> None:
+    at = toys.site(AROUND)
+    model = at.initial(toys.ARCH)
+    first, second = at.bench(model), at.bench(2 * model, slot=1)
+    assert toys.gap(2 * first.vector, second.vector) == 0
+    assert at.bench(model) is first
+
+
+def test_travels_without_its_benches() -> None:
+    place = toys.context(ROWS, toys.net, classes=3)
+    place.bench(toys.ARCH, 0)
+    back = pickle.loads(pickle.dumps(place))
+    assert torch.equal(back.split.train.x, place.split.train.x)
+    assert not back._benches
+
+
+def test_mark() -> None:
+    @task("train", streaming=("models",))
+    def something(site: Site) -> int:
+        return 1
+
+    assert (something.phase, something.streaming) == ("train", ("models",))
+    assert something(toys.site(AROUND)) == 1

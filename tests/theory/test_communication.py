@@ -1,0 +1,143 @@
+"""What the ledger recorded equals what the formulas say."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+import pytest
+import torch
+
+import toys
+from headwater.algorithms import ALGORITHMS
+from headwater.errors import ConfigError
+from headwater.ledger import TIERS
+from headwater.theory.communication import (
+    FORMULAS,
+    Active,
+    Link,
+    Payload,
+    Traffic,
+    examples_bytes,
+    model_bytes,
+    round_traffic,
+    run_traffic,
+    setup_traffic,
+)
+from headwater.topology.presence import participants
+from headwater.topology.tree import Tree
+from headwater.training import train
+
+DATA = toys.tiny_data()
+UNEQUAL = ([9, 0, 4, 1, 6, 3, 0], [0, 0, 0, 1, 0, 1, 2])  # sector 2 holds nobody with data
+
+CASES: dict[str, dict[str, Any]] = {
+    "unequal sectors, empty clients": {"sizes": UNEQUAL},
+    "partial participation": {"sizes": UNEQUAL, "partition": {"participation": 0.5}, "rounds": 4},
+    "batch norm": {"sizes": UNEQUAL, "model": lambda: toys.normed(4, 3)},
+    "one sector": {"sizes": ([8, 5, 2], [0, 0, 0])},
+    "one client": {"sizes": ([8], [0])},
+    "a client a sector": {"sizes": ([8, 5, 2], [0, 1, 2])},
+}
+# Options that change what moves; a method without any of these runs as it is.
+OPTIONS: dict[str, list[dict[str, Any]]] = {
+    "fedavg": [{}, {"algorithm": {"through_sectors": True}}],
+    "hfedavg": [{}, {"algorithm": {"sector_rounds": 3}}],
+    "fedhead": [{}, {"sector": {"weights": "labels"}}, {"algorithm": {"val_source": "leader"}}],
+    "fedhead+": [{}, {"sector": {"weights": "labels"}}, {"algorithm": {"server_teacher": "pre_sync"}}],
+}
+
+
+def payload(experiment: Any) -> Payload:
+    """The sizes, from shapes alone."""
+    state = experiment.model.build().state_dict().values()
+    floats = sum(t.numel() for t in state if t.is_floating_point())
+    counters = sum(t.numel() for t in state if not t.is_floating_point())
+    rows = sum(experiment.tree.client_sizes.values())
+    split = experiment.split
+    return Payload(
+        model=model_bytes(floats, counters=counters),
+        validation=examples_bytes(len(split.validation), 4),
+        rows=examples_bytes(rows, 4),
+        classes=split.classes,
+    )
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(
+    ("method", "options"), [(method, options) for method in ALGORITHMS for options in OPTIONS.get(method, [{}])]
+)
+def test_recorded_bytes_equal_the_formula(method: str, options: dict[str, Any], case: str) -> None:
+    experiment = toys.tiny(method, arrays=DATA, **CASES[case], **options)
+    config, tree, sizes = experiment.config, experiment.tree, payload(experiment)
+    given = dict(config.algorithm) | {"weights": config.sector.get("weights")}
+    there = [
+        Active.of(tree, participants(tree, config.partition.participation, config.seed, number))
+        for number in range(1, config.rounds + 1)
+    ]
+    found = train(experiment)
+    for row, who in zip(found.history, there, strict=True):
+        expected = round_traffic(method, who, sizes, given)
+        for tier in TIERS:
+            link: Link = getattr(expected, tier)
+            assert row["bytes"][tier] == {"up": link.up_bytes, "down": link.down_bytes}
+    recorded = found.ledger.summary()
+    total, before = run_traffic(method, there, sizes, given), setup_traffic(method, Active.of(tree), sizes, given)
+    for tier in TIERS:
+        assert recorded[tier] == asdict(getattr(total, tier))
+        assert recorded["setup"][tier] == asdict(getattr(before, tier))
+
+
+def test_participants_do_change() -> None:
+    """The case of partial participation is one: who takes part differs by round."""
+    tree = Tree.of(*UNEQUAL)
+    assert len({Active.of(tree, participants(tree, 0.5, 0, number)) for number in range(1, 5)}) > 1
+
+
+def test_every_method_has_its_row() -> None:
+    assert set(FORMULAS) == set(ALGORITHMS)
+
+
+def test_h11_round_trips_as_the_papers_count() -> None:
+    """H11: hierarchical averaging M·T, FedDF N·T, FedHEAD and FedHEAD+ 2M·T."""
+    who, sizes = [Active((4, 2, 1))] * 10, Payload(model=100)
+    trips = {
+        method: run_traffic(method, who, sizes).server_sector.round_trips
+        for method in ("hfedavg", "feddf", "fedhead", "fedhead+")
+    }
+    assert trips == {"hfedavg": 30, "feddf": 70, "fedhead": 60, "fedhead+": 60}
+
+
+@pytest.mark.parametrize("teams", [(2, 2), (3, 2), (1, 1), (5,), (1,), (4, 0, 1)])
+def test_fedhead_beats_feddf_on_the_long_link_with_more_than_two_clients_a_sector(teams: tuple[int, ...]) -> None:
+    """Exactly if 2M < N."""
+    who, sizes = Active(teams), Payload(model=8)
+    head, feddf = (round_traffic(m, who, sizes).server_sector.bytes for m in ("fedhead", "feddf"))
+    assert (head < feddf) == (2 * who.sectors < who.clients)
+
+
+def test_sizes_of_payloads() -> None:
+    """A linear layer of 3 × 2 + 2 floats; batch norm of 2 adds 4 parameters, 4 statistics and a counter of 8 bytes."""
+    module = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.BatchNorm1d(2))
+    assert model_bytes(parameters=12, float_buffers=4, counters=1) == 4 * 16 + 8
+    assert model_bytes(12, 4, 1) == sum(t.nbytes for t in module.state_dict().values())
+    assert examples_bytes(10, 4) == 10 * (16 + 8)
+    assert Payload(model=1, classes=10).label_counts == 80
+
+
+def test_active() -> None:
+    tree = Tree.of(*UNEQUAL)
+    assert Active.of(tree) == Active((3, 2, 0))
+    assert (Active.of(tree).clients, Active.of(tree).sectors) == (5, 2)
+    assert Active.of(tree, ["c3", "c1"]) == Active((0, 1, 0))  # c1 holds nothing
+
+
+def test_traffic_adds_up() -> None:
+    one = Traffic(Link(1, 2, 3, 4, 5), Link(6))
+    assert one + one == Traffic(Link(2, 4, 6, 8, 10), Link(12))
+    assert sum([one], Traffic()) == one
+
+
+def test_unknown_method() -> None:
+    with pytest.raises(ConfigError, match=r"no cost formula for method 'fedhed'; did you mean 'fedhead'\?"):
+        round_traffic("fedhed", Active((1,)), Payload(model=1))
