@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-import toys
 
+import toys
 from headwater.engines import ENGINES
 from headwater.experiment import Experiment
 

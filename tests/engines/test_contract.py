@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -67,8 +67,8 @@ def number(site: Site, value: float) -> float:
 
 
 @task("train")
-def broken(site: Site, at: str) -> float:
-    if site.home == at:
+def broken(site: Site, where: str) -> float:
+    if site.home == where:
         raise ZeroDivisionError("a fault in the task")
     return 1.0
 
@@ -129,12 +129,6 @@ def test_chance_depends_on_the_job_alone(engine: Engine, opened: Any, experiment
         inline.submit(job(name, noise))
     assert all(torch.equal(value, inline.read(at(name))) for name, value in zip(names, found, strict=True))
     assert not torch.equal(found[0], found[1])
-
-
-@dataclass(frozen=True)
-class Seen:
-    names: list[str]
-    notes: dict[str, float]
 
 
 def test_reports_are_complete_after_a_drop(engine: Engine) -> None:
@@ -226,7 +220,7 @@ def test_sizes_outlive_their_values_until_the_next_drop(engine: Engine) -> None:
     engine.move(at("a", "c0", "long"), "server", "b")
     engine.submit(job("lost", number, "c0", lost=True, value=1.0))
     engine.drop(["a", "b", "lost"])
-    assert engine.info("a") == codecs.Info(28 + 24 and 8 + 20 + 24, 0, "numbers")
+    assert engine.info("a") == codecs.Info(8 + 20 + 24, 0, "numbers")
     assert engine.info("b") == codecs.Info(20 + 24, 0, "numbers")
     assert engine.info("lost") is None
     engine.drop([])
@@ -300,24 +294,15 @@ def test_lost_clients_are_left_out_and_keep_what_they_had(engine: Engine, experi
 
 def test_an_error_names_task_node_and_home(engine: Engine, experiment: Experiment) -> None:
     fed = federation(engine, experiment).seat({"s1": "c3"})
-    fed.run(broken, at=SECTORS, at_=None) if False else None
-    result = fed.run(same, at=SECTORS, value=each({"s0": "fine", "s1": "fine"}))
-    assert fed.missing(result) == ()
-    made = fed.run(broken_at, at=SECTORS, home="c3")
-    with pytest.raises(TaskError, match=r"broken_at at s1 \(home c3\) failed: ZeroDivisionError: a fault in the task"):
+    assert fed.missing(fed.run(broken, at=SECTORS, where="nowhere")) == ()
+    made = fed.run(broken, at=SECTORS, where="c3")
+    with pytest.raises(TaskError, match=r"broken at s1 \(home c3\) failed: ZeroDivisionError: a fault in the task"):
         fed.missing(made)
-
-
-@task("train")
-def broken_at(site: Site, home: str) -> float:
-    if site.home == home:
-        raise ZeroDivisionError("a fault in the task")
-    return 1.0
 
 
 @pytest.mark.parametrize("wait", ["info", "read", "drop", "save"])
 def test_an_error_shows_at_the_next_wait(engine: Engine, wait: str, tmp_path: Path) -> None:
-    engine.submit(job("x", broken_at, home="server"))
+    engine.submit(job("x", broken, where="server"))
     calls: dict[str, Callable[[], object]] = {
         "info": lambda: engine.info("x"),
         "read": lambda: engine.read(at("x")),
@@ -334,7 +319,9 @@ def test_mistakes_of_the_user_pass_as_they_are(engine: Engine, experiment: Exper
         engine.read(at("x"))
     engine.start(experiment.context())
     engine.submit(job("x", refusing, kind="extra"))
-    with pytest.raises(MissingExtra, match=r"^Ray needs an optional part; install it with: pip install 'headwater\[ray\]'$"):
+    with pytest.raises(
+        MissingExtra, match=r"^Ray needs an optional part; install it with: pip install 'headwater\[ray\]'$"
+    ):
         engine.read(at("x"))
     engine.start(experiment.context())  # and the engine is none the worse
     engine.submit(job("x", number, value=4.0))
@@ -377,8 +364,8 @@ BREACHES: dict[str, tuple[Breach, str]] = {
         r"same at 'server': input 'value' is at clients, not at server; move it with up\(\)",
     ),
     "an average across places": (
-        lambda fed: fed.run(order, at=SECTORS, values={"a": _trained(fed), "b": fed.run(number, at=SECTORS, value=1.0)}),
-        r"order at 's0': input \"values\['a'\]\" is at clients, not at sectors",
+        lambda fed: fed.run(order, at=SECTORS, values=(fed.run(number, at=SECTORS, value=1.0), _trained(fed))),
+        r"order at 's0': input 'values\[1\]' is at clients, not at sectors",
     ),
     "an array given plainly": (
         lambda fed: fed.run(same, at=CLIENTS, value={"x": [torch.ones(2)]}),
@@ -507,7 +494,7 @@ def short(method: str, **more: Any) -> Config:
         partition__clients=6,
         data__fraction=0.3,
         faults__dropout=0.2,
-        **{key: value for key, value in stages.items()},
+        **stages,
     )
 
 

@@ -1,4 +1,4 @@
-"""F1 to F5, F7 to F9, F11 to F13: FedDF in special cases, and what holds in all of them."""
+"""F1 to F5, F9, F11 to F13: FedDF in special cases, and what holds in all of them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from headwater.algorithms.feddf import FedDf
 from headwater.data.base import Data, Examples, carve
 from headwater.params import Params
 from headwater.specs import DistillSpec, LocalSpec
-from headwater.stages.consolidate import distill, drop_worst
+from headwater.stages.consolidate import distill
 from headwater.stages.ensemble import ensemble
 from headwater.stages.optimize import Stepper
 from headwater.stages.site import Site
@@ -149,109 +149,6 @@ def test_f5_f13_linear_models(by: str, weights: str) -> None:
     mean = replace(team["c0"], vector=sum(s * m.vector for s, m in zip(share, team.values(), strict=True)))
     output = here.bench(mean).outputs(REFERENCE)
     assert abs(float(target.loss(torch.arange(20), output, 1.0))) <= 1e-12
-
-
-class TestF7:
-    """F7: drop-worst. Class 0 for positive x: a right model has w_0 > w_1, a wrong one the reverse."""
-
-    VAL = toys.points(*[(1.0, 0)] * 10, *[(-1.0, 1)] * 10)
-    RIGHT, WRONG = (1.0, -1.0), (-1.0, 1.0)
-
-    def kept(self, *starts: tuple[float, float], val: Examples = VAL, outliers: bool = False) -> list[str]:
-        around = toys.context([toys.points((1, 0))], toys.Slopes, validation=val)
-        team = {f"c{i}": toys.params(toys.Slopes(start)) for i, start in enumerate(starts)}
-        return list(drop_worst(toys.site(around, "server"), team, outliers))
-
-    def test_drops_those_below_chance(self) -> None:
-        assert self.kept(self.RIGHT, self.WRONG, self.RIGHT) == ["c0", "c2"]
-
-    def test_nothing_to_drop(self) -> None:
-        assert self.kept(self.RIGHT, self.RIGHT) == ["c0", "c1"]
-
-    def test_keeps_everybody_rather_than_nobody(self) -> None:
-        assert self.kept(self.WRONG, self.WRONG) == ["c0", "c1"]
-
-    @pytest.mark.parametrize(("hits", "kept"), [(12, ["c0"]), (11, ["c0", "c1"])])
-    def test_the_floor_is_1_2_times_chance(self, hits: int, kept: list[str]) -> None:
-        """Right on 12 of 20 is 0.6 = 1.2 · ½ and stays. With 11 of 20 both are below, so everybody is kept."""
-        val = toys.points(*[(1.0, 0)] * hits, *[(1.0, 1)] * (20 - hits))
-        assert self.kept(self.RIGHT, self.WRONG, val=val) == kept
-
-    def test_outliers_only_when_asked(self) -> None:
-        """Accuracies 1, 1, 1, 1, 1, 1 and 0.75: above the floor, but far below the rest."""
-        val = toys.points(*[(1.0, 0)] * 15, *[(-1.0, 1)] * 5)
-        team = [self.RIGHT] * 6 + [(1.0, 1.0)]  # a tie is class 0, right on 15 of 20
-        assert self.kept(*team, val=val) == [f"c{i}" for i in range(7)]
-        assert self.kept(*team, val=val, outliers=True) == [f"c{i}" for i in range(6)]
-
-    def test_left_out_of_the_start_as_well(self) -> None:
-        """The dropped model takes no part in the average either: FedDF without steps is FedAvg of the others."""
-        clients = [toys.points((1.0, 0), (-1.0, 1)), toys.points((1.0, 1), (-1.0, 0)), toys.points((2.0, 0))]
-        method = FedDf(LOCAL, NONE)
-        found = toys.play(method, clients, (0, 0, 1), toys.Slopes, validation=self.VAL)
-        others = toys.play(FedAvg(LOCAL), [clients[0], clients[2]], (0, 1), toys.Slopes)
-        assert toys.gap(found, others) <= 1e-10
-        assert found.weight == 3
-
-    def test_needs_a_validation_set(self) -> None:
-        with pytest.raises(LookupError, match="validation"):
-            self.kept(self.RIGHT, val=toys.points())
-
-
-class TestF8:
-    """F8: patience and evaluation in steps; the best evaluated checkpoint comes back."""
-
-    VAL = toys.points((1, 1), (2, 1))
-    SPEC = DistillSpec(steps=50, batch=2, optimizer="sgd", lr=0.1, patience=9, eval_every=3, restore="best")
-
-    def taught(self, start: tuple[float, float] = (0.0, 0.0), **changes: object) -> tuple[Tensor, int]:
-        reference = torch.tensor([[1.0], [2.0], [3.0]], dtype=torch.float64)
-        around = toys.context([toys.points((1, 0))], toys.Slopes, reference=reference, validation=self.VAL)
-        here = toys.site(around, "server")
-        team = {"c0": toys.params(toys.Slopes((2.0, -2.0)))}
-        spec = replace(self.SPEC, **changes)
-        found = distill(here, start=toys.params(toys.Slopes(start)), teachers=team, spec=spec)
-        return found.vector, int(here.notes["distill_steps"])
-
-    def test_patience_in_steps(self) -> None:
-        """Validation loss only rises, so the first evaluation, at step 3, is the best; 9 steps later it is over."""
-        found, steps = self.taught()
-        assert steps == 12
-        assert torch.equal(found, self.taught(steps=3, patience=None, restore="last")[0])
-
-    def test_patience_between_evaluations(self) -> None:
-        """Patience 10 is noticed at the next evaluation, at step 15."""
-        assert self.taught(patience=10)[1] == 15
-
-    def test_never_beyond_the_cap(self) -> None:
-        assert self.taught(patience=1000)[1] == 50
-        assert self.taught(steps=7)[1] == 7
-
-    def test_the_start_is_not_a_checkpoint(self) -> None:
-        """`best` never gives back the untouched start, though it was better; `best_or_init` does."""
-        start = torch.zeros(2, dtype=torch.float64)
-        assert toys.gap(self.taught()[0], start) > 0.01
-        assert torch.equal(self.taught(restore="best_or_init")[0], start)
-
-    def test_the_last_step_is_evaluated(self) -> None:
-        """50 is no multiple of 3. From a poor start the student improves all the way, so the last one is the best."""
-        around = toys.context(
-            [toys.points((1, 0))],
-            toys.Slopes,
-            reference=torch.tensor([[1.0], [2.0]], dtype=torch.float64),
-            validation=toys.points((1, 0), (2, 0)),
-        )
-        team = {"c0": toys.params(toys.Slopes((2.0, -2.0)))}
-        found = [
-            distill(
-                toys.site(around, "server"),
-                start=toys.params(toys.Slopes()),
-                teachers=team,
-                spec=replace(self.SPEC, patience=None, restore=restore),
-            ).vector
-            for restore in ("best", "last")
-        ]
-        assert torch.equal(*found)
 
 
 def test_f9_cosine() -> None:

@@ -15,7 +15,7 @@ import torch
 
 from headwater import codecs
 from headwater.codecs import Info
-from headwater.engines.base import LOST, Done, Job, Ref, execute, pick
+from headwater.engines.base import LOST, Done, Job, Ref, execute, pick, refs_in
 from headwater.errors import TaskError
 from headwater.stages.site import Context
 
@@ -27,9 +27,9 @@ class Inline:
         self.done: list[Done] = []
         self.watch: Callable[[Done], None] | None = None
         self._threads, self._outer_threads = threads, torch.get_num_threads()
-        torch.set_num_threads(threads)  # results depend on it, so it is the same on every engine
 
     def start(self, context: Context) -> None:
+        torch.set_num_threads(self._threads)  # results depend on it, so it is the same on every engine
         self._context = context
         self._jobs: dict[str, Job] = {}  # not yet carried out
         self._values: dict[str, Any] = {}
@@ -63,21 +63,27 @@ class Inline:
     def drop(self, names: Iterable[str]) -> None:
         self._infos = {name: info for name, info in self._infos.items() if name in self._values}
         self._dropped.update(names)
-        for name in [n for n in self._jobs if not self._uses[n]]:  # results that nobody waits for pull all others
-            self._carry_out(name)
+        while unused := [n for n in self._jobs if not self._uses[n]]:  # they pull the rest, except what lost jobs need
+            for name in unused:
+                self._carry_out(name)
         for name in list(self._dropped):
             self._let_go(name)
 
     def save(self, names: Iterable[str], directory: Path) -> dict[str, str]:
+        files = {}
         for name in names:
-            value = self._fetch(Ref(name, ""))
-            if name not in self._files:
-                self._files[name] = "" if value is LOST else codecs.store(value, directory)
-        return {name: self._files[name] for name in names}
+            value, known = self._fetch(Ref(name, "")), self._files.get(name, "")
+            if value is LOST:
+                files[name] = ""
+            else:
+                files[name] = known if known and (directory / known).exists() else codecs.store(value, directory)
+        self._files |= files
+        return files
 
     def load(self, files: Mapping[str, str], directory: Path) -> None:
-        for name, file in files.items():
-            self._values[name] = codecs.read(directory / file) if file else LOST
+        values = {name: codecs.read(directory / file) if file else LOST for name, file in files.items()}
+        self._values |= values
+        self._infos |= {name: None if value is LOST else codecs.info(value) for name, value in values.items()}
         self._files |= files
 
     def close(self) -> None:
@@ -102,6 +108,7 @@ class Inline:
         if job.task is _same:
             value = self._fetch(job.inputs["value"])
         else:
+            self._prepare(job)
             value, done = execute(job, self._context, self._fetch, release)
             value = _as_read_back(job, value)
             self.done.append(done)
@@ -112,6 +119,13 @@ class Inline:
         for used, times in waiting.items():
             self._uses[used] -= times
             self._let_go(used)
+
+    def _prepare(self, job: Job) -> None:
+        """Have the inputs ready, so that the time of a job is its own and not that of all it waits for."""
+        streamed = getattr(job.task, "streaming", ())
+        for ref in refs_in({} if job.lost else {name: x for name, x in job.inputs.items() if name not in streamed}):
+            if ref.name in self._jobs:
+                self._carry_out(ref.name)
 
     def _let_go(self, name: str) -> None:
         if name in self._dropped and name not in self._jobs and self._uses[name] <= 0:

@@ -65,7 +65,8 @@ class Order:
             error: Exception = kind.__new__(kind, *arguments)  # without its __init__, which may take others
         else:
             error = TaskError(f"{self.title} failed: {failure.summary}")
-        error.add_note(f"In a worker process:\n{failure.trace}")
+        if isinstance(error, TaskError):  # a user's mistake is a sentence and nothing more
+            error.add_note(f"In a worker process:\n{failure.trace}")
         return error
 
     def __lt__(self, other: Order) -> bool:
