@@ -106,7 +106,8 @@ class Ledger:
     def state(self) -> dict[str, Any]:
         """All of it, for a checkpoint."""
         rows: dict[str, Any] = {
-            name: [[*key, n] for key, n in getattr(self, name).items()] for name in ("bytes_", "models", "trips", "seen")
+            name: [[*key, n] for key, n in getattr(self, name).items()]
+            for name in ("bytes_", "models", "trips", "seen")
         }
         return rows | {"sent": sorted(self._sent)}
 

@@ -96,4 +96,4 @@ class PrivacyConfig(Section):
 class FaultsConfig(Section):
     """What goes wrong on purpose."""
 
-    dropout: Annotated[float, Ge(0), Lt(1)] = 0.0  # chance that a client is lost at each task; it stays lost for the round
+    dropout: Annotated[float, Ge(0), Lt(1)] = 0.0  # at each task; a lost client stays lost for the round

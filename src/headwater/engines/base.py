@@ -171,7 +171,7 @@ def either(site: Site, new: Any, old: Any) -> Any:
 
 
 def resolve(inputs: Any, fetch: Callable[[Ref], Any], lost: Literal["raise", "give"] = "raise") -> Any:
-    """Inputs with values in place of names. A lost child is left out; a lost value or no child at all loses the task."""
+    """Inputs with values in place of names. A lost child is left out; a lost value or no child at all loses all."""
     if isinstance(inputs, Ref):
         value = fetch(inputs)
         if value is LOST and lost == "raise":

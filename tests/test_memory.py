@@ -1,0 +1,41 @@
+"""Memory follows what a round needs: an average takes models one at a time and lets each go."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import toys
+from headwater.engines.inline import Inline
+from headwater.params import Params
+from headwater.training import train
+
+
+def most_models_held(method: str, clients: int) -> int:
+    """The largest number of different models that the inline engine held at the end of any task."""
+    most = 0
+
+    class Counting(Inline):
+        def _carry_out(self, name: str) -> None:
+            nonlocal most
+            super()._carry_out(name)
+            models = {v.vector.data_ptr() for v in self._values.values() if isinstance(v, Params)}
+            most = max(most, len(models))
+
+    engine = Counting()
+    sections: dict[str, Any] = {"partition": {"clients": clients, "scheme": "iid"}, "rounds": 2}
+    train(toys.tiny(method, **sections), engine=engine)
+    engine.close()
+    return most
+
+
+@pytest.mark.parametrize(("method", "bound"), [("fedavg", 3), ("hfedavg", 4)])
+def test_averaging_streams(method: str, bound: int) -> None:
+    """The global model, the one just trained and, where sectors average, the other sector's mean."""
+    assert most_models_held(method, 4) <= bound
+    assert most_models_held(method, 16) <= bound
+
+
+def test_teachers_are_held_for_as_long_as_they_teach() -> None:
+    assert most_models_held("fedhead", 16) >= 8
