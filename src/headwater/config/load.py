@@ -141,8 +141,10 @@ def _find(source: str | Path, here: Path | None) -> tuple[str, Tree, Path | None
         raise ConfigError(f"{source} is a directory, not a configuration; {way_out}")
     if not path.exists():
         name, known = str(source), list(presets.names())
+        methods = list(catalog.methods()) if here is None else []
         raise ConfigError(
-            f"there is no preset or file called {name!r}{nearest(name, known)} (presets: {', '.join(known)})"
+            f"there is no {'method, ' if methods else ''}preset or file called {name!r}"
+            f"{nearest(name, [*methods, *known])} (presets: {', '.join(known)})"
         )
     try:
         text = path.read_text(encoding="utf-8")
