@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def real_data() -> Path:
     """The directory of real data sets, or a skip that says what is missing."""
     folder = os.environ.get("HEADWATER_DATA", "")

@@ -91,13 +91,15 @@ def drive(case: Case, folder: Path) -> Outcome:
     import toys
     from headwater.training import train
 
-    made = toys.tiny(case.method, **({"rounds": 8, "local": {"epochs": 2, "batch": 8}} | case.sections))
+    sections: dict[str, Any] = {"rounds": 8, "local": {"epochs": 2, "batch": 8}} | case.sections
+    made = toys.tiny(case.method, **sections)
     train(made)  # loads all that later lives then find loaded
     began = time.monotonic()
     train(made, out=folder / "whole")
     length = time.monotonic() - began
     found = Outcome(summary(folder / "whole"), [])
-    chance, out, lives = random.Random(case.seed), folder / "killed", []
+    chance, out = random.Random(case.seed), folder / "killed"
+    lives: list[int] = []
     blows: list[str | None] = [*case.blows, None]
     while blows:
         engine = case.engines[len(lives) % len(case.engines)]

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import mmap
 import os
 import threading
 from dataclasses import dataclass, fields, is_dataclass
@@ -151,24 +150,29 @@ def write(value: Any, file: BinaryIO) -> None:
 
 def read(path: Path) -> Any:
     """The value in a file; its tensors are the mapped file itself (copied only where somebody writes)."""
-    with path.open("rb") as file:
-        buffer = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
-    if buffer[: len(MAGIC)] != MAGIC:
+    size, at = path.stat().st_size, len(MAGIC) + 8
+    if size < at:
         raise ValueError(f"{path} does not hold a value")
-    at = len(MAGIC) + 8
-    length = int.from_bytes(buffer[len(MAGIC) : at], "little")
-    head = json.loads(buffer[at : at + length])
-    start = -(-(at + length) // ALIGN) * ALIGN
-    if len(buffer) < start + head["bytes"]:
+    whole = torch.from_file(str(path), shared=False, size=size, dtype=torch.uint8)  # keeps no file open, unlike mmap
+
+    def text(start: int, end: int) -> bytes:
+        return whole[start:end].numpy().tobytes()
+
+    if text(0, len(MAGIC)) != MAGIC:
+        raise ValueError(f"{path} does not hold a value")
+    length = int.from_bytes(text(len(MAGIC), at), "little")
+    if size < at + length:
         raise ValueError(f"{path} is cut short")
-    return rebuild(head["value"], [_tensor(buffer, start, *place) for place in head["tensors"]])
+    head = json.loads(text(at, at + length))
+    start = -(-(at + length) // ALIGN) * ALIGN
+    if size < start + head["bytes"]:
+        raise ValueError(f"{path} is cut short")
+    return rebuild(head["value"], [_tensor(whole[start:], *place) for place in head["tensors"]])
 
 
-def _tensor(buffer: mmap.mmap, start: int, dtype: str, shape: list[int], at: int) -> Tensor:
+def _tensor(data: Tensor, dtype: str, shape: list[int], at: int) -> Tensor:
     kind, count = getattr(torch, dtype), int(np.prod(shape, dtype=np.int64))
-    if count == 0:
-        return torch.zeros(shape, dtype=kind)
-    return torch.frombuffer(buffer, dtype=kind, count=count, offset=start + at).view(shape)
+    return data[at : at + count * kind.itemsize].view(kind).view(shape) if count else torch.zeros(shape, dtype=kind)
 
 
 def store(value: Any, directory: Path) -> str:

@@ -52,6 +52,12 @@ def where(site: Site) -> dict[str, Any]:
 
 
 @task("train")
+def own_rows(site: Site) -> torch.Tensor:
+    assert site.data is not None
+    return site.data.x
+
+
+@task("train")
 def marked(site: Site, mark: str) -> float:
     Path(mark).touch()
     return 1.0
@@ -147,7 +153,7 @@ def test_workers_that_cannot_start_are_not_started_for_ever(
     experiment: Experiment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "executable", "/bin/false")
-    pool = Pool(1)
+    pool = Pool(1, threads=2)
     try:
         pool.start(experiment.context())
         until(lambda: pool._error is not None, "the crew to be given up")
@@ -156,7 +162,7 @@ def test_workers_that_cannot_start_are_not_started_for_ever(
         monkeypatch.undo()
         pool.start(experiment.context())
         pool.submit(job("x", where))
-        assert pool.read(at("x"))["threads"] == 1
+        assert (pool.read(at("x"))["threads"], pool.read(at("x"))["omp"]) == (2, "2")
     finally:
         pool.close()
 
@@ -183,17 +189,6 @@ def test_workers_have_their_threads_allocator_and_the_same_path(pool: Pool) -> N
     assert int(found["allocator"]) > 0
     own = [path or os.getcwd() for path in sys.path]
     assert found["path"][: len(own)] == own
-
-
-def test_threads_are_as_many_as_asked_for(experiment: Experiment) -> None:
-    pool = Pool(1, threads=2)
-    try:
-        pool.start(experiment.context())
-        pool.submit(job("x", where))
-        found = pool.read(at("x"))
-        assert (found["threads"], found["omp"]) == (2, "2")
-    finally:
-        pool.close()
 
 
 def test_work_begins_while_more_is_submitted(pool: Pool, tmp_path: Path) -> None:
@@ -276,7 +271,8 @@ def test_nothing_is_left_after_close(experiment: Experiment) -> None:
     pool = Pool(1)
     pool.start(experiment.context())
     pool.submit(job("x", where))
-    pid = pool.read(at("x"))["pid"]
+    pool.submit(job("rows", own_rows))
+    pid, rows = pool.read(at("x"))["pid"], pool.read(at("rows"))
     mine = folders() - before
     assert mine
     assert all(folder.stat().st_mode & 0o077 == 0 for folder in mine)  # nobody else's business
@@ -284,20 +280,14 @@ def test_nothing_is_left_after_close(experiment: Experiment) -> None:
     pool.close()
     assert not folders() & mine
     assert not alive(pid)
-
-
-def test_a_value_that_was_read_outlives_the_pool(experiment: Experiment) -> None:
-    pool = Pool(1)
-    pool.start(experiment.context())
-    run = train(experiment, engine=pool)
-    pool.close()
-    assert run.model(torch.zeros(2, 4)).shape == (2, 3)
+    assert torch.equal(rows, experiment.split.train.take(experiment.rows["c0"]).x)  # what was read stays
 
 
 def test_stale_directories_are_swept_and_live_ones_are_not(tmp_path: Path) -> None:
-    stale = tmp_path / f"{PREFIX}999999-x"
-    stale.mkdir()
-    (stale / "value-1").write_bytes(b"x" * 10)
+    stale, other = tmp_path / f"{PREFIX}999999-ab_c1", tmp_path / f"{PREFIX}results-of-may"
+    for folder in (stale, other):
+        folder.mkdir()
+        (folder / "value-1").write_bytes(b"x" * 10)
     space = Space.create()
     try:
         for folder in space.folders:
@@ -305,6 +295,7 @@ def test_stale_directories_are_swept_and_live_ones_are_not(tmp_path: Path) -> No
             assert folder.is_dir()
         sweep(tmp_path)
         assert not stale.exists()
+        assert (other / "value-1").exists()
     finally:
         space.remove()
     assert not any(folder.exists() for folder in space.folders)
@@ -346,9 +337,9 @@ print("runs that differ:", len(shas) - 1)
 LONG = """
 import os, headwater as hw
 def tell(event):
-    if event.kind == "task":
+    if event.kind == "start":
         print("working", os.getpid(), flush=True)
-hw.run("local", clients=4, rounds=100000, eval_every=100000, local__epochs=1, engine="pool", workers=2, watch=tell)
+hw.run("local", clients=4, rounds=100000, eval_every=100000, local__epochs=1, engine="pool", workers=1, watch=tell)
 """
 
 
@@ -375,7 +366,7 @@ def test_nothing_is_left_of_a_process_that_was_ended(blow: signal.Signals, tmp_p
         mine = {folder for folder in folders() if folder.name.startswith(f"{PREFIX}{process.pid}-")}
         workers = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
         assert mine
-        assert len(workers) == 2
+        assert len(workers) == 1
         process.send_signal(blow)
         process.wait(PATIENCE)
         until(lambda: not any(alive(int(pid)) for pid in workers), "the workers to end")

@@ -70,7 +70,8 @@ def opened(browser, page: Path, width: int, *, theme: str = "light", script: boo
     yield
     assert browser.get_log("browser") == []
     events = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
-    asked = [event["params"]["request"]["url"] for event in events if event["method"] == "Network.requestWillBeSent"]
+    sent = [event["params"]["request"]["url"] for event in events if event["method"] == "Network.requestWillBeSent"]
+    asked = [url for url in sent if not url.startswith("chrome")]  # pages of the browser itself, such as its first tab
     assert set(asked) <= {page.as_uri(), "data:,"}
     assert page.as_uri() in asked
     assert browser.execute_script("return performance.getEntriesByType('resource').map(each => each.name)") in (

@@ -96,7 +96,7 @@ class Done:
 
 
 class Engine(Protocol):
-    """Named values at homes. Nothing waits except `info`, `read`, `save` and `close`."""
+    """Named values at homes. Nothing waits except `info`, `read`, `drop`, `save` and `close`."""
 
     done: list[Done]  # finished jobs, in order of completion; the training loop empties it
     watch: Callable[[Done], None] | None
@@ -206,7 +206,7 @@ def execute(
             plain = resolve(rest, fetch, "give" if job.task is either else "raise")
             streams = {name: Stream(job.inputs[name].refs, fetch, release) for name in streamed}
             with torch.random.fork_rng(devices=[]):
-                torch.manual_seed(derive(context.seed, "torch", *job.key))
+                torch.default_generator.manual_seed(derive(context.seed, "torch", *job.key))
                 value = job.task(site, **plain, **streams)
     except LostInput:
         value = LOST

@@ -39,7 +39,7 @@ class Hand:
         """The next reply. Waits; None if the process has died."""
         try:
             reply: Reply = pickle.loads(self._pipe.recv_bytes())
-        except (EOFError, OSError):
+        except (EOFError, OSError, pickle.UnpicklingError):
             return None
         return reply
 
@@ -69,7 +69,7 @@ def environment(threads: int) -> dict[str, str]:
         allocator  # under what the user has set
         | os.environ
         | {
-            "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path),
+            "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path if isinstance(path, str)),
             "OMP_NUM_THREADS": str(threads),
             "MKL_NUM_THREADS": str(threads),
         }

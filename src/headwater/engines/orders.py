@@ -22,6 +22,7 @@ class Cell:
     there: bool = False
     file: Path | None = None  # a lost value has none
     info: Info | None = None
+    stored: dict[tuple[Path, tuple[Any, ...]], str] = field(default_factory=dict)  # (directory, part) → saved as
     waiting: list[Order] = field(default_factory=list)
 
     def release(self) -> None:

@@ -49,7 +49,6 @@ class Pool:
     def _forget(self) -> None:
         self._names: dict[str, Name] = {}
         self._infos: dict[str, Info | None] = {}  # of what the last `drop` let go
-        self._stored: dict[tuple[Path, Path, tuple[Any, ...]], str] = {}  # (directory, file here, part) → file there
         self._ready: list[Order] = []  # a heap: orders that wait for a worker only
         self._unfinished = 0
         self._reports: list[Done] = []  # not yet passed on
@@ -128,10 +127,10 @@ class Pool:
             cell, part = self._settled(name)
             files[name] = ""
             if cell.file is not None:
-                key = directory, cell.file, part
-                if key not in self._stored or not (directory / self._stored[key]).exists():
-                    self._stored[key] = codecs.store(self.read(Ref(name, "")), directory)
-                files[name] = self._stored[key]
+                known = cell.stored.get((directory, part))
+                if known is None or not (directory / known).exists():
+                    known = cell.stored[directory, part] = codecs.store(self.read(Ref(name, "")), directory)
+                files[name] = known
         return files
 
     def load(self, files: Mapping[str, str], directory: Path) -> None:
@@ -142,7 +141,7 @@ class Pool:
             for file, info in infos.items():
                 self._count += 1
                 path = self._space.copy(f"value-{self._count}", directory / file)
-                cells[file], self._stored[directory, path, ()] = Cell(0, True, path, info), file
+                cells[file] = Cell(0, True, path, info, {(directory, ()): file})
             for name, file in files.items():
                 cells[file].holders += 1
                 self._names[name] = Name(cells[file])

@@ -11,6 +11,7 @@ import fcntl
 import io
 import os
 import pickle
+import re
 import shutil
 import tempfile
 from collections.abc import Callable
@@ -28,7 +29,8 @@ from headwater.engines.base import Done
 from headwater.errors import ConfigError, OutputError
 from headwater.stages.site import Context
 
-PREFIX = "headwater-"
+PREFIX = "headwater-pool-"
+OURS = re.compile(rf"{PREFIX}\d+-\w+(-gone)?")  # nobody else names a directory so
 FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -125,6 +127,8 @@ def _claim(root: Path) -> tuple[Path, int]:
 def sweep(root: Path) -> None:
     """Remove the directories of processes that were killed before they could."""
     for folder in root.glob(f"{PREFIX}*"):
+        if not OURS.fullmatch(folder.name):
+            continue
         try:
             lock = os.open(folder, os.O_RDONLY | os.O_NOFOLLOW)
         except OSError:  # somebody else's, or gone meanwhile
