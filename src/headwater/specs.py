@@ -5,7 +5,7 @@ Kept free of torch so that a configuration can be read and refused before anythi
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 from annotated_types import Ge, Gt
 from pydantic import ConfigDict, model_validator
@@ -24,22 +24,20 @@ AtLeastOne = Annotated[int, Ge(1)]
 
 
 @dataclass(frozen=True, config=STRICT, kw_only=True)
-class LocalSpec:
-    """Stage 1, training on a client's own labels. Either `epochs` or `steps` says how long."""
+class Descent:
+    """What training and distilling have in common. Either `epochs` or `steps` says how long."""
 
     epochs: Count | None = None
     steps: Count | None = None
     batch: AtLeastOne = 32
     optimizer: Optimizer = "sgd"
     lr: Positive = 0.1
-    momentum: Annotated[float, Ge(0)] = 0.0
+    momentum: NotNegative = 0.0
     weight_decay: NotNegative = 0.0
     clip: Positive | None = None  # largest gradient norm
-    drop_last: bool = False  # leave out an epoch's smaller last batch, as FedHEAD's code does for images
-    lr_time_decay: NotNegative = 0.0  # lr / (1 + lr_time_decay · step), as FedHEAD's code uses its "weight decay"
 
     @model_validator(mode="after")
-    def _one_length(self) -> LocalSpec:
+    def _fits_together(self) -> Self:
         if (self.epochs is None) == (self.steps is None):
             raise ValueError("give either epochs or steps, not both and not neither")
         if self.momentum and self.optimizer != "sgd":
@@ -48,17 +46,20 @@ class LocalSpec:
 
 
 @dataclass(frozen=True, config=STRICT, kw_only=True)
-class DistillSpec:
+class LocalSpec(Descent):
+    """Stage 1, training on a client's own labels."""
+
+    drop_last: bool = False  # leave out an epoch's smaller last batch, as FedHEAD's code does for images
+    lr_time_decay: NotNegative = 0.0  # lr / (1 + lr_time_decay · step), as FedHEAD's code uses its "weight decay"
+
+
+@dataclass(frozen=True, config=STRICT, kw_only=True)
+class DistillSpec(Descent):
     """Stage 3, a student taught by an ensemble. With `patience` set, training stops early on validation data."""
 
-    epochs: Count | None = None
-    steps: Count | None = None
     batch: AtLeastOne = 64
     optimizer: Optimizer = "adam"
     lr: Positive = 1e-3
-    momentum: NotNegative = 0.0
-    weight_decay: NotNegative = 0.0
-    clip: Positive | None = None
     schedule: Literal["constant", "cosine"] = "constant"
     temperature: Positive = 1.0
     t2: bool = False  # multiply the loss by temperature²
@@ -71,11 +72,7 @@ class DistillSpec:
     restore: Restore = "last"
 
     @model_validator(mode="after")
-    def _one_length(self) -> DistillSpec:
-        if (self.epochs is None) == (self.steps is None):
-            raise ValueError("give either epochs or steps, not both and not neither")
-        if self.momentum and self.optimizer != "sgd":
-            raise ValueError(f"momentum goes with optimizer 'sgd', not with {self.optimizer!r}")
+    def _weighs_probabilities(self) -> Self:
         if self.weights == "labels" and self.mix == "logits":
             raise ValueError("weights = 'labels' weighs probabilities class by class; use mix = 'probs' with it")
         return self
