@@ -249,9 +249,9 @@ class TestMethods:
         made = method_from(FedHead, {"name": "fedhead", "leader": "fixed"}, {"local": local, "sector": sector})
         assert (made.leader, made.local, made.sector) == ("fixed", local, sector)
 
-    def test_a_missing_stage_is_a_sentence(self) -> None:
-        with pytest.raises(ConfigError, match=r"algorithm\.sector is needed"):
-            method_from(FedHead, {}, {"local": LocalSpec(epochs=1)})
+    def test_a_stage_that_a_method_does_not_have_is_a_sentence(self) -> None:
+        with pytest.raises(ConfigError, match=r"no setting called 'algorithm\.server'"):
+            method_from(FedHead, {}, {"server": DistillSpec(epochs=1)})
 
     def test_a_clash_inside_a_stage_is_a_sentence(self) -> None:
         with pytest.raises(ConfigError, match=r"^local: give either epochs or steps"):

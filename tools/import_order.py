@@ -14,7 +14,7 @@ SOURCE = Path(__file__).parent.parent / "src" / "headwater"
 
 # From the ground up; the modules of one line may import each other.
 LAYERS: tuple[tuple[str, ...], ...] = (
-    ("errors", "registry", "rng", "specs"),
+    ("errors", "registry", "rng", "specs", "strict"),
     ("topology", "partition", "data", "models", "params"),
     ("codecs", "ledger", "metrics"),
     ("stages",),

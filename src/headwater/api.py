@@ -169,7 +169,7 @@ def _of_method(method: Method) -> Tree:
     tree: Tree = {"algorithm": {"name": listed[0] if listed else target}}
     for field in dataclasses.fields(method):
         value = getattr(method, field.name)
-        if field.name in catalog.STAGES and value is not None:
+        if field.name in catalog.STAGES and value != field.default:  # a stage that was left alone follows the data
             tree[field.name] = dataclasses.asdict(value)
         elif field.name not in catalog.STAGES:
             tree["algorithm"][field.name] = value

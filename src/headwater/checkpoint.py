@@ -31,22 +31,28 @@ class Checkpoint:
     state: Any
     ledger: Ledger
     names: frozenset[str]
+    seconds: float  # that the run had taken by then
 
 
 def write_whole(path: Path, text: str) -> None:
     """Write a file whole or not at all."""
     draft = path.with_name(f".{path.name}.draft")
-    with draft.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(draft, path)
+    try:
+        with draft.open("w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(draft, path)
+    except OSError:  # on a full disk a draft would only take up room
+        draft.unlink(missing_ok=True)
+        raise
 
 
-def save(directory: Path, round: int, state: Any, engine: Engine, ledger: Ledger) -> None:
+def save(directory: Path, round: int, state: Any, engine: Engine, ledger: Ledger, seconds: float) -> None:
     names = sorted(names_in(state))
     files = engine.save(names, directory / "values")
-    row = {"version": VERSION, "round": round, "state": encode(state), "files": files, "ledger": ledger.state()}
+    row = {"version": VERSION, "round": round, "seconds": seconds, "files": files}
+    row |= {"state": encode(state), "ledger": ledger.state()}
     write_whole(directory / f"round-{round:06d}.json", json.dumps(row))
     _tidy(directory)
 
@@ -60,9 +66,8 @@ def load(directory: Path, engine: Engine) -> Checkpoint | None:
             if row["version"] != VERSION:
                 raise ValueError(f"version {row['version']}")
             engine.load(row["files"], directory / "values")
-            return Checkpoint(
-                row["round"], decode(row["state"]), Ledger.restore(row["ledger"]), frozenset(row["files"])
-            )
+            state, ledger = decode(row["state"]), Ledger.restore(row["ledger"])
+            return Checkpoint(row["round"], state, ledger, frozenset(row["files"]), row["seconds"])
         except (OSError, ValueError, KeyError, TypeError):
             continue
     if heads:

@@ -89,17 +89,13 @@ def rebuild(skeleton: Any, tensors: list[Tensor]) -> Any:
         if kind == "layout":
             return _layout(s["v"])
         if kind == "dict":
-            return {_hashable(walk(key)): walk(item) for key, item in s["v"]}
+            return {walk(key): walk(item) for key, item in s["v"]}
         if kind in ("tuple", "list"):
             items = [walk(item) for item in s["v"]]
             return tuple(items) if kind == "tuple" else items
         return RECORDS[kind](**{name: walk(item) for name, item in s["v"].items()})
 
     return walk(skeleton)
-
-
-def _hashable(key: Any) -> Any:
-    return tuple(key) if isinstance(key, list) else key
 
 
 def info(value: Any) -> Info:

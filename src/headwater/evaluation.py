@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
 from headwater.engines.base import Done
 from headwater.federation import CLIENTS, SERVER, Federation, Located, nothing
-from headwater.metrics import bootstrap_mean_interval, covered, ordinary_interval, weighted
+from headwater.metrics import bootstrap_mean_interval, covered, mean_interval, ordinary_interval, weighted
 from headwater.stages.evaluate import class_accuracy, common_test, evaluate, expected_accuracy, own_accuracy, score_on
 
 PHASES = ("train", "distill", "evaluate")
@@ -59,9 +59,10 @@ class Answer:
     local_accuracy: dict[str, float]
     correct: torch.Tensor | None = None
     confusion: torch.Tensor | None = None
+    by_member: dict[str, float] = field(default_factory=dict)  # accuracies of personal models on the common test set
 
 
-def answer(fed: Federation, asked: Asked) -> Answer:
+def answer(fed: Federation, asked: Asked, own_tests: bool) -> Answer:
     """Read what `ask` asked for. Waits."""
     own = {c: a for c, a in (fed.read(asked.own) or {}).items() if a is not None}
     outcome = fed.read(asked.outcome)
@@ -69,7 +70,8 @@ def answer(fed: Federation, asked: Asked) -> Answer:
         scores = fed.read(asked.personal)
         mean = {key: sum(s[key] for s in scores.values()) / len(scores) for key in ("accuracy", "loss")}
         by_client = {c: s["own_mix"] for c, s in scores.items()}
-        return Answer(mean["accuracy"], mean["loss"], by_client, own or by_client)
+        members = {c: s["accuracy"] for c, s in scores.items()}
+        return Answer(mean["accuracy"], mean["loss"], by_client, own if own_tests else by_client, by_member=members)
     by_client = fed.read(asked.by_client)
     return Answer(outcome["accuracy"], outcome["loss"], by_client, own, outcome["correct"], outcome["confusion"])
 
@@ -103,7 +105,10 @@ def _notes(fed: Federation, done: Sequence[Done]) -> dict[str, Any]:
     row: dict[str, Any] = {}
     if losses and all(fed.tree.sizes[node] for node in losses):
         row["train_loss"] = weighted(losses, fed.tree.sizes)
-    places = {d.node: dict(d.notes) for d in noted if d.phase == "distill" and d.title == "distill"}
+    places: dict[str, dict[str, float]] = {}
+    for done_there in noted:
+        if done_there.phase == "distill":
+            places.setdefault(done_there.node, {}).update(done_there.notes)
     if places:
         row["distill"] = places
         first = [notes for node, notes in places.items() if node != "server"] or list(places.values())
@@ -119,7 +124,7 @@ def summary_of(found: Answer, history: Sequence[dict[str, Any]], seed: int) -> d
     best = max(evaluated, key=lambda row: row["accuracy"])
     result: dict[str, Any] = {
         "accuracy": found.accuracy,
-        "accuracy_ci95": [found.accuracy, found.accuracy],
+        "accuracy_ci95": None,
         "best_accuracy": best["accuracy"],
         "best_round": best["round"],
         "loss": found.loss,
@@ -131,8 +136,10 @@ def summary_of(found: Answer, history: Sequence[dict[str, Any]], seed: int) -> d
         result["accuracy_ci95"] = ordinary
         result["intervals"] = {"ordinary_wilson": ordinary, "bootstrap_mean_as_in_fedhead": bootstrap}
         result["confusion"] = found.confusion.tolist()
-    elif len(found.client_accuracy) > 1:
-        result["accuracy_ci95"] = None
+    elif found.by_member:
+        mean, half = mean_interval(list(found.by_member.values()))
+        interval = [mean - half, mean + half] if half is not None else None
+        result["accuracy_ci95"], result["intervals"] = interval, {"t_over_clients": interval}
     if found.local_accuracy:
         result["local_accuracy"] = sum(found.local_accuracy.values()) / len(found.local_accuracy)
     return result

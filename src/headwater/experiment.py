@@ -65,7 +65,7 @@ def prepare(config: Config, *, data: Data | None = None, model: Callable[[], nn.
     )
     spec.outline()  # a model that cannot be built is refused before anything runs
     kind = ALGORITHMS.load(config.method)
-    built = method_from(kind, config.algorithm, _stages(config, kind, split, tree))
+    built = method_from(kind, config.algorithm, _stages(config, kind, split))
     resolved = config.merged({"model": {"name": spec.name}} if model is None else {})
     chosen = {
         name: getattr(built, name) for name in ("local", "sector", "server") if getattr(built, name, None) is not None
@@ -96,9 +96,9 @@ def _own_tests(partition: Partition, config: Config) -> tuple[Rows, Rows]:
     return rows, tests
 
 
-def _stages(config: Config, kind: Any, split: Split, tree: Tree) -> dict[str, LocalSpec | DistillSpec]:
+def _stages(config: Config, kind: Any, split: Split) -> dict[str, LocalSpec | DistillSpec]:
     wanted = {f.name for f in fields(kind)}
-    client = max(1, tree.sizes["server"] // max(1, len(tree.holders)))
+    client = max(1, len(split.train) // config.partition.clients)  # the same for every seed
     suits: dict[str, dict[str, Any]] = getattr(kind, "SUITS", {})
     specs: dict[str, LocalSpec | DistillSpec] = {}
     if "local" in wanted:

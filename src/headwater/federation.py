@@ -44,7 +44,7 @@ class Federation(View):
 
     def _struck(self, home: str, title: str, nth: int) -> bool:
         """Simulated loss: drawn by (round, home, task) in program order, so every engine loses the same."""
-        if self.desk.dropout and home != ROOT and home in self.tree.sector_of and self.purpose == "train":
+        if self.desk.dropout and home in self.tree.sector_of and self.purpose == "train":
             if self.rng("faults", home, title, nth).random() < self.desk.dropout:
                 self.desk.lost.add(home)
             return home in self.desk.lost
@@ -69,8 +69,14 @@ class Federation(View):
     def down(self, x: Located | Mapping[str, Located], to: Place | None = None) -> Located:
         """Each child gets its parent's value; `down({node: x})` gives each node its own."""
         if isinstance(x, Mapping):
-            client = next(iter(x)) in self.tree.sector_of if x else True
-            to, given = CLIENTS if client else SECTORS, dict(x)
+            tiers = {
+                n: CLIENTS if n in self.tree.sector_of else SECTORS for n in x if n in self.tree.sizes and n != ROOT
+            }
+            if len(tiers) < len(x) or len({*tiers.values(), *((to,) if to else ())}) > 1:
+                raise PlaceError(
+                    f"down() gives values to clients or to sectors of the tree, all of one tier, got {list(x)}"
+                )
+            to, given = next(iter(tiers.values()), to or CLIENTS), dict(x)
         else:
             to = to or (SECTORS if x.place is SERVER else CLIENTS)
             given = dict.fromkeys(self.nodes(to), x)

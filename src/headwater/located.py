@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from headwater.data.base import Examples
 from headwater.engines.base import Bundle, Ref
 from headwater.errors import PlaceError
 from headwater.params import Params
@@ -103,8 +104,9 @@ def inputs_for(inputs: Any, task: str, at: Place, node: str, home: str, leader: 
         refs = [held] if isinstance(held, Ref) else list(held.refs.values())
         away = next((ref.home for ref in refs if ref.home != home), None)
         if away is not None:
+            where = "its host" if away == node else "a former seat"
             raise PlaceError(
-                f"{task} at {node!r}: input {name!r} lives at {away!r}, a former seat, while {node!r} is now {home!r}; "
+                f"{task} at {node!r}: input {name!r} lives at {away!r}, {where}, while {node!r} is now {home!r}; "
                 "pass it on with hand()"
             )
         return held
@@ -115,14 +117,21 @@ def inputs_for(inputs: Any, task: str, at: Place, node: str, home: str, leader: 
         if isinstance(value, Maybe):
             return find(name, value.value, optional=True)
         if isinstance(value, Each):
+            if node not in value.values:
+                raise PlaceError(
+                    f"{task} at {node!r}: each() of input {name!r} has no value for it; give one to every node"
+                )
             return walk(name, value.values[node])
-        if isinstance(value, Params | torch.Tensor | np.ndarray):
+        if isinstance(value, Params | Examples | torch.Tensor | np.ndarray):
             raise PlaceError(
                 f"{task}: input {name!r} is a plain {type(value).__name__}; arrays travel by up() and down() only, "
                 "so that they are counted — compute it with run() where it is needed, or move it"
             )
         if isinstance(value, dict):
             return {key: walk(f"{name}[{key!r}]", item) for key, item in value.items()}
+        if is_dataclass(value) and not isinstance(value, type):  # a spec or a loss term, which must hold no array
+            for part in fields(value):
+                walk(f"{name}.{part.name}", getattr(value, part.name))
         if isinstance(value, tuple | list):
             return tuple(walk(f"{name}[{i}]", item) for i, item in enumerate(value))
         return value

@@ -45,7 +45,8 @@ class Layout:
             (n, tuple(p.shape)) for n, p in module.named_parameters() if not p.requires_grad
         ]  # travel, never trained
         floats = [(n, tuple(b.shape)) for n, b in module.named_buffers() if n in stored and b.is_floating_point()]
-        counters = [(n, tuple(b.shape)) for n, b in module.named_buffers() if n in stored and not b.is_floating_point()]
+        # Masks and other small integers are constants of the module: they neither change nor travel.
+        counters = [(n, tuple(b.shape)) for n, b in module.named_buffers() if n in stored and b.dtype == torch.int64]
         trainable = tuple((n, tuple(p.shape)) for n, p in module.named_parameters() if p.requires_grad)
         return Layout(arch, trainable, tuple(frozen + floats), tuple(counters), buffers)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from torch import Tensor
 from headwater.checkpoint import write_whole
 from headwater.config import Config
 from headwater.errors import OutputError
+from headwater.strict import to_json
 
 
 class RunDirectory:
@@ -20,7 +22,14 @@ class RunDirectory:
     def __init__(self, path: Path, config: Config) -> None:
         self.path, self.rows_path, self.checkpoints = path, path / "rounds.jsonl", path / "checkpoints"
         try:
-            path.mkdir(parents=True, exist_ok=True)
+            if path.exists():
+                path.mkdir(exist_ok=True)
+            else:  # it appears with its configuration, so that it can be resumed from the moment it is there
+                path.parent.mkdir(parents=True, exist_ok=True)
+                draft = path.with_name(f".{path.name}.{os.getpid()}.draft")
+                draft.mkdir()
+                write_whole(draft / "config.toml", config.to_toml())
+                draft.rename(path)
         except (FileExistsError, NotADirectoryError) as error:
             raise OutputError(
                 f"{path} cannot be a run's directory, since part of it is a file; choose another --out"
@@ -57,17 +66,21 @@ class RunDirectory:
                 continue
             if row["round"] <= until:
                 kept.append(row)
-        write_whole(self.rows_path, "".join(json.dumps(row) + "\n" for row in kept))
+        write_whole(self.rows_path, "".join(to_json(row) + "\n" for row in kept))
         return kept
 
     def add_row(self, row: dict[str, Any]) -> None:
         with self.rows_path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(row) + "\n")
+            file.write(to_json(row) + "\n")
 
     def write(self, name: str, content: dict[str, Any]) -> None:
-        write_whole(self.path / name, json.dumps(content, indent=1))
+        write_whole(self.path / name, to_json(content, indent=1))
 
     def write_model(self, tensors: dict[str, Tensor], about: dict[str, str]) -> None:
         draft = self.path / ".model.draft"
-        draft.write_bytes(save({name: tensor.contiguous() for name, tensor in tensors.items()}, metadata=about))
-        draft.replace(self.path / "model.safetensors")
+        try:
+            draft.write_bytes(save({name: tensor.contiguous() for name, tensor in tensors.items()}, metadata=about))
+            draft.replace(self.path / "model.safetensors")
+        except OSError:  # on a full disk a draft would only take up room
+            draft.unlink(missing_ok=True)
+            raise

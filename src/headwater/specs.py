@@ -81,3 +81,7 @@ class DistillSpec(Descent):
     def judged(self) -> bool:
         """Whether validation decides anything."""
         return self.patience is not None or self.restore != "last"
+
+
+# What a stage of a method built by hand is until somebody says more; a run then lets it follow the data.
+LOCAL, DISTILL = LocalSpec(epochs=5), DistillSpec(epochs=10)

@@ -70,6 +70,7 @@ class _Loop:
         self.config, self.tree = experiment.config, experiment.tree
         self.began = time.time()
         self.accuracy: float | None = None
+        self.own_tests = self.config.partition.local_test > 0
         self.partition = self._partition()
 
     def run(self) -> Run:
@@ -96,6 +97,7 @@ class _Loop:
             self.history = self.directory.rows(until=last.round if last else 0)
         if last:
             desk.ledger, desk.named = last.ledger, set(last.names)
+            self.began -= last.seconds  # a run's time is that of all its parts
             return last.state, last.round + 1
         model = self.fed.run(initial, at=SERVER, arch=self.experiment.model.name)
         state = self.experiment.method.init(self.fed, model)
@@ -116,24 +118,25 @@ class _Loop:
         due = number % self.config.eval_every == 0 or number == self.config.rounds
         asked = self._ask(held) if due else None
         self.fed.keep((held, asked))
-        found = answer(self.fed, asked) if asked else None
+        found = answer(self.fed, asked, self.own_tests) if asked else None
         row = row_of(self.fed, found, self.engine.done)
         self.engine.done.clear()
         self.history.append(row)
         if self.directory:  # the row first: a checkpoint then always has its rows
             self.directory.add_row(row)
-            checkpoint.save(self.directory.checkpoints, number, held, self.engine, self.fed.desk.ledger)
+            seconds = time.time() - self.began
+            checkpoint.save(self.directory.checkpoints, number, held, self.engine, self.fed.desk.ledger, seconds)
         self.accuracy = row["accuracy"] if found else self.accuracy
         self._say("round", number)
         return held, found
 
     def _ask(self, held: Held) -> Asked:
-        return ask(self.fed, held.state, held.tests, self.config.partition.local_test > 0)
+        return ask(self.fed, held.state, held.tests, self.own_tests)
 
     def _measure(self, held: Held) -> Answer:
         self.fed = self.fed.begin(self.config.rounds + 1, self.tree.holders)  # names that no kept value has
         ledger, self.fed.desk.ledger = self.fed.desk.ledger, Ledger()  # already charged when it was first measured
-        found = answer(self.fed, self._ask(held))
+        found = answer(self.fed, self._ask(held), self.own_tests)
         self.fed.desk.ledger = ledger
         return found
 
@@ -159,9 +162,11 @@ class _Loop:
             "versions": {"python": platform.python_version()}
             | {n: version(n) for n in ("headwater", "torch", "numpy")},
         }
-        if self.directory:
+        if self.directory and self.directory.result is None:
             self.directory.write_model(tensors, self._about())
             self.directory.write("result.json", result)
+        if self.directory:
+            result = self.directory.result or result
         path = self.directory.path if self.directory else None
         return Run(result, self.history, ledger, params, model, self.partition, config.to_toml(), path)
 

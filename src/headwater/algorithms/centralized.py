@@ -26,7 +26,7 @@ from pydantic.dataclasses import dataclass
 
 from headwater.algorithms.base import State
 from headwater.federation import CLIENTS, SERVER, Federation, Located
-from headwater.specs import STRICT, LocalSpec
+from headwater.specs import LOCAL, STRICT, LocalSpec
 from headwater.stages.local import local_train, own_rows, pooled
 
 
@@ -37,7 +37,7 @@ class PooledState(State):
 
 @dataclass(frozen=True, config=STRICT)
 class Centralized:
-    local: LocalSpec
+    local: LocalSpec = LOCAL
 
     SUITS: ClassVar[dict[str, dict[str, Any]]] = {}
 

@@ -35,14 +35,14 @@ from pydantic.dataclasses import dataclass
 from headwater.algorithms.base import State
 from headwater.federation import CLIENTS, SECTORS, SERVER, Federation, Located
 from headwater.params import By
-from headwater.specs import STRICT, LocalSpec
+from headwater.specs import LOCAL, STRICT, LocalSpec
 from headwater.stages.combine import average
 from headwater.stages.local import local_train
 
 
 @dataclass(frozen=True, config=STRICT)
 class FedAvg:
-    local: LocalSpec
+    local: LocalSpec = LOCAL
     by: By = "samples"  # how clients weigh in the mean
     through_sectors: bool = False  # average at sectors on the way; needs by = "samples"
 

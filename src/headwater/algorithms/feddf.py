@@ -38,7 +38,7 @@ from pydantic.dataclasses import dataclass
 from headwater.algorithms.base import State
 from headwater.federation import CLIENTS, SERVER, Federation, Located
 from headwater.params import By
-from headwater.specs import STRICT, DistillSpec, LocalSpec
+from headwater.specs import DISTILL, LOCAL, STRICT, DistillSpec, LocalSpec
 from headwater.stages.combine import average
 from headwater.stages.consolidate import distill
 from headwater.stages.consolidate import drop_worst as without_worst
@@ -47,8 +47,8 @@ from headwater.stages.local import local_train
 
 @dataclass(frozen=True, config=STRICT)
 class FedDf:
-    local: LocalSpec
-    server: DistillSpec
+    local: LocalSpec = LOCAL
+    server: DistillSpec = DISTILL
     by: By = "samples"  # how clients weigh in the student's start
     init_from: Literal["average", "previous"] = "average"  # where the student starts
     drop_worst: bool = True

@@ -49,7 +49,7 @@ from pydantic.dataclasses import dataclass
 
 from headwater.algorithms.base import State
 from headwater.federation import CLIENTS, SECTORS, SERVER, Federation, Located, maybe, nothing
-from headwater.specs import STRICT, DistillSpec, LocalSpec
+from headwater.specs import DISTILL, LOCAL, STRICT, DistillSpec, LocalSpec
 from headwater.stages.combine import average
 from headwater.stages.consolidate import distill, validation
 from headwater.stages.local import label_counts, local_train
@@ -65,8 +65,8 @@ class HeadState(State):
 
 @dataclass(frozen=True, config=STRICT)
 class FedHead:
-    local: LocalSpec
-    sector: DistillSpec
+    local: LocalSpec = LOCAL
+    sector: DistillSpec = DISTILL
     leader: Leader = "random"
     val_source: ValSource = "server"
 
@@ -82,9 +82,9 @@ class FedHead:
 
 @dataclass(frozen=True, config=STRICT)
 class FedHeadPlus:
-    local: LocalSpec
-    sector: DistillSpec
-    server: DistillSpec
+    local: LocalSpec = LOCAL
+    sector: DistillSpec = DISTILL
+    server: DistillSpec = DISTILL
     leader: Leader = "random"
     val_source: ValSource = "server"
     server_teacher: Literal["leaders", "pre_sync"] = "leaders"

@@ -33,14 +33,14 @@ from pydantic.dataclasses import dataclass
 from headwater.algorithms.base import State
 from headwater.federation import CLIENTS, SECTORS, SERVER, Federation, Located
 from headwater.params import By
-from headwater.specs import STRICT, AtLeastOne, LocalSpec
+from headwater.specs import LOCAL, STRICT, AtLeastOne, LocalSpec
 from headwater.stages.combine import average
 from headwater.stages.local import local_train
 
 
 @dataclass(frozen=True, config=STRICT)
 class HFedAvg:
-    local: LocalSpec
+    local: LocalSpec = LOCAL
     sector_rounds: AtLeastOne = 1  # E, averages at sectors in one global round
     by: By = "samples"  # how clients weigh in their sector, and sectors at the server
 

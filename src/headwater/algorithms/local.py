@@ -1,4 +1,4 @@
-"""A reference: every client trains alone from the same start and shares nothing.
+"""A reference: every client trains alone from the same start and shares nothing while it does.
 
 There is no global model; accuracy is the clients' mean on the common test set.
 
@@ -22,7 +22,7 @@ from typing import Any, ClassVar
 from pydantic.dataclasses import dataclass
 
 from headwater.federation import CLIENTS, Federation, Located
-from headwater.specs import STRICT, LocalSpec
+from headwater.specs import LOCAL, STRICT, LocalSpec
 from headwater.stages.local import local_train
 
 
@@ -34,7 +34,7 @@ class PersonalState:
 
 @dataclass(frozen=True, config=STRICT)
 class Local:
-    local: LocalSpec
+    local: LocalSpec = LOCAL
 
     SUITS: ClassVar[dict[str, dict[str, Any]]] = {}
 

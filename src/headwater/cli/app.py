@@ -19,7 +19,7 @@ from headwater import __version__
 from headwater.cli import compare, partition, report, run
 from headwater.cli import list as listing
 from headwater.cli.show import say
-from headwater.errors import UserError, nearest
+from headwater.errors import TaskError, UserError, nearest
 
 ISSUES = "the project's issue tracker"
 DISK = {errno.ENOSPC, errno.EDQUOT}
@@ -83,8 +83,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except UserError as error:
         say(str(error))
         return 2
+    except TaskError as error:  # a task of the method or of the user's model: it names itself
+        say(str(error))
+        return _debug(error)
     except (KeyboardInterrupt, click.Abort):
-        say("interrupted before anything was begun; nothing was saved")
+        say("interrupted; what was finished is kept, and the same command carries on")
         return 130
     except BrokenPipeError:  # the reader of our output has gone, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -116,9 +119,14 @@ def _system(error: OSError) -> int:
     return _ours(error)
 
 
-def _ours(error: Exception) -> int:
+def _debug(error: Exception) -> int:
     if os.environ.get("HEADWATER_DEBUG"):
         raise error
+    return 1
+
+
+def _ours(error: Exception) -> int:
+    _debug(error)
     say(
         f"this should not have happened ({type(error).__name__}: {error}); please report it at {ISSUES}, "
         "with what HEADWATER_DEBUG=1 and the same command show"

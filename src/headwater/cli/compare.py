@@ -73,7 +73,7 @@ def compare(
     wanted = several(seeds, seed)
     plan = [
         (one, each) for one in wanted for each in Config.load_each(methods, config, sets or [], **options, seed=one)
-    ]
+    ]  # a seed of None is left out
     out = out or Path("runs") / f"compare-{plain_name(plan[0][1].data.name)}"
     check_path(out)
     done: list[Path] = []

@@ -48,7 +48,12 @@ def claim(out: Path, config: Config, force: bool) -> RunDirectory:
 def clear(out: Path) -> None:
     """Remove a run's files and nothing else; the configuration goes last: half cleared, it is still known as a run."""
     checkpoints = out / CHECKPOINTS
-    for folder, pattern in ((checkpoints, "round-*.json"), (checkpoints / "values", "*")):
+    for folder, pattern in (
+        (checkpoints, "round-*.json"),
+        (checkpoints, ".*.draft"),
+        (checkpoints / "values", "*"),
+        (out, ".*.draft"),
+    ):
         for item in folder.glob(pattern):
             item.unlink()
     for folder in (checkpoints / "values", checkpoints):

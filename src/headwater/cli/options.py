@@ -70,12 +70,12 @@ def configure(source: str | None, sets: list[str] | None, **options: Any) -> Con
     return Config.load(source, sets or [], **direct(**options))
 
 
-def several(text: str | None, alone: int | None) -> list[int]:
-    """The seeds of `--seeds`, else the one of `--seed`, else 0."""
+def several(text: str | None, alone: int | None) -> list[int | None]:
+    """The seeds of `--seeds`, else the one of `--seed`, else whatever the configuration says (None)."""
     if text is not None and alone is not None:
         raise ConfigError("--seed and --seeds were both given; use --seeds for several runs, --seed for one")
     if text is None:
-        return [0 if alone is None else alone]
+        return [alone]
     try:
         found = [int(part) for part in text.split(",")]
     except ValueError:
@@ -85,4 +85,4 @@ def several(text: str | None, alone: int | None) -> list[int]:
     repeated = [seed for seed in found if found.count(seed) > 1]
     if repeated:
         raise ConfigError(f"--seeds names {repeated[0]} twice; a run that is repeated adds nothing, got {text!r}")
-    return found
+    return [*found]

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
+
+from headwater.strict import to_json
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -22,7 +23,7 @@ def say(text: str) -> None:
 
 def as_json(value: Any) -> None:
     """Machine output."""
-    print(json.dumps(value, indent=2, default=str))
+    print(to_json(value, indent=2))
 
 
 def out() -> Console:

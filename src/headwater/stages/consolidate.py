@@ -131,5 +131,5 @@ def drop_worst(site: Site, models: Mapping[str, Params], outliers: bool = False)
     if outliers and len(kept) == len(score) > 2:
         others = torch.tensor(sorted(score.values())[:-1], dtype=torch.float64)
         kept = [name for name in kept if score[name] >= float(others.mean() - 1.5 * others.std())]
-    site.note(dropped=len(score) - len(kept) if kept else 0)
+    site.note(dropped=len(score) - len(kept) if kept else 0, nobody_passed=not kept)
     return {name: models[name] for name in kept or score}
