@@ -406,9 +406,15 @@ BREACHES: dict[str, tuple[Breach, str]] = {
         lambda fed: fed.seat({"s0": "c4"}),
         r"'c4' cannot lead 's0': it belongs to 's1'",
     ),
-    "a value at a former seat": (
+    "a value at the host of a sector that is led": (
         lambda fed: fed.seat({"s0": "c2"}).run(same, at=SECTORS, value=fed.run(number, at=SECTORS, value=1.0)),
-        r"input 'value' lives at 's0', a former seat, while 's0' is now 'c2'; pass it on with hand\(\)",
+        r"input 'value' lives at 's0', its host, while 's0' is now 'c2'; pass it on with hand\(\)",
+    ),
+    "a value at a former seat": (
+        lambda fed: fed.seat({"s0": "c1"}).run(
+            same, at=SECTORS, value=fed.seat({"s0": "c2"}).run(number, at=SECTORS, value=1.0)
+        ),
+        r"input 'value' lives at 'c2', a former seat, while 's0' is now 'c1'; pass it on with hand\(\)",
     ),
     "a node without a value": (
         lambda fed: fed.run(same, at=CLIENTS, value=fed.among(["c0"]).run(number, at=CLIENTS, value=1.0)),
