@@ -12,6 +12,7 @@ import csv
 import json
 import os
 import platform
+import subprocess
 from datetime import UTC, datetime
 from pathlib import Path
 from statistics import fmean
@@ -49,7 +50,10 @@ def interval(values: list[float]) -> str:
 def main() -> None:
     asked = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     asked.add_argument("--runs", type=Path, default=Path("runs/cifar10_resnet8"))
-    folder = asked.parse_args().runs
+    asked.add_argument("--commit", default="", help="of the code that ran, where it is not the one at hand")
+    given = asked.parse_args()
+    folder = given.runs
+    here = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, cwd=HERE).stdout
     found = {name: [read(p) for p in sorted((folder / name).glob("seed-*"))] for name in VARIANTS}
     found = {name: [run for run in runs if run.finished] for name, runs in found.items()}
     with (HERE / "obtained.csv").open("w", newline="", encoding="utf-8") as file:
@@ -67,6 +71,7 @@ def main() -> None:
     results = [run.result or {} for runs in found.values() for run in runs]
     about = {
         "command": "make evidence",
+        "commit": given.commit or here.strip(),
         "date": datetime.now(UTC).strftime("%Y-%m-%d"),
         "machine": f"{platform.machine()}, {os.cpu_count()} cores, shared with other work; times are not a benchmark",
         "versions": results[0]["versions"],
