@@ -21,7 +21,7 @@ ENGINES = Registry(
         "pool": Entry("headwater.engines.pool:Pool", "worker processes on this machine, one thread each"),
     },
 )
-PAYS = 4e7  # numbers read by training from which starting workers is worth it (measured: about ten seconds of work)
+PAYS = 4e6  # numbers read by training from which starting workers is worth it: about ten seconds of work
 
 
 @contextmanager
@@ -43,4 +43,5 @@ def _work(experiment: Experiment) -> float:
     split, local = experiment.split, experiment.config.local
     rows = sum(experiment.tree.client_sizes.values())
     passes = local.get("epochs") or local.get("steps", 1) * local.get("batch", 1) * len(experiment.tree.holders) / rows
-    return float(experiment.config.rounds * rows * passes * split.train.x[0].numel())
+    numbers = max(64, split.train.x[0].numel())  # below that a step costs the same
+    return float(experiment.config.rounds * rows * passes * numbers)
