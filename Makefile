@@ -39,7 +39,7 @@ demo: $(VENV)/.installed
 
 test: $(VENV)/.installed-test
 	@test -n "$(HEADWATER_DATA)" || echo "make: HEADWATER_DATA is not set, so tests on real data sets will be skipped"
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto --dist worksteal
 
 check: $(VENV)/.installed-test
 	$(BIN)/ruff check .

@@ -24,7 +24,7 @@ def most_models_held(method: str, clients: int) -> int:
             most = max(most, len(models))
 
     engine = Counting()
-    sections: dict[str, Any] = {"partition": {"clients": clients, "scheme": "iid"}, "rounds": 2}
+    sections: dict[str, Any] = {"partition": {"clients": clients, "scheme": "iid"}, "rounds": 3}
     train(toys.tiny(method, **sections), engine=engine)
     engine.close()
     return most

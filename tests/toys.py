@@ -21,7 +21,7 @@ from headwater.engines.inline import Inline
 from headwater.experiment import Experiment, prepare
 from headwater.federation import SERVER, Desk, Federation
 from headwater.ledger import Ledger
-from headwater.models.base import ModelSpec
+from headwater.models.base import ModelSpec, Net
 from headwater.outcome import Run
 from headwater.params import Params
 from headwater.partition.base import Partition
@@ -75,7 +75,7 @@ def net(features: int = 3, classes: int = 3) -> nn.Module:
 
 def normed(features: int = 3, classes: int = 3) -> nn.Module:
     """With batch norm, as networks have it."""
-    return nn.Sequential(nn.Linear(features, 4), nn.BatchNorm1d(4), nn.ReLU(), nn.Linear(4, classes))
+    return Net(nn.Sequential(nn.Linear(features, 4), nn.BatchNorm1d(4), nn.ReLU()), nn.Linear(4, classes))
 
 
 # -- data
@@ -204,7 +204,7 @@ def lab(
     **around: Any,
 ) -> Iterator[Lab]:
     """A method with clients that hold these rows, in these sectors."""
-    tree = Tree.of([len(rows) for rows in clients], sectors)
+    tree = Tree.of([len(rows) for rows in clients], sectors, (ARCH,))
     made = Lab(method, context(clients, maker, **around), tree, dropout)
     try:
         yield made
@@ -283,7 +283,7 @@ def arranged(experiment: Experiment, sizes: Sequence[int], sectors: Sequence[int
     return replace(
         experiment,
         partition=Partition(tuple(indices), tuple(sectors)),
-        tree=Tree.of(sizes, sectors),
+        tree=Tree.of(sizes, sectors, experiment.tree.archs),
         rows={f"c{i}": rows for i, rows in enumerate(indices)},
         test_rows={f"c{i}": rows[:0] for i, rows in enumerate(indices)},
     )

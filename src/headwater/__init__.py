@@ -13,17 +13,37 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from headwater.algorithms.centralized import Centralized
+    from headwater.algorithms.fed_ensemble import FedEnsemble
+    from headwater.algorithms.fedalign import FedAlign
     from headwater.algorithms.fedavg import FedAvg
+    from headwater.algorithms.fedavgm import FedAvgM
+    from headwater.algorithms.fedbe import FedBe
     from headwater.algorithms.feddf import FedDf
+    from headwater.algorithms.feddyn import FedDyn
+    from headwater.algorithms.fedeed import FedEed
+    from headwater.algorithms.fedgen import FedGen
     from headwater.algorithms.fedhead import FedHead, FedHeadPlus
+    from headwater.algorithms.fedhkd import FedHkd, FedHkdStar
+    from headwater.algorithms.fedma import FedMa
+    from headwater.algorithms.fedmd import FedMd
+    from headwater.algorithms.fedproto import FedProto
+    from headwater.algorithms.fedprox import FedProx
+    from headwater.algorithms.frame import Frame
     from headwater.algorithms.hfedavg import HFedAvg
+    from headwater.algorithms.hfeddyn import HFedDyn
+    from headwater.algorithms.hfedprox import HFedProx
+    from headwater.algorithms.hscaffold import HScaffold
     from headwater.algorithms.local import Local
+    from headwater.algorithms.moon import Moon
+    from headwater.algorithms.mtgc import Mtgc
+    from headwater.algorithms.scaffold import Scaffold
     from headwater.api import Comparison, compare, run
     from headwater.config import Config
     from headwater.data.base import Data
     from headwater.errors import (
         ConfigError,
         DataError,
+        Diverged,
         HeadwaterError,
         MissingExtra,
         OutputError,
@@ -44,18 +64,39 @@ __all__ = [
     "Data",
     "DataError",
     "DistillSpec",
+    "Diverged",
+    "FedAlign",
     "FedAvg",
+    "FedAvgM",
+    "FedBe",
     "FedDf",
+    "FedDyn",
+    "FedEed",
+    "FedEnsemble",
+    "FedGen",
     "FedHead",
     "FedHeadPlus",
+    "FedHkd",
+    "FedHkdStar",
+    "FedMa",
+    "FedMd",
+    "FedProto",
+    "FedProx",
+    "Frame",
     "HFedAvg",
+    "HFedDyn",
+    "HFedProx",
+    "HScaffold",
     "HeadwaterError",
     "Local",
     "LocalSpec",
     "MissingExtra",
+    "Moon",
+    "Mtgc",
     "OutputError",
     "PlaceError",
     "Run",
+    "Scaffold",
     "TaskError",
     "UserError",
     "__version__",
@@ -69,14 +110,34 @@ _HOMES = {
     "Config": "config",
     "Data": "data.base",
     "DistillSpec": "specs",
+    "FedAlign": "algorithms.fedalign",
     "FedAvg": "algorithms.fedavg",
+    "FedAvgM": "algorithms.fedavgm",
+    "FedBe": "algorithms.fedbe",
     "FedDf": "algorithms.feddf",
+    "FedDyn": "algorithms.feddyn",
+    "FedEed": "algorithms.fedeed",
+    "FedEnsemble": "algorithms.fed_ensemble",
+    "FedGen": "algorithms.fedgen",
     "FedHead": "algorithms.fedhead",
     "FedHeadPlus": "algorithms.fedhead",
+    "FedHkd": "algorithms.fedhkd",
+    "FedHkdStar": "algorithms.fedhkd",
+    "FedMa": "algorithms.fedma",
+    "FedMd": "algorithms.fedmd",
+    "FedProto": "algorithms.fedproto",
+    "FedProx": "algorithms.fedprox",
+    "Frame": "algorithms.frame",
     "HFedAvg": "algorithms.hfedavg",
+    "HFedDyn": "algorithms.hfeddyn",
+    "HFedProx": "algorithms.hfedprox",
+    "HScaffold": "algorithms.hscaffold",
     "Local": "algorithms.local",
     "LocalSpec": "specs",
+    "Moon": "algorithms.moon",
+    "Mtgc": "algorithms.mtgc",
     "Run": "outcome",
+    "Scaffold": "algorithms.scaffold",
     "compare": "api",
     "run": "api",
 }

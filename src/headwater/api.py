@@ -167,11 +167,12 @@ def _of_method(method: Method) -> Tree:
     target = f"{type(method).__module__}:{type(method).__qualname__}"
     listed = [name for name, entry in catalog.methods().items() if entry.target == target]
     tree: Tree = {"algorithm": {"name": listed[0] if listed else target}}
+    stages = {name: stage for stage, name in catalog.stage_fields(type(method)).items()}
     for field in dataclasses.fields(method):
         value = getattr(method, field.name)
-        if field.name in catalog.STAGES and value != field.default:  # a stage that was left alone follows the data
-            tree[field.name] = dataclasses.asdict(value)
-        elif field.name not in catalog.STAGES:
+        if field.name in stages and value != field.default:  # a stage that was left alone follows the data
+            tree[stages[field.name]] = dataclasses.asdict(value)
+        elif field.name not in stages:
             tree["algorithm"][field.name] = value
     return tree
 

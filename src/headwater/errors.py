@@ -5,6 +5,7 @@ HeadwaterError
 │   ├── ConfigError           a key, a name or a value
 │   ├── DataError             a data set or a file
 │   ├── OutputError           a directory that cannot be written or holds another run
+│   ├── Diverged              training gave numbers that are not finite, and faults.bad_update = "stop"
 │   └── MissingExtra          an optional dependency is not installed
 ├── PlaceError                a method used a value where it does not live
 └── TaskError                 a task raised; names the task, the node and its home
@@ -34,6 +35,10 @@ class DataError(UserError):
 
 class OutputError(UserError):
     """A directory that cannot be used for results."""
+
+
+class Diverged(UserError):  # noqa: N818
+    """A task gave numbers that are not finite; the message names it, the likely cause and what helps."""
 
 
 class MissingExtra(UserError):  # noqa: N818

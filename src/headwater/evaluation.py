@@ -2,48 +2,79 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
+from headwater.algorithms.cohorts import together
 from headwater.engines.base import Done
+from headwater.engines.health import BAD
+from headwater.experiment import Experiment
 from headwater.federation import CLIENTS, SERVER, Federation, Located, nothing
 from headwater.metrics import bootstrap_mean_interval, covered, mean_interval, ordinary_interval, weighted
-from headwater.stages.evaluate import class_accuracy, common_test, evaluate, expected_accuracy, own_accuracy, score_on
+from headwater.stages.evaluate import (
+    class_accuracy,
+    common_test,
+    evaluate,
+    evaluate_team,
+    expected_accuracy,
+    own_accuracy,
+    score_on,
+)
 
 PHASES = ("train", "distill", "evaluate")
 
 
 @dataclass(frozen=True)
 class Asked:
-    """Handles to what was asked for; the answers are read once the round's work is done."""
+    """Handles to what was asked for, all at the server; the answers are read once the round's work is done."""
 
-    outcome: Located  # at the server: of the one model
-    by_client: Located  # at the server: {client: accuracy on its mix of labels}
-    own: Located  # at the server: {client: accuracy on its own test rows}
-    personal: Located  # at the server: {client: scores of its personal model}
+    outcome: Located  # of the one model, or of the team where there is neither a model nor personal ones
+    by_client: Located  # {client: what that means for its mix of labels}
+    own: Located  # {client: accuracy on its own test rows}
+    personal: Located  # {client: scores of its personal model on the common test set}
+    team: Located  # of the team
+    also: dict[str, Located] = field(default_factory=dict)  # accuracies of further models
 
 
 def ask(fed: Federation, state: Any, tests: Located, own_tests: bool) -> Asked:
+    """Submit all that is measured of a state; nothing waits."""
     fed = fed.whole.unseat().with_purpose("evaluate")
-    if state.model is None:
-        scores = fed.run(score_on, at=CLIENTS, model=state.personal, rows=tests)
-        own = fed.run(own_accuracy, at=CLIENTS, model=state.personal) if own_tests else nothing(CLIENTS)
-        return Asked(nothing(SERVER), nothing(SERVER), fed.up(own, to=SERVER), fed.up(scores, to=SERVER))
-    outcome = fed.run(evaluate, at=SERVER, model=state.model)
-    by_class = fed.down(fed.run(class_accuracy, at=SERVER, outcome=outcome), to=CLIENTS)
-    own = nothing(CLIENTS)
-    if own_tests:
-        own = fed.run(own_accuracy, at=CLIENTS, model=fed.down(fed.down(state.model)))
-    expected = fed.run(expected_accuracy, at=CLIENTS, by_class=by_class)
-    return Asked(outcome, fed.up(expected, to=SERVER), fed.up(own, to=SERVER), nothing(SERVER))
+    model, personal, team = (getattr(state, name, None) for name in ("model", "personal", "team"))
+    own = scores = nothing(CLIENTS)
+    if personal is not None:
+        there = fed.among(personal.nodes)  # who never took part has no model of its own
+        own = there.run(own_accuracy, at=CLIENTS, model=personal) if own_tests else own
+        if _common(state, own_tests):
+            scores = there.run(score_on, at=CLIENTS, model=personal, rows=tests)
+    elif own_tests and model is not None:
+        own = fed.run(own_accuracy, at=CLIENTS, model=fed.down(fed.down(model)))
+    teamed = outcome = by_client = nothing(SERVER)
+    if team is not None:
+        teamed = fed.run(evaluate_team, at=SERVER, members=together(team.members), mix=team.mix)
+    if model is not None:
+        outcome = fed.run(evaluate, at=SERVER, model=model)
+    elif personal is None:
+        outcome = teamed
+    if outcome.nodes:
+        by_class = fed.down(fed.run(class_accuracy, at=SERVER, outcome=outcome), to=CLIENTS)
+        by_client = fed.up(fed.run(expected_accuracy, at=CLIENTS, by_class=by_class), to=SERVER)
+    others = getattr(state, "also", None) or {}
+    also = {name: fed.run(evaluate, at=SERVER, model=other)["accuracy"] for name, other in others.items()}
+    return Asked(outcome, by_client, fed.up(own, to=SERVER), fed.up(scores, to=SERVER), teamed, also)
 
 
-def tests_for(fed: Federation, state: Any) -> Located:
-    """The common test set where personal models live; nothing where there is one model at the server."""
-    if state.model is not None:
+def _common(state: Any, own_tests: bool) -> bool:
+    """Whether personal models are judged on the common test set: they are all there is, or clients have no other."""
+    return getattr(state, "personal", None) is not None and (getattr(state, "model", None) is None or not own_tests)
+
+
+def tests_for(fed: Federation, state: Any, own_tests: bool) -> Located:
+    """The common test set at the clients, if personal models are judged on it."""
+    if not _common(state, own_tests):
         return nothing(CLIENTS)
     fed = fed.with_purpose("evaluate")
     return fed.down(fed.run(common_test, at=SERVER), to=CLIENTS)
@@ -60,20 +91,35 @@ class Answer:
     correct: torch.Tensor | None = None
     confusion: torch.Tensor | None = None
     by_member: dict[str, float] = field(default_factory=dict)  # accuracies of personal models on the common test set
+    others: dict[str, float] = field(default_factory=dict)  # of the team and of further models, by their key
+
+    @property
+    def further(self) -> dict[str, Any]:
+        """What a row and a result have in common beyond the accuracy: clients' own models, the team and others."""
+        found: dict[str, Any] = {}
+        if local := list(self.local_accuracy.values()):
+            found["local_accuracy"] = mean = sum(local) / len(local)
+            std = math.sqrt(sum((value - mean) ** 2 for value in local) / len(local))
+            found["local_accuracy_spread"] = {"std": std, "min": min(local), "max": max(local)}
+        return found | self.others
 
 
 def answer(fed: Federation, asked: Asked, own_tests: bool) -> Answer:
     """Read what `ask` asked for. Waits."""
     own = {c: a for c, a in (fed.read(asked.own) or {}).items() if a is not None}
+    scores = fed.read(asked.personal) or {}
+    mixed = {c: s["own_mix"] for c, s in scores.items()}
+    local = own if own_tests else mixed
+    others = {f"{name}_accuracy": float(fed.read(found)) for name, found in asked.also.items()}
+    if (team := fed.read(asked.team)) is not None:
+        others = {"ensemble_accuracy": team["accuracy"]} | others
     outcome = fed.read(asked.outcome)
     if outcome is None:
-        scores = fed.read(asked.personal)
-        mean = {key: sum(s[key] for s in scores.values()) / len(scores) for key in ("accuracy", "loss")}
-        by_client = {c: s["own_mix"] for c, s in scores.items()}
+        mean = {key: sum(s[key] for s in scores.values()) / max(1, len(scores)) for key in ("accuracy", "loss")}
         members = {c: s["accuracy"] for c, s in scores.items()}
-        return Answer(mean["accuracy"], mean["loss"], by_client, own if own_tests else by_client, by_member=members)
-    by_client = fed.read(asked.by_client)
-    return Answer(outcome["accuracy"], outcome["loss"], by_client, own, outcome["correct"], outcome["confusion"])
+        return Answer(mean["accuracy"], mean["loss"], mixed, local, by_member=members, others=others)
+    judged = (outcome["correct"], outcome["confusion"])
+    return Answer(outcome["accuracy"], outcome["loss"], fed.read(asked.by_client), local, *judged, others=others)
 
 
 def row_of(fed: Federation, found: Answer | None, done: Sequence[Done]) -> dict[str, Any]:
@@ -89,20 +135,22 @@ def row_of(fed: Federation, found: Answer | None, done: Sequence[Done]) -> dict[
     if found:
         row["client_accuracy"] = found.client_accuracy
         row["sector_accuracy"] = {
-            sector: weighted({c: found.client_accuracy[c] for c in team}, fed.tree.sizes)
+            sector: weighted({c: found.client_accuracy[c] for c in known}, fed.tree.sizes)
             for sector, team in fed.whole.teams.items()
+            if (known := [c for c in team if c in found.client_accuracy])
         }
-        if found.local_accuracy:
-            row["local_accuracy"] = sum(found.local_accuracy.values()) / len(found.local_accuracy)
+        row |= found.further
     return row | _notes(fed, done)
 
 
 def _notes(fed: Federation, done: Sequence[Done]) -> dict[str, Any]:
     """Numbers that tasks noted, in tree order: the training loss, and what distillation did at each place."""
     order = {node: i for i, node in enumerate((*fed.tree.sectors, "server", *fed.tree.clients))}
-    noted = sorted((d for d in done if d.notes), key=lambda d: (order[d.node], d.name))
+    noted = sorted((d for d in done if d.notes), key=lambda d: (order[d.node], int(d.name.split(".")[1])))
+    bad = [{"node": d.node, "task": d.title} for d in noted if BAD in d.notes]
+    noted = [d for d in noted if BAD not in d.notes]
     losses = {d.node: d.notes["loss"] for d in noted if d.phase == "train" and "loss" in d.notes}
-    row: dict[str, Any] = {}
+    row: dict[str, Any] = {"bad_updates": bad} if bad else {}
     if losses and all(fed.tree.sizes[node] for node in losses):
         row["train_loss"] = weighted(losses, fed.tree.sizes)
     places: dict[str, dict[str, float]] = {}
@@ -140,6 +188,21 @@ def summary_of(found: Answer, history: Sequence[dict[str, Any]], seed: int) -> d
         mean, half = mean_interval(list(found.by_member.values()))
         interval = [mean - half, mean + half] if half is not None else None
         result["accuracy_ci95"], result["intervals"] = interval, {"t_over_clients": interval}
-    if found.local_accuracy:
-        result["local_accuracy"] = sum(found.local_accuracy.values()) / len(found.local_accuracy)
-    return result
+    return result | found.further
+
+
+def told_by(experiment: Experiment, history: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """What the method itself has to say of a finished run: remarks in sentences, and the privacy that it spent."""
+    method, spec = experiment.method, experiment.model
+    remarks = [*cautions(experiment), *getattr(method, "remarks", lambda history: ())(history)]
+    found: dict[str, Any] = {"remarks": remarks} if remarks else {}
+    if hasattr(method, "privacy"):
+        width = spec.outline().classifier.in_features  # type: ignore[union-attr]  # such methods need the two parts
+        found["privacy"] = method.privacy(experiment.config.rounds, width)
+    return found
+
+
+def cautions(experiment: Experiment) -> tuple[str, ...]:
+    """What a method has to say of a run before it begins."""
+    told: Callable[..., tuple[str, ...]] = getattr(experiment.method, "cautions", lambda model, participation: ())
+    return told(experiment.model, experiment.config.partition.participation)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +13,12 @@ from torch import nn
 from headwater.algorithms import ALGORITHMS
 from headwater.algorithms.base import Algorithm
 from headwater.config import Config, method_from, spec_from
+from headwater.config.catalog import stage_fields, stage_specs
+from headwater.config.fields import settings_of
 from headwater.data.base import Data, Split, carve, load
-from headwater.errors import ConfigError
-from headwater.models.base import ModelSpec
+from headwater.errors import ConfigError, nearest
+from headwater.models import MODELS, auto
+from headwater.models.base import ModelSpec, in_two_parts
 from headwater.partition import PARTITIONS
 from headwater.partition.base import Partition
 from headwater.rng import stream
@@ -39,9 +42,16 @@ class Experiment:
     rows: Rows
     test_rows: Rows
     class_names: tuple[str, ...]
+    others: tuple[ModelSpec, ...] = ()  # further architectures of clients
+
+    @property
+    def models(self) -> dict[str, ModelSpec]:
+        """Every architecture of the run by name: the clients', and those that the method brings."""
+        own: dict[str, ModelSpec] = getattr(self.method, "models", lambda spec: {})(self.model)
+        return dict(zip(self.tree.archs, (self.model, *self.others), strict=True)) | own
 
     def context(self) -> Context:
-        return Context(self.split, self.rows, self.test_rows, {self.model.name: self.model}, self.config.seed)
+        return Context(self.split, self.rows, self.test_rows, self.models, self.config.seed)
 
 
 def prepare(config: Config, *, data: Data | None = None, model: Callable[[], nn.Module] | None = None) -> Experiment:
@@ -54,34 +64,89 @@ def prepare(config: Config, *, data: Data | None = None, model: Callable[[], nn.
         validation=config.data.validation,
         reference=config.data.reference,
         reference_size=config.data.reference_size,
+        reference_noise=config.data.reference_noise,
+        reference_classes=config.data.reference_classes,
+        reference_fraction=config.data.reference_fraction,
+        reference_labelled=config.data.reference_labelled,
         data_dir=folder,
         seed=config.seed,
     )
     partition = divide(config, split)
     rows, test_rows = _own_tests(partition, config)
-    tree = Tree.of([len(rows[f"c{i}"]) for i in range(partition.clients)], partition.sectors)
-    spec = ModelSpec(
-        config.model.name, split.shape, split.classes, config.model.options, model, buffers=config.model.buffers
-    )
-    spec.outline()  # a model that cannot be built is refused before anything runs
     kind = ALGORITHMS.load(config.method)
+    spec, others = _specs(config, kind, split, model)
+    tree = Tree.of(
+        [len(rows[f"c{i}"]) for i in range(partition.clients)],
+        partition.sectors,
+        (spec.name, *(other.name for other in others)),
+    )
     built = method_from(kind, config.algorithm, _stages(config, kind, split))
-    resolved = config.merged({"model": {"name": spec.name}} if model is None else {})
-    chosen = {
-        name: getattr(built, name) for name in ("local", "sector", "server") if getattr(built, name, None) is not None
-    }
+    resolved = config.merged({"model": _described(spec)} if model is None else {})
+    chosen = stage_specs(built)
     resolved = resolved.merged({name: asdict(spec) for name, spec in chosen.items()})
     _check(chosen, split, built)
-    return Experiment(resolved, split, partition, tree, spec, built, rows, test_rows, loaded.class_names)
+    made = Experiment(resolved, split, partition, tree, spec, built, rows, test_rows, loaded.class_names, others)
+    for extra in made.models.values():  # a method may refuse the model, or bring one that cannot be built
+        extra.outline()
+    return made
+
+
+def _specs(
+    config: Config, kind: Any, split: Split, maker: Callable[[], nn.Module] | None
+) -> tuple[ModelSpec, tuple[ModelSpec, ...]]:
+    """The run's model, with what suits the method where nothing else was said, and further ones for some clients."""
+    asked, suits = config.model, getattr(kind, "SUITS", {}).get("model", {})
+    name = suits.get("name", "auto") if asked.name == "auto" else asked.name
+    name = auto(split.shape, split.classes) if name == "auto" else name
+
+    def spec(name: str, options: Mapping[str, Any]) -> ModelSpec:
+        listed = name in MODELS and maker is None
+        known = settings_of(MODELS.load(name)) if listed else {}
+        suited = {key: value for key, value in suits.items() if key in known}
+        projection = suits.get("projection", 0) if asked.projection is None and listed else asked.projection or 0
+        filled = {key: setting.default for key, setting in known.items()} | suited | dict(options)
+        return ModelSpec(name, split.shape, split.classes, filled, maker, asked.buffers, projection, asked.bn_head)
+
+    main = spec(name, asked.options)
+    if asked.also and not getattr(kind, "UNLIKE", False):
+        raise ConfigError(
+            f"model.also gives clients unequal architectures, which method {config.method!r} cannot combine; "
+            "remove it, or use a method that can, such as 'feddf'"
+        )
+    for other in asked.also:
+        if other not in MODELS or other in (main.name, *asked.also[: asked.also.index(other)]):
+            raise ConfigError(
+                f"model.also takes listed models other than model.name, each once, got {other!r}"
+                f"{nearest(other, MODELS)} (known: {', '.join(MODELS)})"
+            )
+    made = (main, *(spec(other, {}) for other in asked.also))
+    for each in made:
+        outline = each.outline()  # a model that cannot be built is refused before anything runs
+        if "features" in getattr(kind, "NEEDS", ()) and not in_two_parts(outline):
+            raise ConfigError(
+                f"method {config.method!r} needs a model in two parts, `features` and `classifier`, and {each.name!r} "
+                "has not both; use a listed model, or give yours these two attributes"
+            )
+    return main, made[1:]
+
+
+def _described(spec: ModelSpec) -> dict[str, Any]:
+    return {"name": spec.name, "projection": spec.projection, **spec.options}
 
 
 def divide(config: Config, split: Split) -> Partition:
     """Which client holds which samples, and which sector it belongs to: a function of data, seed and configuration."""
     labels = split.train.y.numpy()
-    scheme = PARTITIONS.load(config.partition.scheme)(**config.partition.options)
-    indices = scheme.split(labels, config.partition.clients, stream(config.seed, "partition"))
+    part = config.partition
+    scheme = PARTITIONS.load(part.scheme)(**part.options)
+    if hasattr(scheme, "split_tree"):  # who is in which sector decides who holds what, so it cannot follow from it
+        alike = np.ones((part.clients, 1), dtype=np.int64)
+        sectors = assign(part.assign, alike, part.sectors, stream(config.seed, "sectors"))
+        indices = scheme.split_tree(labels, sectors, stream(config.seed, "partition"))
+        return Partition(tuple(indices), sectors)
+    indices = scheme.split(labels, part.clients, stream(config.seed, "partition"))
     counts = np.stack([np.bincount(labels[i], minlength=split.classes) for i in indices])
-    sectors = assign(config.partition.assign, counts, config.partition.sectors, stream(config.seed, "sectors"))
+    sectors = assign(part.assign, counts, part.sectors, stream(config.seed, "sectors"))
     return Partition(tuple(indices), sectors)
 
 
@@ -97,7 +162,7 @@ def _own_tests(partition: Partition, config: Config) -> tuple[Rows, Rows]:
 
 
 def _stages(config: Config, kind: Any, split: Split) -> dict[str, LocalSpec | DistillSpec]:
-    wanted = {f.name for f in fields(kind)}
+    wanted = stage_fields(kind)
     client = max(1, len(split.train) // config.partition.clients)  # the same for every seed
     suits: dict[str, dict[str, Any]] = getattr(kind, "SUITS", {})
     specs: dict[str, LocalSpec | DistillSpec] = {}
@@ -121,9 +186,12 @@ def batch_for(rows: int) -> int:
 
 
 def _join(*layers: Mapping[str, Any]) -> dict[str, Any]:
-    """Later layers win. `steps` and `epochs` replace each other, patience follows the unit, lr the optimiser."""
+    """Later layers win. `steps` and `epochs` replace each other, patience follows the unit, lr and momentum the
+    optimiser."""
     result: dict[str, Any] = {}
     for layer in layers:
+        if layer.get("optimizer", result.get("optimizer")) != result.get("optimizer"):
+            result = {k: v for k, v in result.items() if k not in ("lr", "momentum")}
         if layer.get("steps") is not None or layer.get("epochs") is not None:
             result = {k: v for k, v in result.items() if k not in ("steps", "epochs")}
             if layer.get("steps") is not None and "patience" in result:
@@ -135,8 +203,14 @@ def _join(*layers: Mapping[str, Any]) -> dict[str, Any]:
 def _check(chosen: Mapping[str, Any], split: Split, method: Any) -> None:
     """Refuse before anything runs what could only fail later."""
     server, sector = chosen.get("server"), chosen.get("sector")
-    if server is not None and (server.epochs or server.steps) and not len(split.reference):
+    taught = getattr(method, "consolidate", "") not in ("none", "leaders")  # a method may leave its last stage out
+    if server is not None and taught and (server.epochs or server.steps) and not len(split.reference):
         raise ConfigError("distilling at the server needs a reference set; set data.reference_size above 0")
+    if server is not None and server.labelled and split.reference_labels is None:
+        raise ConfigError(
+            "server.labelled needs a reference set with labels of the clients' classes; use data.reference = "
+            "'holdout', one with data.reference_labelled = true, or server.labelled = 0"
+        )
     if len(split.validation):
         return
     if getattr(method, "drop_worst", False):
@@ -145,6 +219,11 @@ def _check(chosen: Mapping[str, Any], split: Split, method: Any) -> None:
         )
     at_leader = getattr(method, "val_source", "server") == "leader"
     for name, spec in (("server", server), ("sector", None if at_leader else sector)):
+        if isinstance(spec, DistillSpec) and spec.weights == "learned":
+            raise ConfigError(
+                f"{name}.weights = 'learned' fits weights on a validation set; set data.validation above 0, "
+                "or choose other weights"
+            )
         if isinstance(spec, DistillSpec) and spec.judged:
             raise ConfigError(
                 f"{name}.patience and {name}.restore need a validation set; set data.validation above 0, "

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from headwater.engines.base import LOST, Bundle, Job, Ref, either
+from headwater.engines.base import LOST, Bundle, Job, Ref
 from headwater.errors import PlaceError
 from headwater.ledger import DOWN, UP, Row
 from headwater.located import Located, each, inputs_for, maybe, names_in, nothing
@@ -38,7 +38,7 @@ class Federation(View):
             key = (self.round, title, nth, node)
             job = Job(name, task, node, home, given, key, self._struck(home, title, nth))
             self.desk.engine.submit(job)
-            self.desk.submitted[job.phase] += 1
+            self.desk.submitted[self.round, job.phase] += 1
             refs[node] = Ref(name, home)
         return Located(at, refs)
 
@@ -132,17 +132,16 @@ class Federation(View):
     # -- handles
 
     def update(self, old: Located, new: Located) -> Located:
-        """By node: the new value if it arrived, else the old one; nothing moves."""
+        """By node: the new value if it arrived, else the old one at the same home; nothing moves."""
         if old.place is not new.place:
             raise PlaceError(f"update() joins values of one place, got {old.place.value} and {new.place.value}")
         refs = dict(old.nodes)
         for node, ref in new.nodes.items():
             before = refs.get(node)
             refs[node] = ref
-            if self.desk.dropout and isinstance(ref, Ref) and isinstance(before, Ref) and before.home == ref.home:
+            if isinstance(ref, Ref) and isinstance(before, Ref) and ref.home == before.home and ref != before:
                 name = self.desk.name(self.round, f"either@{node}")
-                job = Job(name, either, node, ref.home, {"new": ref, "old": before}, (self.round, "either", 0, node))
-                self.desk.engine.submit(job)
+                self.desk.engine.either(ref, before, name)
                 refs[node] = Ref(name, ref.home)
         return Located(old.place, refs)
 
@@ -170,15 +169,12 @@ class Federation(View):
     # -- for the training loop, never for a method
 
     def keep(self, state: Any) -> None:
-        """Forget by name all that the state does not hold, and close the round's rows of the ledger."""
-        kept = names_in(state)
-        self.desk.engine.drop(self.desk.named - kept)
-        self.desk.named &= kept
-        self.desk.ledger.settle(self.desk.engine.info)
+        """Forget by name all that the state does not hold, and close the round's rows of the ledger. Waits."""
+        self.desk.release(names_in(state))
+        self.desk.settle(self.round)
 
     def begin(self, round: int, clients: tuple[str, ...]) -> Federation:
         self.desk.calls.clear()
-        self.desk.submitted.clear()
         self.desk.lost.clear()
         return replace(self, round=round, clients=clients, seats={}, purpose="train")
 

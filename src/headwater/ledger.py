@@ -1,14 +1,13 @@
 """What crossed which edge in which round. Only moves write here; the list of moves is also the audit of who saw what.
 
 A row is opened when a move is called and holds the name of the value; its size is known once the value exists.
-`settle` asks the engine for the sizes of a round and adds the rows up, so memory does not grow with the rows of past
-rounds.
+`settle` is told the sizes of a round and adds its rows up, so memory does not grow with the rows of past rounds.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -48,10 +47,12 @@ class Ledger:
     def charge(self, row: Row) -> None:
         self._open.append(row)
 
-    def settle(self, info: Callable[[str], Info | None]) -> None:
-        """Close the open rows. A value whose sender was lost has no size and is not charged."""
-        for row in self._open:
-            size = info(row.name)
+    def settle(self, infos: Mapping[str, Info | None], until: int) -> None:
+        """Close the rows of rounds up to this one. A value whose sender was lost has no size and is not charged."""
+        due = [row for row in self._open if row.round <= until]
+        self._open = [row for row in self._open if row.round > until]
+        for row in due:
+            size = infos[row.name]
             if size is None:
                 continue
             self.bytes_[row.round, row.purpose, row.tier, row.direction] += size.bytes
@@ -64,7 +65,6 @@ class Ledger:
             elif end in self._sent:
                 self._sent.discard(end)
                 self.trips[row.purpose, row.tier] += 1
-        self._open.clear()
 
     def bytes(
         self, tier: str, direction: str | None = None, *, purpose: str = "train", round: int | None = None

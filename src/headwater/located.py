@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from headwater.data.base import Examples
-from headwater.engines.base import Bundle, Ref
+from headwater.engines.base import Bundle, Perhaps, Ref, rebuilt
 from headwater.errors import PlaceError
 from headwater.params import Params
 from headwater.topology.tree import CLIENTS, SECTORS, Place
@@ -54,7 +54,7 @@ class Located:
 
 @dataclass(frozen=True)
 class Maybe:
-    """As an input: None where a node holds nothing."""
+    """As an input: None where a node holds nothing, or what it held was lost."""
 
     value: Located
 
@@ -82,7 +82,7 @@ def each(values: Mapping[str, Any]) -> Each:
 def inputs_for(inputs: Any, task: str, at: Place, node: str, home: str, leader: str | None) -> Any:
     """The inputs of one job: handles become names of what is at this node's home, or an error says what is missing."""
 
-    def find(name: str, x: Located, optional: bool) -> Ref | Bundle | None:
+    def find(name: str, x: Located, optional: bool) -> Ref | Bundle | Perhaps | None:
         key = node
         if x.place is not at:
             # A seated sector is its leader, so what that client holds is at hand too.
@@ -109,7 +109,7 @@ def inputs_for(inputs: Any, task: str, at: Place, node: str, home: str, leader: 
                 f"{task} at {node!r}: input {name!r} lives at {away!r}, {where}, while {node!r} is now {home!r}; "
                 "pass it on with hand()"
             )
-        return held
+        return Perhaps(held) if optional else held
 
     def walk(name: str, value: Any) -> Any:
         if isinstance(value, Located):
@@ -129,9 +129,11 @@ def inputs_for(inputs: Any, task: str, at: Place, node: str, home: str, leader: 
             )
         if isinstance(value, dict):
             return {key: walk(f"{name}[{key!r}]", item) for key, item in value.items()}
-        if is_dataclass(value) and not isinstance(value, type):  # a spec or a loss term, which must hold no array
-            for part in fields(value):
-                walk(f"{name}.{part.name}", getattr(value, part.name))
+        if is_dataclass(value) and not isinstance(value, type):  # a spec, or a loss term with values of its own
+            parts = {part.name: getattr(value, part.name) for part in fields(value)}
+            found = {part: walk(f"{name}.{part}", item) for part, item in parts.items()}
+            changed = {part: item for part, item in found.items() if item is not parts[part] and item != parts[part]}
+            return rebuilt(value, changed)
         if isinstance(value, tuple | list):
             return tuple(walk(f"{name}[{i}]", item) for i, item in enumerate(value))
         return value

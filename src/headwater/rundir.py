@@ -20,7 +20,8 @@ class RunDirectory:
     """Opening it makes it this run's own; a directory that holds another run is refused."""
 
     def __init__(self, path: Path, config: Config) -> None:
-        self.path, self.rows_path, self.checkpoints = path, path / "rounds.jsonl", path / "checkpoints"
+        self.path, self.checkpoints = path, path / "checkpoints"
+        self.rows_path, self.spans_path = path / "rounds.jsonl", path / "timeline.jsonl"
         try:
             if path.exists():
                 path.mkdir(exist_ok=True)
@@ -54,24 +55,32 @@ class RunDirectory:
         path = self.path / "result.json"
         return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
 
-    def rows(self, until: int) -> list[dict[str, Any]]:
-        """The rows up to a round; later ones belong to rounds that will be run again, and are taken away."""
-        if not self.rows_path.exists():
+    def resume(self, until: int) -> list[dict[str, Any]]:
+        """The rows up to a round; later rows and spans belong to rounds that will be run again, and are taken away."""
+        self._trim(self.spans_path, until)
+        return self._trim(self.rows_path, until)
+
+    def _trim(self, path: Path, until: int) -> list[dict[str, Any]]:
+        if not path.exists():
             return []
         kept = []
-        for line in self.rows_path.read_text(encoding="utf-8").splitlines():
+        for line in path.read_text(encoding="utf-8").splitlines():
             try:
                 row = json.loads(line)
             except ValueError:  # a line cut short by a kill
                 continue
             if row["round"] <= until:
                 kept.append(row)
-        write_whole(self.rows_path, "".join(to_json(row) + "\n" for row in kept))
+        write_whole(path, "".join(to_json(row) + "\n" for row in kept))
         return kept
 
     def add_row(self, row: dict[str, Any]) -> None:
         with self.rows_path.open("a", encoding="utf-8") as file:
             file.write(to_json(row) + "\n")
+
+    def add_spans(self, spans: list[dict[str, Any]]) -> None:
+        with self.spans_path.open("a", encoding="utf-8") as file:
+            file.write("".join(to_json(span) + "\n" for span in spans))
 
     def write(self, name: str, content: dict[str, Any]) -> None:
         write_whole(self.path / name, to_json(content, indent=1))

@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
+import json
 import platform
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from headwater import checkpoint
 from headwater.engines import open_engine
-from headwater.engines.base import Done, Engine
-from headwater.evaluation import Answer, Asked, answer, ask, row_of, summary_of, tests_for
+from headwater.engines.base import Done, Engine, rebuilt
+from headwater.engines.health import Complaint, likely_causes
+from headwater.evaluation import Answer, Asked, answer, ask, cautions, row_of, summary_of, tests_for, told_by
 from headwater.experiment import Experiment
-from headwater.federation import SERVER, Desk, Federation, Located
+from headwater.federation import CLIENTS, SERVER, Desk, Federation, Located
 from headwater.ledger import Ledger
-from headwater.outcome import Run
+from headwater.located import names_in
+from headwater.models.base import ModelSpec
+from headwater.outcome import Run, named
 from headwater.params import Params, digest
 from headwater.rundir import RunDirectory
 from headwater.stages.combine import initial
+from headwater.stages.site import Context
 from headwater.topology.presence import participants
 
 __all__ = ["Event", "open_engine", "train"]
@@ -31,7 +36,7 @@ __all__ = ["Event", "open_engine", "train"]
 class Event:
     """News from a run, for a progress display."""
 
-    kind: str  # start, task, round, end
+    kind: str  # start, task, warning, round, end
     round: int
     rounds: int
     phase: str = ""
@@ -39,6 +44,7 @@ class Event:
     total: int = 0
     accuracy: float | None = None
     seconds: float = 0.0
+    text: str = ""  # of a warning
 
 
 @dataclass(frozen=True)
@@ -47,6 +53,15 @@ class Held:
 
     state: Any
     tests: Located
+
+
+@dataclass(frozen=True)
+class Open:
+    """A round that was submitted and of which nothing has been read yet."""
+
+    fed: Federation
+    held: Held
+    asked: Asked | None
 
 
 def train(
@@ -74,12 +89,21 @@ class _Loop:
         self.partition = self._partition()
 
     def run(self) -> Run:
-        self.engine.start(self.experiment.context())
+        self.context = _context(self.experiment)
+        self.engine.start(self.context)
         held, first = self._begin()
+        self.engine.watch = self._task_done
         rounds, found = self.config.rounds, None
         self._say("start", first - 1)
+        for sentence in cautions(self.experiment):
+            self._say("warning", first - 1, text=sentence)
         for number in range(first, rounds + 1):
-            held, found = self._round(number, held)
+            self._open(number, held)
+            held = self.open[-1].held
+            while len(self.open) > self.config.engine.overlap:  # with it, a round closes when the next is submitted
+                found = self._close()
+        while self.open:
+            found = self._close()
         if found is None:  # every round was done before; only the last files were missing
             found = self._measure(held)
         run = self._finish(held, found)
@@ -91,44 +115,79 @@ class _Loop:
         desk = Desk(self.engine, Ledger(), self.config.seed, dropout=self.config.faults.dropout)
         self.fed = Federation(self.tree, desk, self.tree.holders, purpose="setup")
         self.history: list[dict[str, Any]] = []
+        self.spans: list[dict[str, Any]] = []  # a directory keeps them, where there is one
+        self.open: list[Open] = []
         last = checkpoint.load(self.directory.checkpoints, self.engine) if self.directory else None
         if self.directory:
             self.directory.write("partition.json", self.partition)
-            self.history = self.directory.rows(until=last.round if last else 0)
+            self.history = self.directory.resume(last.round if last else -1)
         if last:
             desk.ledger, desk.named = last.ledger, set(last.names)
             self.began -= last.seconds  # a run's time is that of all its parts
             return last.state, last.round + 1
         model = self.fed.run(initial, at=SERVER, arch=self.experiment.model.name)
         state = self.experiment.method.init(self.fed, model)
-        held = Held(state, tests_for(self.fed, state))
+        held = Held(state, tests_for(self.fed, state, self.own_tests))
         self.fed.keep(held)
-        self.engine.done.clear()
+        self._take_reports(0)
         return held, 1
 
-    def _round(self, number: int, held: Held) -> tuple[Held, Answer | None]:
-        self.fed = self.fed.begin(
+    def _open(self, number: int, held: Held) -> None:
+        """Submit a round and what is asked of it. Nothing waits, unless the method does."""
+        fed = self.fed = self.fed.begin(
             number, participants(self.tree, self.config.partition.participation, self.config.seed, number)
         )
-        self.engine.watch = self._task_done(number)
-        state = self.experiment.method.round(self.fed, held.state)
-        if state.model is not None:  # where everybody was lost, the model stays as it was
-            state = replace(state, model=self.fed.update(held.state.model, state.model))
+        state = fall_back(fed, held.state, self.experiment.method.round(fed, held.state))
         held = Held(state, held.tests)
         due = number % self.config.eval_every == 0 or number == self.config.rounds
-        asked = self._ask(held) if due else None
-        self.fed.keep((held, asked))
-        found = answer(self.fed, asked, self.own_tests) if asked else None
-        row = row_of(self.fed, found, self.engine.done)
-        self.engine.done.clear()
+        self.open.append(Open(fed, held, self._ask(held) if due else None))
+        self._release()
+
+    def _close(self) -> Answer | None:
+        """See the oldest open round through: its answers, its row and its checkpoint."""
+        this = self.open[0]
+        fed, number = this.fed, this.fed.round
+        fed.desk.settle(number)
+        found = answer(fed, this.asked, self.own_tests) if this.asked else None
+        done = self._take_reports(number)
+        row = row_of(fed, found, done)
         self.history.append(row)
         if self.directory:  # the row first: a checkpoint then always has its rows
             self.directory.add_row(row)
             seconds = time.time() - self.began
-            checkpoint.save(self.directory.checkpoints, number, held, self.engine, self.fed.desk.ledger, seconds)
+            checkpoint.save(self.directory.checkpoints, number, this.held, self.engine, fed.desk.ledger, seconds)
+        if self.open[1:]:  # the last round's state is kept, for the export
+            self.open.remove(this)
+            self._release()
+        else:
+            self._release()
+            self.open.clear()
         self.accuracy = row["accuracy"] if found else self.accuracy
+        if bad := row.get("bad_updates"):
+            phase = next(d.phase for d in done if d.title == bad[0]["task"])
+            told = Complaint(self.context, phase, bad[0]["task"], bad[0]["node"], number, len(bad) - 1)
+            self._say("warning", number, text=told.dropped)
         self._say("round", number)
-        return held, found
+        return found
+
+    def _release(self) -> None:
+        """Let go of all that neither an open round nor its checkpoint needs."""
+        self.fed.desk.release(names_in([(each.held, each.asked) for each in self.open]))
+
+    def _take_reports(self, number: int) -> list[Done]:
+        """The reports of a round, which by now are complete; those of the next may have come in between."""
+        mine = [done for done in self.engine.done if done.round <= number]
+        self.engine.done[:] = [done for done in self.engine.done if done.round > number]
+        spans = [
+            {"round": d.round, "task": d.title, "phase": d.phase, "node": d.node}
+            | {"start": round(d.start - self.began, 6), "end": round(d.end - self.began, 6), "worker": d.worker}
+            for d in sorted(mine, key=lambda d: (d.start, d.name))
+        ]
+        if self.directory:
+            self.directory.add_spans(spans)
+        else:
+            self.spans += spans
+        return mine
 
     def _ask(self, held: Held) -> Asked:
         return ask(self.fed, held.state, held.tests, self.own_tests)
@@ -150,32 +209,37 @@ class _Loop:
             "seed": config.seed,
             "rounds": config.rounds,
             **summary_of(found, self.history, config.seed),
+            **told_by(self.experiment, self.history),
             "ledger": ledger.summary(),
             "seconds": round(time.time() - self.began, 3),
             "partition_sha256": self.experiment.partition.sha256,
             "model_sha256": digest(tensors),
             "data": config.data.name,
             "model": model.name,
-            "parameters": next(iter(params.values())).layout.size,
+            "parameters": next((p.layout.size for p in params.values()), 0) or model.count(),
             "clients": len(self.tree.clients),
             "sectors": len(self.tree.sectors),
             "versions": {"python": platform.python_version()}
             | {n: version(n) for n in ("headwater", "torch", "numpy")},
         }
         if self.directory and self.directory.result is None:
-            self.directory.write_model(tensors, self._about())
+            self.directory.write_model(tensors, self._about(params))
             self.directory.write("result.json", result)
         if self.directory:
             result = self.directory.result or result
         path = self.directory.path if self.directory else None
-        return Run(result, self.history, ledger, params, model, self.partition, config.to_toml(), path)
+        told = (self.partition, config.to_toml(), path, self.spans)
+        return Run(result, self.history, ledger, params, model, self.context.models, *told)
 
     def _export(self, state: Any) -> dict[str, Params]:
-        if state.model is not None:
+        """The global model; without one, that of each client or member under its name."""
+        if getattr(state, "model", None) is not None:
             return {"": self.fed.read(state.model)}
+        if getattr(state, "personal", None) is None:
+            return {name: self.fed.read(member) for name, member in named(state.team.members).items()}
         fed = self.fed.whole.with_purpose("export")
-        members: dict[str, Params] = fed.read(fed.up(state.personal, to=SERVER))
-        fed.desk.ledger.settle(self.engine.info)
+        members: dict[str, Params] = fed.read(fed.up(state.personal, to=SERVER)) or {}
+        fed.desk.settle(fed.round)
         return members
 
     def _partition(self) -> dict[str, Any]:
@@ -183,21 +247,53 @@ class _Loop:
         counts = partition.counts(split.train.y.numpy(), split.classes).tolist()
         return partition.manifest() | {"counts": counts, "classes": list(self.experiment.class_names)}
 
-    def _about(self) -> dict[str, str]:
-        """What is needed to build the model again and use it."""
-        import json
+    def _about(self, params: dict[str, Params]) -> dict[str, str]:
+        """What is needed to build the model, or each of the members, again and use it."""
 
-        spec = self.experiment.model
-        about = {"name": spec.name, "shape": spec.shape, "classes": spec.classes, "options": dict(spec.options)}
-        return {"headwater": json.dumps(about | {"class_names": list(self.experiment.class_names)})}
+        def told(spec: ModelSpec) -> dict[str, Any]:
+            return {f.name: getattr(spec, f.name) for f in fields(spec) if f.name != "builder"}
 
-    def _task_done(self, number: int) -> Callable[[Done], None]:
-        def note(done: Done) -> None:
-            finished = sum(d.phase == done.phase for d in self.engine.done)
-            self._say("task", number, done.phase, finished, max(finished, self.fed.desk.submitted[done.phase]))
+        about = told(self.experiment.model) | {"class_names": list(self.experiment.class_names)}
+        if "" not in params:
+            about["members"] = {name: told(self.context.models[p.layout.arch]) for name, p in params.items()}
+        return {"headwater": json.dumps(about)}
 
-        return note
+    def _task_done(self, done: Done) -> None:
+        finished = sum((d.round, d.phase) == (done.round, done.phase) for d in self.engine.done)
+        total = max(finished, self.fed.desk.submitted[done.round, done.phase])
+        self._say("task", done.round, done.phase, finished, total)
 
-    def _say(self, kind: str, number: int, phase: str = "", done: int = 0, total: int = 0) -> None:
+    def _say(self, kind: str, number: int, phase: str = "", done: int = 0, total: int = 0, text: str = "") -> None:
         seconds = time.time() - self.began
-        self.tell(Event(kind, number, self.config.rounds, phase, done, total, self.accuracy, seconds))
+        self.tell(Event(kind, number, self.config.rounds, phase, done, total, self.accuracy, seconds, text))
+
+
+def fall_back(fed: Federation, old: Any, new: Any) -> Any:
+    """A new state in which what was lost at the server or at a sector is as it was, by node."""
+    if isinstance(new, Located) and isinstance(old, Located):
+        if new.place is not old.place or new.place is CLIENTS:
+            return new
+        before = Located(old.place, {node: ref for node, ref in old.nodes.items() if node in new.nodes})
+        return fed.update(before, new)
+    if is_dataclass(new) and not isinstance(new, type) and type(new) is type(old):
+        parts = {f.name: (getattr(old, f.name), getattr(new, f.name)) for f in fields(new)}
+        found = {name: fall_back(fed, *both) for name, both in parts.items()}
+        return rebuilt(new, {name: item for name, item in found.items() if item is not parts[name][1]})
+    if isinstance(new, dict) and isinstance(old, dict):
+        return {key: fall_back(fed, old[key], item) if key in old else item for key, item in new.items()}
+    if isinstance(new, tuple) and isinstance(old, tuple):
+        return tuple(fall_back(fed, a, b) for a, b in zip(old, new, strict=False)) + new[len(old) :]
+    return new
+
+
+def _context(experiment: Experiment) -> Context:
+    """What tasks find, and what is said and done if one of them does not give numbers."""
+    faults = experiment.config.faults
+    return replace(
+        experiment.context(),
+        method=experiment.config.method,
+        bad_update=faults.bad_update,
+        causes=likely_causes(experiment.method),
+        availability=faults.availability,
+        period=faults.period,
+    )

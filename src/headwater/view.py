@@ -19,14 +19,15 @@ from headwater.topology.tree import CLIENTS, ROOT, SECTORS, SERVER, Place, Tree
 
 @dataclass
 class Desk:
-    """What all views of one run share: the engine, the ledger and the counters of this round."""
+    """What all views of one run share: the engine, the ledger, the names in use and the counters of this round."""
 
     engine: Engine
     ledger: Ledger
     seed: int
     calls: Counter[str] = field(default_factory=Counter)
-    submitted: Counter[str] = field(default_factory=Counter)  # jobs by phase
-    named: set[str] = field(default_factory=set)
+    submitted: Counter[tuple[int, str]] = field(default_factory=Counter)  # jobs by round and phase
+    named: set[str] = field(default_factory=set)  # and not dropped yet
+    opened: dict[int, list[str]] = field(default_factory=dict)  # names by round, until it is settled
     dropout: float = 0.0
     lost: set[str] = field(default_factory=set)  # homes lost in this round
 
@@ -35,7 +36,21 @@ class Desk:
         self.calls[""] += 1
         name = f"{round}.{self.calls['']}.{what}"
         self.named.add(name)
+        self.opened.setdefault(round, []).append(name)
         return name
+
+    def release(self, kept: set[str]) -> None:
+        """Drop all names but these. Nothing waits: what was submitted already still gets its inputs."""
+        self.engine.drop(self.named - kept)
+        self.named &= kept
+
+    def settle(self, until: int) -> None:
+        """See that rounds up to this one are done, and close their rows of the ledger. Waits."""
+        due = [round for round in self.opened if round <= until]
+        infos = self.engine.finish([name for round in due for name in self.opened.pop(round)])
+        self.ledger.settle(infos, until)
+        for key in [key for key in self.submitted if key[0] <= until]:
+            del self.submitted[key]
 
 
 @dataclass(frozen=True)

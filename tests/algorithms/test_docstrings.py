@@ -57,8 +57,14 @@ def moves_made(found: Run, purpose: str) -> set[tuple[str, str, str]]:
 # How to bring about each variant that a docstring speaks of.
 VARIANTS: dict[tuple[str, str], dict[str, Any]] = {
     ("fedavg", "through sectors"): {"algorithm": {"through_sectors": True}},
+    ("feddf", "by label counts"): {"server": {"weights": "labels", "mix": "probs"}},
     ("fedhead", "by label counts"): {"sector": {"weights": "labels"}},
     ("fedhead+", "by label counts"): {"sector": {"weights": "labels"}},
+    ("fedeed", "through sectors"): {"algorithm": {"through_sectors": True}},
+    ("fedeed", "by label counts"): {"server": {"weights": "labels", "mix": "probs"}},
+    ("fed-ensemble", "through sectors"): {"algorithm": {"through_sectors": True}},
+    ("frame", "with leaders"): {"algorithm": {"ensemble": "sector", "consolidate": "leaders"}},
+    ("frame", "by label counts"): {"server": {"weights": "labels"}},
 }
 
 

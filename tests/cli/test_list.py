@@ -34,7 +34,11 @@ def test_json_has_name_and_summary(call: Call, kind: str, name: str) -> None:
 
 def test_methods_show_their_three_stages(call: Call) -> None:
     rows = {row["name"]: row for row in json.loads(call("list", "algorithms", "--json").out)}
-    assert list(rows["fedhead"]["stages"]) == ["local", "teachers", "consolidation"]
+    shown = ["local", "teachers", "consolidation", "models a round", "needs"]
+    assert list(rows["fedhead"]["stages"]) == shown
+    assert rows["fedhead"]["stages"]["models a round"].startswith("2M, 2M")
+    assert rows["scaffold"]["stages"]["needs"] == "client state"
+    assert all(row["stages"][part] for row in rows.values() for part in shown)
     told = call("list", "algorithms").out
     assert "teachers" in told
     assert "distil at leaders" in told

@@ -19,7 +19,8 @@ from headwater.federation import CLIENTS, SERVER, Federation, Located
 from headwater.params import Params, average_of, mean
 from headwater.specs import LocalSpec
 from headwater.stages.combine import average
-from headwater.stages.local import Proximal, local_train
+from headwater.stages.local import local_train
+from headwater.stages.terms import Proximal
 from headwater.theory.heterogeneity import Quadratic, mixture
 
 ONE_STEP = LocalSpec(steps=1, batch=64, lr=0.1)
@@ -139,14 +140,14 @@ def test_a3_batch_norm_statistics(buffers: str) -> None:
         local = fed.up(fed.run(local_train, at=CLIENTS, start=start, spec=spec), to=SERVER)
         apart, together = fed.read(local), fed.read(fed.run(average, at=SERVER, models=local))
     a, b, found = (m.named() for m in (apart["c0"], apart["c1"], together))
-    for name in ("1.running_mean", "1.running_var"):
+    for name in ("features.1.running_mean", "features.1.running_var"):
         expected = 0.75 * a[name] + 0.25 * b[name] if buffers == "average" else a[name]
         assert toys.gap(found[name], expected) <= 1e-6
         assert toys.gap(a[name], b[name]) > 1e-3
-    assert (a["1.num_batches_tracked"].item(), b["1.num_batches_tracked"].item()) == (3, 1)
-    assert found["1.num_batches_tracked"].dtype == torch.int64
-    assert found["1.num_batches_tracked"].item() == 3
-    assert toys.gap(found["0.weight"], 0.75 * a["0.weight"] + 0.25 * b["0.weight"]) <= 1e-6
+    assert (a["features.1.num_batches_tracked"].item(), b["features.1.num_batches_tracked"].item()) == (3, 1)
+    assert found["features.1.num_batches_tracked"].dtype == torch.int64
+    assert found["features.1.num_batches_tracked"].item() == 3
+    assert toys.gap(found["features.0.weight"], 0.75 * a["features.0.weight"] + 0.25 * b["features.0.weight"]) <= 1e-6
 
 
 def test_a3_the_largest_counter_is_taken() -> None:

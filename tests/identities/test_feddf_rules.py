@@ -52,6 +52,22 @@ class TestF7:
         assert self.kept(*team, val=val) == [f"c{i}" for i in range(7)]
         assert self.kept(*team, val=val, outliers=True) == [f"c{i}" for i in range(6)]
 
+    @pytest.mark.parametrize("seed", range(6))
+    def test_of_any_team(self, seed: int) -> None:
+        """Nobody at or above 1.2 × chance goes, somebody stays, and where all pass nothing happens."""
+        torch.manual_seed(seed)
+        val = toys.blobs(30, seed=seed)
+        here = toys.site(toys.context([val], toys.net, classes=3, validation=val), "server")
+        team = {f"c{i}": toys.params(toys.net()) for i in range(5)}
+        right = {
+            name: float((here.bench(m).outputs(val.x).argmax(1) == val.y).double().mean()) for name, m in team.items()
+        }
+        kept = drop_worst(here, team)
+        passed = [name for name in team if right[name] >= 0.4]
+        assert list(kept) == (passed or list(team))
+        assert all(kept[name] is team[name] for name in kept)
+        assert drop_worst(here, kept) == kept
+
     def test_left_out_of_the_start_as_well(self) -> None:
         """The dropped model takes no part in the average either: FedDF without steps is FedAvg of the others."""
         clients = [toys.points((1.0, 0), (-1.0, 1)), toys.points((1.0, 1), (-1.0, 0)), toys.points((2.0, 0))]

@@ -17,7 +17,7 @@ from headwater.algorithms.feddf import FedDf
 from headwater.algorithms.fedhead import FedHead, FedHeadPlus
 from headwater.specs import DistillSpec, LocalSpec
 from headwater.stages.consolidate import distill
-from headwater.stages.ensemble import ensemble
+from headwater.stages.ensemble import ensemble, learn
 from headwater.topology.leaders import choose
 
 FULL = LocalSpec(steps=3, batch=99, lr=0.3)
@@ -64,7 +64,7 @@ class TestH7:
         assert self.draws("rotating")["s1"] == dict.fromkeys(("c1", "c3", "c4"), self.ROUNDS // 3)
 
 
-@pytest.mark.parametrize("weights", ["samples", "uniform", "labels", "confidence"])
+@pytest.mark.parametrize("weights", ["samples", "uniform", "labels", "confidence", "learned"])
 def test_h8_teachers_are_distributions(weights: str) -> None:
     """H8: rows sum to 1 and, but for the class-wise weights of `labels`, lie in the hull of the members' outputs."""
     torch.manual_seed(0)
@@ -72,7 +72,9 @@ def test_h8_teachers_are_distributions(weights: str) -> None:
     around = toys.context(CLIENTS_H, toys.net, classes=3)
     counts = {f"c{i}": torch.bincount(rows.y, minlength=3).double() for i, rows in enumerate(CLIENTS_H)}
     at = toys.site(around)
-    found = ensemble(at, members, REFERENCE, weights=weights, counts=counts).probs
+    shares = learn(at, members, toys.blobs(15, seed=7))
+    assert sum(shares.values()) == pytest.approx(1)
+    found = ensemble(at, members, REFERENCE, weights=weights, counts=counts, shares=shares).probs
     assert toys.gap(found.sum(1), torch.ones(20, dtype=torch.float64)) <= 1e-12
     assert (found >= 0).all()
     if weights == "labels":

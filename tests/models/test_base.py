@@ -13,7 +13,7 @@ from headwater.errors import ConfigError
 from headwater.models import MODELS
 from headwater.models.base import ModelSpec
 
-IMAGE = {"linear": (3, 32, 32), "mlp": (3, 32, 32), "cnn": (3, 32, 32), "resnet8": (3, 32, 32)}
+IMAGE = {"linear": (3, 32, 32), "mlp": (3, 32, 32), "cnn": (3, 32, 32), "resnet8": (3, 32, 32), "vgg9": (3, 32, 32)}
 
 
 def built(spec: ModelSpec, seed: int) -> nn.Module:

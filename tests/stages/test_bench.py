@@ -8,7 +8,8 @@ import toys
 from headwater.params import Params
 from headwater.specs import LocalSpec
 from headwater.stages.bench import Bench
-from headwater.stages.local import Proximal, local_train
+from headwater.stages.local import local_train
+from headwater.stages.terms import Proximal
 
 ROWS = toys.blobs(6, dtype=torch.float32)
 
@@ -67,7 +68,7 @@ def test_a_batch_of_one_with_batch_norm() -> None:
     around = toys.context([ROWS.take([0])], toys.normed, classes=3)
     start = around.initial(toys.ARCH, 0)
     found = local_train(toys.site(around), start, LocalSpec(epochs=2, batch=4, lr=0.1))
-    for name in ("1.running_mean", "1.running_var", "1.num_batches_tracked"):
+    for name in ("features.1.running_mean", "features.1.running_var", "features.1.num_batches_tracked"):
         assert torch.equal(found.named()[name], start.named()[name])
     assert toys.gap(found.trainable, start.trainable) > 1e-4
     assert torch.isfinite(found.vector).all()
@@ -78,8 +79,8 @@ def test_a_last_batch_of_one_does_not_switch_the_others() -> None:
     around = toys.context([ROWS.take(range(5))], toys.normed, classes=3)
     start = around.initial(toys.ARCH, 0)
     found = local_train(toys.site(around), start, LocalSpec(epochs=1, batch=2, lr=0.1))
-    assert found.named()["1.num_batches_tracked"].item() == 2
-    assert toys.gap(found.named()["1.running_mean"], start.named()["1.running_mean"]) > 1e-4
+    assert found.named()["features.1.num_batches_tracked"].item() == 2
+    assert toys.gap(found.named()["features.1.running_mean"], start.named()["features.1.running_mean"]) > 1e-4
 
 
 def test_outputs_are_in_evaluation_mode_and_do_not_depend_on_the_batch() -> None:

@@ -2,16 +2,18 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 
 import toys
+from headwater.errors import ConfigError
 from headwater.params import Params
 from headwater.specs import DistillSpec
-from headwater.stages.consolidate import distill, judge, validation
-from headwater.stages.ensemble import ensemble
+from headwater.stages.consolidate import average_like, distill, judge, validation
+from headwater.stages.ensemble import ensemble, learn
 from headwater.stages.site import Context
 
 ROWS = toys.blobs(10)
@@ -81,8 +83,8 @@ def test_batch_norm_of_the_student_adapts_and_of_teachers_does_not() -> None:
     start, teacher = place.initial(toys.ARCH, 1), replace(place.initial(toys.ARCH, 2), weight=1.0)
     before = teacher.vector.clone()
     found = distill(toys.site(place), start=start, teachers={"a": teacher}, spec=SPEC)
-    assert toys.gap(found.named()["1.running_mean"], start.named()["1.running_mean"]) > 1e-4
-    assert found.named()["1.num_batches_tracked"].item() == 4
+    assert toys.gap(found.named()["features.1.running_mean"], start.named()["features.1.running_mean"]) > 1e-4
+    assert found.named()["features.1.num_batches_tracked"].item() == 4
     assert torch.equal(teacher.vector, before)
 
 
@@ -190,3 +192,182 @@ def test_partial_last_batch_is_kept() -> None:
     at = toys.site(around())
     distill(at, start=START, teachers=TEAM, spec=replace(SPEC, epochs=5, batch=9))
     assert at.notes["distill_steps"] == 10
+
+
+def slopes(e: float, weight: float = 1.0) -> Params:
+    """P(class 0 | x) = 2^(e·x) / (1 + 2^(e·x))."""
+    return toys.params(toys.Slopes((e / 2 * math.log(2), -e / 2 * math.log(2))), weight)
+
+
+class TestSwa:
+    """The mean of weights along the way."""
+
+    LONG = DistillSpec(steps=7, batch=4, optimizer="sgd", lr=0.2)
+
+    def taught(self, **changes: Any) -> tuple[Tensor, dict[str, float]]:
+        at = toys.site(around())
+        return distill(at, start=START, teachers=TEAM, spec=replace(self.LONG, **changes)).vector, at.notes
+
+    def test_by_hand(self) -> None:
+        """x = 1, teacher ⅔, lr = 6 ln 2. From ½ the step is ln 2, to ⅘; then back by 6·2/15 of ln 2, to ⅕ ln 2."""
+        place = toys.context([toys.points((1, 0))], toys.Slopes)
+        spec = DistillSpec(steps=2, batch=1, optimizer="sgd", lr=6 * math.log(2), swa_from=1, swa_every=1)
+        found = distill(toys.site(place), start=slopes(0), teachers={"c0": slopes(1)}, spec=spec)
+        assert found.vector.tolist() == pytest.approx([0.6 * math.log(2), -0.6 * math.log(2)], abs=1e-12)
+
+    def test_is_the_mean_of_snapshots(self) -> None:
+        """From step 2 on, every second one: 2, 4 and 6 of 7."""
+        passed = [self.taught(steps=steps)[0] for steps in (2, 4, 6)]
+        found, notes = self.taught(swa_from=2, swa_every=2)
+        assert toys.gap(found, sum(passed) / 3) <= 1e-12
+        assert notes["swa_snapshots"] == 3
+        assert notes["distill_steps"] == 7
+
+    def test_the_start_is_no_snapshot(self) -> None:
+        assert toys.gap(self.taught(swa_from=0, swa_every=5)[0], self.taught(steps=5)[0]) <= 1e-12
+
+    def test_without_a_snapshot_the_student_stays(self) -> None:
+        found, notes = self.taught(swa_from=8)
+        assert torch.equal(found, self.taught()[0])
+        assert "swa_snapshots" not in notes
+
+    def test_statistics_are_the_last(self) -> None:
+        rows = toys.blobs(8, dtype=torch.float32)
+        place = toys.context([rows], toys.normed, classes=3)
+        start, teacher = place.initial(toys.ARCH, 1), replace(place.initial(toys.ARCH, 2), weight=1.0)
+        plain, averaged = (
+            distill(toys.site(place), start=start, teachers={"a": teacher}, spec=replace(SPEC, epochs=3, **options))
+            for options in ({}, {"swa_from": 1, "swa_every": 1})
+        )
+        size = start.layout.size
+        assert torch.equal(plain.vector[size:], averaged.vector[size:])
+        assert torch.equal(plain.counters, averaged.counters)
+        assert toys.gap(plain.trainable, averaged.trainable) > 1e-5
+
+    def test_stopping_early_ends_the_mean(self) -> None:
+        """Validation judges the student; what is returned is the mean up to where it stopped."""
+        place = around(reference=ROWS.x, validation=VAL)
+        spec = replace(self.LONG, steps=50, patience=4, eval_every=2, swa_from=1, swa_every=1, lr=3.0)
+        at = toys.site(place, "server")
+        found = distill(at, start=START, teachers=TEAM, spec=spec)
+        stopped = int(at.notes["distill_steps"])
+        assert 1 < stopped < 50
+        assert at.notes["swa_snapshots"] == stopped
+        until = replace(spec, steps=stopped, patience=None)
+        assert torch.equal(
+            distill(toys.site(place, "server"), start=START, teachers=TEAM, spec=until).vector, found.vector
+        )
+
+    @pytest.mark.parametrize("restore", ["best", "best_or_init"])
+    def test_nothing_can_be_restored(self, restore: str) -> None:
+        with pytest.raises(ValueError, match=f"use restore = 'last' with it, not '{restore}'"):
+            replace(self.LONG, swa_from=2, restore=restore)
+
+
+class TestLabelled:
+    """Labels of the reference set beside the teacher."""
+
+    def place(self, x: Tensor, y: list[int], maker: Any = toys.net, classes: int = 3) -> Context:
+        made = toys.context([ROWS if classes == 3 else toys.points((1, 0))], maker, classes=classes, reference=x)
+        return replace(made, split=replace(made.split, reference_labels=torch.tensor(y)))
+
+    def test_by_hand(self) -> None:
+        """At ½, for x = 1: the teacher's ⅔ gives −⅙, a label 1 gives ½; −⅙ + 0.4·½ = 1/30, and lr = 3."""
+        place = self.place(torch.ones(1, 1, dtype=torch.float64), [1], toys.Slopes, 2)
+        spec = DistillSpec(steps=1, batch=1, optimizer="sgd", lr=3.0, labelled=0.4)
+        found = distill(toys.site(place, "server"), start=slopes(0), teachers={"c0": slopes(1)}, spec=spec)
+        assert found.vector.tolist() == pytest.approx([-0.1, 0.1], abs=1e-12)
+
+    @pytest.mark.parametrize("temperature", [1.0, 2.0])
+    def test_gradient_by_differences(self, temperature: float) -> None:
+        """One step is −lr times the slope of T²·KL(teacher_T ‖ student_T) + 0.7 · cross-entropy, labels being sure."""
+        y = [0, 2, 1, 1, 0]
+        place = self.place(ROWS.x[:5], y)
+        spec = DistillSpec(steps=1, batch=5, optimizer="sgd", lr=0.1, labelled=0.7, temperature=temperature, t2=True)
+        found = distill(toys.site(place, "server"), start=START, teachers=TEAM, spec=spec).vector - START.vector
+        target = ensemble(toys.site(place, "server"), TEAM, ROWS.x[:5], temperature=temperature).probs
+
+        def loss(vector: Tensor) -> float:
+            with torch.no_grad():
+                out = replace(START, vector=vector).load_into(toys.net())(ROWS.x[:5])
+            student = torch.log_softmax(out / temperature, 1)
+            told = (target * (target.log() - student)).sum(1).mean()
+            return float(temperature**2 * told - 0.7 * torch.log_softmax(out, 1)[range(5), y].mean())
+
+        for i in range(0, len(START.vector), 3):
+            shift = torch.zeros_like(START.vector)
+            shift[i] = 1e-5
+            slope = (loss(START.vector + shift) - loss(START.vector - shift)) / 2e-5
+            assert float(found[i]) == pytest.approx(-0.1 * slope, abs=1e-9)
+
+    def test_zero_does_not_look(self) -> None:
+        one, two = (self.place(ROWS.x[:5], y) for y in ([0] * 5, [1, 2, 1, 2, 0]))
+        first, second = (distill(toys.site(p, "server"), start=START, teachers=TEAM, spec=SPEC) for p in (one, two))
+        assert torch.equal(first.vector, second.vector)
+
+    def test_without_labels(self) -> None:
+        spec = replace(SPEC, labelled=0.5)
+        with pytest.raises(ConfigError, match=r"labelled = 0.5 needs a reference set with labels, .* at server"):
+            distill(toys.site(around(reference=ROWS.x), "server"), start=START, teachers=TEAM, spec=spec)
+
+    def test_a_clients_own_are_not_used(self) -> None:
+        with pytest.raises(ConfigError, match="there are none at c0"):
+            distill(toys.site(around(), "c0"), start=START, teachers=TEAM, spec=replace(SPEC, labelled=0.5))
+
+
+class TestLearned:
+    SPEC = replace(SPEC, weights="learned")
+
+    @pytest.mark.parametrize("mix", ["probs", "logits"])
+    def test_equals_shares_as_sample_counts(self, mix: str) -> None:
+        spec = replace(self.SPEC, mix=mix)
+        at = toys.site(around())
+        found = distill(at, start=START, teachers=TEAM, val=VAL, spec=spec)
+        shares = learn(toys.site(around()), TEAM, VAL, mix=mix)
+        weighed = {name: replace(m, weight=shares[name]) for name, m in TEAM.items()}
+        other = distill(toys.site(around()), start=START, teachers=weighed, spec=replace(spec, weights="samples"))
+        assert toys.gap(found, other) <= 1e-12
+        assert at.notes["largest_share"] == pytest.approx(max(shares.values()))
+        assert at.notes["share_entropy"] == pytest.approx(-sum(s * math.log(s) for s in shares.values() if s))
+        assert found.weight == 6  # samples still, for the mean that follows
+
+    def test_on_a_share_of_the_leaders_rows(self) -> None:
+        at = toys.site(around())
+        distill(at, start=START, teachers=TEAM, spec=self.SPEC, hold=0.2)
+        held = ROWS.take(toys.site(around()).rng.permutation(10)[:2])
+        expected = learn(toys.site(around()), TEAM, held)
+        assert at.notes["largest_share"] == pytest.approx(max(expected.values()))
+
+    def test_need_a_validation_set(self) -> None:
+        for val in (None, VAL.take([])):
+            with pytest.raises(ConfigError, match=r"weights = 'learned' needs a validation set .* data\.validation"):
+                distill(toys.site(around()), start=START, teachers=TEAM, val=val, spec=self.SPEC)
+
+
+class TestSpec:
+    @pytest.mark.parametrize("mix", ["logits", "losses"])
+    def test_sharpens_probabilities_only(self, mix: str) -> None:
+        with pytest.raises(ValueError, match=f"use mix = 'probs' with it, not '{mix}'"):
+            DistillSpec(epochs=1, sharpen=0.5, mix=mix)
+        assert DistillSpec(epochs=1, sharpen=1.0, mix=mix).mix == mix
+
+    def test_sharpens_the_teacher(self) -> None:
+        """As a teacher whose probabilities are squared: slopes(1) to the power 2 is slopes(2)."""
+        place = toys.context([toys.points((1, 0), (2, 1))], toys.Slopes)
+        spec = DistillSpec(steps=3, batch=2, optimizer="sgd", lr=0.5)
+        one = distill(toys.site(place), start=slopes(0), teachers={"a": slopes(1)}, spec=replace(spec, sharpen=0.5))
+        two = distill(toys.site(place), start=slopes(0), teachers={"a": slopes(2)}, spec=spec)
+        assert toys.gap(one, two) <= 1e-12
+
+
+def test_average_like() -> None:
+    """Only models of the same architecture; where there is none, what was there before."""
+    a, b = slopes(1, weight=3), slopes(-1, weight=1)
+    other = Params.of(toys.Slopes((5.0, 5.0)), "other", weight=7.0)
+    at = toys.site(around())
+    found = average_like(at, {"c0": a, "c1": other, "c2": b}, like=slopes(9))
+    assert found.vector.tolist() == pytest.approx(slopes(0.5).vector.tolist())
+    assert found.weight == 4
+    alike = average_like(at, {"c0": a, "c1": other, "c2": b}, like=slopes(9), by="uniform")
+    assert alike.vector.tolist() == pytest.approx([0, 0])
+    assert average_like(at, {"c1": other}, like=a) is a

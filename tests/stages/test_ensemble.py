@@ -9,7 +9,7 @@ from torch import Tensor
 
 import toys
 from headwater.params import Params
-from headwater.stages.ensemble import Target, ensemble
+from headwater.stages.ensemble import Target, ensemble, learn
 
 X = torch.tensor([[1.0], [2.0]], dtype=torch.float64)
 AROUND = toys.context([toys.points((1, 0))], toys.Slopes)
@@ -95,6 +95,99 @@ class TestWeights:
     def test_nobody(self) -> None:
         with pytest.raises(ValueError, match="at least one member"):
             taught({})
+
+
+class TestSharpen:
+    def test_squares(self) -> None:
+        """τ = ½ squares: ⅔ becomes (4/9)/(4/9 + 1/9) = ⅘, and the mean 7/12 becomes 49/(49 + 25)."""
+        assert taught({"a": member(1)}, sharpen=0.5) == pytest.approx([4 / 5, 16 / 17])
+        assert taught(TEAM, X[:1], sharpen=0.5) == pytest.approx([49 / 74])
+
+    def test_roots(self) -> None:
+        """τ = 2 takes roots, which makes a teacher less sure."""
+        assert taught({"a": member(2)}, X[:1], sharpen=2.0) == pytest.approx([2 / 3])
+
+    def test_comes_after_the_mean(self) -> None:
+        apart = [p**2 / (p**2 + (1 - p) ** 2) for p in (2 / 3, 1 / 3)]
+        assert taught(TEAM, X[:1], sharpen=0.5) != pytest.approx([3 / 4 * apart[0] + 1 / 4 * apart[1]])
+
+    def test_the_loss_is_that_of_the_sharpened_teacher(self) -> None:
+        """A student that says what a sharpened member(1) says, member(2), has nothing to learn."""
+        target = ensemble(toys.site(AROUND), {"a": member(1)}, X, sharpen=0.5)
+        output = toys.site(AROUND).bench(member(2)).outputs(X)
+        assert float(target.loss(torch.arange(2), output, 1.0)) == pytest.approx(0, abs=1e-12)
+
+    def test_of_a_class_without_probability(self) -> None:
+        counts = {"a": torch.tensor([0.0, 2.0]), "b": torch.tensor([0.0, 1.0])}
+        assert taught(TEAM, weights="labels", counts=counts, sharpen=0.5) == [0.0, 0.0]
+
+
+class TestLearned:
+    """At x = 1, member(1) says ⅔ for class 0 and member(-1) says ⅓."""
+
+    def shares(self, team: dict[str, Params], *rows: tuple[float, int], **options: object) -> list[float]:
+        return list(learn(toys.site(AROUND), team, toys.points(*rows), **options).values())
+
+    def test_of_probabilities(self) -> None:
+        """Three rows of class 0 and two of class 1: 3·log(1 + a) + 2·log(2 − a) is largest at a = (6 − 2)/5."""
+        found = self.shares({"a": member(1), "b": member(-1)}, *[(1, 0)] * 3, *[(1, 1)] * 2)
+        assert found == pytest.approx([4 / 5, 1 / 5], abs=1e-8)
+
+    def test_of_logits(self) -> None:
+        """P(class 0) = odds of 2^(2a − 1) must be ⅗, so 2a − 1 = log₂ 1.5."""
+        found = self.shares({"a": member(1), "b": member(-1)}, *[(1, 0)] * 3, *[(1, 1)] * 2, mix="logits")
+        assert found == pytest.approx([(1 + log(1.5, 2)) / 2, (1 - log(1.5, 2)) / 2], abs=1e-6)
+
+    def test_at_the_edge(self) -> None:
+        """Of one that is right and one that is wrong on all rows, the wrong one gets nothing."""
+        for mix in ("probs", "logits", "losses"):
+            found = self.shares({"a": member(-1), "b": member(3)}, (1, 0), (2, 0), mix=mix)
+            assert found == pytest.approx([0, 1], abs=1e-3)
+
+    def test_with_temperature(self) -> None:
+        """T = 2 makes member(2) say what member(1) says."""
+        rows = [(1.0, 0)] * 3 + [(1.0, 1)] * 2
+        found = self.shares({"a": member(2), "b": member(-2)}, *rows, temperature=2.0)
+        assert found == pytest.approx([4 / 5, 1 / 5], abs=1e-8)
+
+    @pytest.mark.parametrize("mix", ["probs", "logits"])
+    def test_equal_members_count_alike(self, mix: str) -> None:
+        team = {name: member(1, weight) for name, weight in (("a", 1), ("b", 5), ("c", 2))}
+        assert self.shares(team, (1, 0), (2, 1), mix=mix) == pytest.approx([1 / 3] * 3)
+
+    @pytest.mark.parametrize("mix", ["probs", "logits"])
+    def test_no_other_shares_are_better(self, mix: str) -> None:
+        """Cross-entropy of the teacher with the labels, at the shares found and all around them."""
+        team = {"a": member(2), "b": member(-1), "c": member(0.3)}
+        rows = toys.points((1, 0), (2, 1), (-1, 0), (-2, 1), (0.5, 0), (3, 0), (-1, 1))
+        found = learn(toys.site(AROUND), team, rows, mix=mix)
+        assert sum(found.values()) == pytest.approx(1)
+
+        def loss(shares: dict[str, float]) -> float:
+            target = ensemble(toys.site(AROUND), team, rows.x, mix=mix, weights="learned", shares=shares)
+            return -float(target.probs.gather(1, rows.y.unsqueeze(1)).log().mean())
+
+        least = loss(found)
+        rng = torch.Generator().manual_seed(0)
+        for reach in (0.01, 0.1, 1.0):
+            for _ in range(20):
+                other = torch.rand(3, generator=rng, dtype=torch.float64)
+                other = other / other.sum()
+                mixed = {k: (1 - reach) * found[k] + reach * float(o) for k, o in zip(team, other, strict=True)}
+                assert loss(mixed) >= least - 1e-9
+
+    def test_of_members_that_are_surely_wrong(self) -> None:
+        """Probabilities that are 0 as numbers still have a ratio: the less wrong one is heard."""
+        found = self.shares({"a": member(-4000), "b": member(-2000)}, (1, 0), (2, 0))
+        assert found == pytest.approx([0, 1])
+
+    def test_are_used_as_they_are(self) -> None:
+        found = taught(TEAM, weights="learned", shares={"a": 0.2, "b": 0.8})
+        assert found == pytest.approx([0.2 * 2 / 3 + 0.8 / 3, 0.2 * 4 / 5 + 0.8 / 5])
+
+    def test_need_to_be_given(self) -> None:
+        with pytest.raises(ValueError, match="shares"):
+            taught(TEAM, weights="learned")
 
 
 class TestTemperature:

@@ -9,7 +9,8 @@ import torch
 import toys
 from headwater.params import Params
 from headwater.specs import LocalSpec
-from headwater.stages.local import Proximal, label_counts, local_train, own_rows, pooled
+from headwater.stages.local import label_counts, local_train, own_rows, pooled
+from headwater.stages.terms import Proximal
 
 ROWS = toys.blobs(10)
 SPEC = LocalSpec(epochs=2, batch=4, lr=0.2)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import runpy
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +14,7 @@ import toys
 from headwater.algorithms import ALGORITHMS
 from headwater.errors import ConfigError
 from headwater.ledger import TIERS
+from headwater.models.base import in_two_parts
 from headwater.theory.communication import (
     FORMULAS,
     Active,
@@ -46,6 +49,10 @@ OPTIONS: dict[str, list[dict[str, Any]]] = {
     "fedhead": [{}, {"sector": {"weights": "labels"}}, {"algorithm": {"val_source": "leader"}}],
     "fedhead+": [{}, {"sector": {"weights": "labels"}}, {"algorithm": {"server_teacher": "pre_sync"}}],
 }
+for family in ("corrections", "distillation", "ensembles", "knowledge", "nets"):
+    found = Path(__file__).with_name(f"cases_{family}.py")
+    if found.exists():
+        OPTIONS |= runpy.run_path(str(found))["OPTIONS"]
 
 
 def payload(experiment: Any) -> Payload:
@@ -55,12 +62,25 @@ def payload(experiment: Any) -> Payload:
     counters = sum(t.numel() for t in state if not t.is_floating_point())
     rows = sum(experiment.tree.client_sizes.values())
     split = experiment.split
+    net = experiment.model.outline()
     return Payload(
         model=model_bytes(floats, counters=counters),
         validation=examples_bytes(len(split.validation), 4),
         rows=examples_bytes(rows, 4),
         classes=split.classes,
+        features=4 * net.classifier.in_features if in_two_parts(net) else 0,
+        align=min(len(split.reference), experiment.config.algorithm.get("align", len(split.reference))),
+        reference=examples_bytes(len(split.reference), 4),
+        generator=_generator(experiment),
     )
+
+
+def _generator(experiment: Any) -> int:
+    """The bytes of what a method brings beside the clients' models."""
+    own = [spec for name, spec in experiment.models.items() if name not in experiment.tree.archs]
+    state = [t for spec in own for t in spec.build().state_dict().values()]
+    floats = sum(t.numel() for t in state if t.is_floating_point())
+    return model_bytes(floats, counters=sum(t.numel() for t in state if not t.is_floating_point()))
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -68,21 +88,30 @@ def payload(experiment: Any) -> Payload:
     ("method", "options"), [(method, options) for method in ALGORITHMS for options in OPTIONS.get(method, [{}])]
 )
 def test_recorded_bytes_equal_the_formula(method: str, options: dict[str, Any], case: str) -> None:
+    if (method, case) == ("fedma", "batch norm"):
+        pytest.skip("neurons of normed layers cannot be matched")
     experiment = toys.tiny(method, arrays=DATA, **CASES[case], **options)
     config, tree, sizes = experiment.config, experiment.tree, payload(experiment)
     given = dict(config.algorithm) | {"weights": config.sector.get("weights")}
-    there = [
-        Active.of(tree, participants(tree, config.partition.participation, config.seed, number))
+    given["server_weights"] = config.server.get("weights")
+    labels = {c: experiment.split.train.y[rows].tolist() for c, rows in experiment.rows.items()}
+    given["counts"] = {c: [ys.count(label) for label in range(sizes.classes)] for c, ys in labels.items()}
+    active = [
+        participants(tree, config.partition.participation, config.seed, number)
         for number in range(1, config.rounds + 1)
     ]
-    found = train(experiment)
-    for row, who in zip(found.history, there, strict=True):
-        expected = round_traffic(method, who, sizes, given)
+    given["sector_of"] = dict(tree.sector_of)
+    given["active"] = active  # by round, for methods whose traffic depends on who took part before
+    given["sectors"] = Active.of(tree).sectors  # that hold data, whether or not they take part
+    found, total = train(experiment), Traffic()
+    for row, clients in zip(found.history, active, strict=True):
+        expected = round_traffic(method, Active.of(tree, clients), sizes, given | {"round": row["round"]})
+        total += expected
         for tier in TIERS:
             link: Link = getattr(expected, tier)
             assert row["bytes"][tier] == {"up": link.up_bytes, "down": link.down_bytes}
     recorded = found.ledger.summary()
-    total, before = run_traffic(method, there, sizes, given), setup_traffic(method, Active.of(tree), sizes, given)
+    before = setup_traffic(method, Active.of(tree), sizes, given)
     for tier in TIERS:
         assert recorded[tier] == asdict(getattr(total, tier))
         assert recorded["setup"][tier] == asdict(getattr(before, tier))

@@ -2,24 +2,51 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
-from headwater.federation import Federation, Located
+from headwater.federation import CLIENTS, SECTORS, SERVER, Federation, Located
+from headwater.specs import Mix
+from headwater.stages.combine import average, initial
 
 
 @dataclass(frozen=True)
 class State:
-    """What must survive a round. `model` is at the server: what is evaluated and shipped."""
+    """What must survive a round. `model` is at the server: what is evaluated and shipped.
+
+    A state may have more to show: `personal` models at clients, a `team` at the server that predicts together, and
+    `also`, further models at the server by name.
+    """
 
     model: Located
+
+
+@dataclass(frozen=True)
+class PersonalState:
+    """Every client has a model of its own; there is no global one."""
+
+    personal: Located  # at clients
+    model: None = None
+
+
+@dataclass(frozen=True)
+class Team:
+    """Models at the server that predict together, each counting alike."""
+
+    members: Mapping[str, Located]
+    mix: Mix = "probs"
 
 
 class Algorithm(Protocol):
     """The contract of a method file.
 
     `init` sees everybody and gives the first state; `round` sees this round's participants and gives the next.
-    `SUITS` holds the method's own defaults for its stages, by section, where they differ from the library's.
+    `SUITS` holds the method's own defaults, by section (`model` and the stages), where they differ from the library's.
+    A method may further declare `NEEDS = ("features",)`, if a model must have the two parts extractor and classifier,
+    `UNLIKE = True`, if clients may have unequal architectures, and `models(spec)`, further architectures of its own. It
+    may also have something to say: `cautions(model, participation)` before a run, `remarks(history)` and
+    `privacy(rounds, width)` after it.
     """
 
     SUITS: ClassVar[dict[str, dict[str, Any]]]
@@ -27,3 +54,26 @@ class Algorithm(Protocol):
     def init(self, fed: Federation, model: Located) -> Any: ...
 
     def round(self, fed: Federation, state: Any) -> Any: ...
+
+
+def spread(fed: Federation, x: Located, through: bool = False) -> Located:
+    """From the server to every client: straight, or relayed by the sectors."""
+    return fed.down(fed.down(x)) if through else fed.down(x, to=CLIENTS)
+
+
+def gather(
+    fed: Federation, x: Located, through: bool = False, task: Callable[..., Any] = average, **options: Any
+) -> Located:
+    """From the clients to the server, combined there: straight, or at the sectors first.
+
+    The task must be one whose result over parts is that over all, as a mean by weights is.
+    """
+    if not through:
+        return fed.run(task, at=SERVER, models=fed.up(x, to=SERVER), **options)
+    return fed.run(task, at=SERVER, models=fed.up(fed.run(task, at=SECTORS, models=fed.up(x), **options)), **options)
+
+
+def own_models(fed: Federation, model: Located) -> Located:
+    """A starting model at every client, of the client's own architecture."""
+    models = {arch: fed.run(initial, at=SERVER, arch=arch) for arch in fed.tree.archs[1:]}
+    return fed.down({c: models.get(fed.tree.arch(c), model) for c in fed.clients}, to=CLIENTS)

@@ -32,11 +32,10 @@ from typing import Any, ClassVar
 
 from pydantic.dataclasses import dataclass
 
-from headwater.algorithms.base import State
-from headwater.federation import CLIENTS, SECTORS, SERVER, Federation, Located
+from headwater.algorithms.base import State, gather, spread
+from headwater.federation import CLIENTS, Federation, Located
 from headwater.params import By
 from headwater.specs import LOCAL, STRICT, LocalSpec
-from headwater.stages.combine import average
 from headwater.stages.local import local_train
 
 
@@ -44,24 +43,14 @@ from headwater.stages.local import local_train
 class FedAvg:
     local: LocalSpec = LOCAL
     by: By = "samples"  # how clients weigh in the mean
-    through_sectors: bool = False  # average at sectors on the way; needs by = "samples"
+    through_sectors: bool = False  # average at sectors on the way
 
     SUITS: ClassVar[dict[str, dict[str, Any]]] = {}
-
-    def __post_init__(self) -> None:
-        if self.through_sectors and self.by == "uniform":
-            raise ValueError(
-                "through_sectors needs by = 'samples': a sector's mean does not tell how many clients it holds"
-            )
 
     def init(self, fed: Federation, model: Located) -> State:
         return State(model)
 
     def round(self, fed: Federation, state: State) -> State:
-        if self.through_sectors:
-            local = fed.run(local_train, at=CLIENTS, start=fed.down(fed.down(state.model)), spec=self.local)
-            mean = fed.run(average, at=SECTORS, models=fed.up(local))
-            return State(fed.run(average, at=SERVER, models=fed.up(mean)))
-        start = fed.down(state.model, to=CLIENTS)
-        local = fed.run(local_train, at=CLIENTS, start=start, spec=self.local)
-        return State(fed.run(average, at=SERVER, models=fed.up(local, to=SERVER), by=self.by))
+        start = spread(fed, state.model, self.through_sectors)
+        local = fed.run(local_train, at=CLIENTS, start=start, spec=self.local, by=self.by)
+        return State(gather(fed, local, self.through_sectors))

@@ -10,18 +10,28 @@ Lin, Kong, Stich, Jaggi: Ensemble Distillation for Robust Model Fusion in Federa
 |---|---|
 | AVGLOGITS | server.mix = "logits", server.weights = "uniform" |
 | N steps, η, T | server.steps, server.lr, server.temperature |
+| prototypes | model.name and model.also |
 | drop-worst | drop_worst |
 
-Cost a round, in models (N active clients; up, down): long link N, N; inside sectors N, N.
+Cost a round, in models (N active clients; up, down): long link N, N; inside sectors N, N. With `server.weights =
+"labels"` each client's label counts (one number a class) go to the server.
 Moves a round: server → client model; client → server model.
+Moves a round by label counts: also client → server array.
 
 Differences from the paper and from its authors' code:
 * The student starts at the mean by samples, as the listing says; the code weighs clients alike (`by="uniform"`).
 * `drop_worst` leaves out members below 1.2 × chance on the server's validation set before averaging and distilling;
   the code's further rule against outliers is `outlier_rule` (off: the paper does not have it).
 * `init_from="previous"` starts the student at the last fused model, the paper's ablation.
-* Distilling with `mix="probs", weights="samples"` is the FedDF of FedHEAD's tables.
-* One architecture for all clients here.
+* Distilling with `mix="probs", weights="samples"` is the FedDF of FedHEAD's tables. Weights by label counts, by
+  confidence or learnt on the validation set are additions.
+* Unequal architectures: each has a student of its own, which starts at the mean of its own clients and is taught by
+  all. If none of an architecture's clients is there, its student starts at its last fused model; with `skip_inactive`
+  it is not taught when none takes part, as the code has it. `server.steps = 0` averages within architectures.
+* `swag` adds so many teachers, drawn around the round's client models, which stand in for the iterates that SWAG fits
+  its Gaussian to: clients send one model here, not their path.
+* `[local] low_bit`: one-bit weights by error feedback, as the code has them, or straight through. The student has
+  full precision. The ledger counts what is really sent, which is not packed.
 
 >>> import headwater as hw
 >>> run = hw.run("feddf", data="digits", clients=4, rounds=1, local__epochs=1, server__epochs=1)
@@ -31,6 +41,8 @@ Differences from the paper and from its authors' code:
 
 from __future__ import annotations
 
+from dataclasses import dataclass as plain_dataclass
+from dataclasses import field
 from typing import Any, ClassVar, Literal
 
 from pydantic.dataclasses import dataclass
@@ -38,40 +50,62 @@ from pydantic.dataclasses import dataclass
 from headwater.algorithms.base import State
 from headwater.federation import CLIENTS, SERVER, Federation, Located
 from headwater.params import By
-from headwater.specs import DISTILL, LOCAL, STRICT, DistillSpec, LocalSpec
-from headwater.stages.combine import average
-from headwater.stages.consolidate import distill
+from headwater.specs import DISTILL, LOCAL, STRICT, Count, DistillSpec, LocalSpec
+from headwater.stages.combine import initial
+from headwater.stages.consolidate import average_like, distill
 from headwater.stages.consolidate import drop_worst as without_worst
-from headwater.stages.local import local_train
+from headwater.stages.local import label_counts, local_train
+from headwater.stages.swag import with_swag
+
+
+@plain_dataclass(frozen=True)
+class DfState(State):
+    also: dict[str, Located] = field(default_factory=dict)  # at the server: the other architectures' models, by name
 
 
 @dataclass(frozen=True, config=STRICT)
 class FedDf:
     local: LocalSpec = LOCAL
     server: DistillSpec = DISTILL
-    by: By = "samples"  # how clients weigh in the student's start
-    init_from: Literal["average", "previous"] = "average"  # where the student starts
+    by: By = "samples"  # how clients weigh in a student's start
+    init_from: Literal["average", "previous"] = "average"  # where a student starts
     drop_worst: bool = True
     outlier_rule: bool = False
+    skip_inactive: bool = False  # leave a model as it is in rounds without clients of its architecture
+    swag: Count = 0  # further teachers, drawn around the clients' models
 
     SUITS: ClassVar[dict[str, dict[str, Any]]] = {
         "server": {"mix": "logits", "weights": "uniform", "schedule": "cosine", "clip": 5.0, "metric": "accuracy"}
     }
+    UNLIKE: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        if self.server.weights == "labels":
+        if self.swag and self.server.weights == "labels":
             raise ValueError(
-                "server.weights = 'labels' needs label counts, which FedDF's clients do not send; use FedHEAD for it"
+                f"swag = {self.swag} adds teachers that are nobody's and so have no label counts; use another "
+                "server.weights than 'labels', or swag = 0"
             )
 
-    def init(self, fed: Federation, model: Located) -> State:
-        return State(model)
+    def init(self, fed: Federation, model: Located) -> DfState:
+        return DfState(model, {arch: fed.run(initial, at=SERVER, arch=arch) for arch in fed.tree.archs[1:]})
 
-    def round(self, fed: Federation, state: State) -> State:
-        start = fed.down(state.model, to=CLIENTS)
+    def round(self, fed: Federation, state: DfState) -> DfState:
+        models = dict(zip(fed.tree.archs, (state.model, *state.also.values()), strict=True))
+        start = fed.down({client: models[fed.tree.arch(client)] for client in fed.clients})
         local = fed.run(local_train, at=CLIENTS, start=start, spec=self.local)
         team = fed.up(local, to=SERVER)  # every client's model crosses the long link
+        counts = fed.up(fed.run(label_counts, at=CLIENTS), to=SERVER) if self.server.weights == "labels" else None
         if self.drop_worst:
             team = fed.run(without_worst, at=SERVER, models=team, outliers=self.outlier_rule)
-        student = fed.run(average, at=SERVER, models=team, by=self.by) if self.init_from == "average" else state.model
-        return State(fed.run(distill, at=SERVER, start=student, teachers=team, spec=self.server))
+        teachers = fed.run(with_swag, at=SERVER, models=team, count=self.swag) if self.swag else team
+        active = {fed.tree.arch(client) for client in fed.clients}
+        fused = dict(models)
+        for arch in reversed(fed.tree.archs):  # the run's own last: what is noted of the server is of its student
+            if self.skip_inactive and arch not in active:
+                continue
+            student = models[arch]
+            if self.init_from == "average":
+                student = fed.run(average_like, at=SERVER, models=team, like=student, by=self.by)
+            fused[arch] = fed.run(distill, at=SERVER, start=student, teachers=teachers, spec=self.server, counts=counts)
+        main = fused.pop(fed.tree.archs[0])
+        return DfState(main, fused)

@@ -17,7 +17,8 @@ Hierarchical Ensemble Aggregation via Distillation (FedHEAD, FedHEAD+).
 
 Cost a round, in models (N active clients, M sectors; up, down): long link 2M, 2M; inside sectors N − M, N − M (a
 leader does not talk to itself). The validation set goes to the clients once, before the first round; with `weights =
-"labels"` each client's label counts (one number a class) go to its leader.
+"labels"` each client's label counts (one number a class) go to its leader and, if they weigh at the server (+), their
+sums from there to the server.
 Moves before the first round: server → sector examples; sector → client examples.
 Moves a round: server → leader model; leader → client model; client → leader model; leader → server model.
 Moves a round by label counts: also client → leader array.
@@ -28,7 +29,8 @@ Differences from the paper and from its authors' code:
   leader's rows.
 * `[sector] restore`: the code keeps the last epoch ("last"); the library's own default is "best_or_init".
 * `[sector] mix`, `weights`: the paper averages probabilities by samples. "labels" weighs a member's probability of a
-  class by its count of that class, "confidence" by its certainty.
+  class by its count of that class, "confidence" by its certainty; "learned" fits a share for each member to the
+  validation set that the leader holds. `[server]` (+) has the same choices, a sector being one member.
 * `server_teacher="pre_sync"` (+) lets the sector means before synchronisation teach; without sector distillation the
   leaders' models are all equal, and the server would learn nothing from them.
 * Under partial participation shares are taken over the active clients; a sector with none is left out.
@@ -53,6 +55,7 @@ from headwater.specs import DISTILL, LOCAL, STRICT, DistillSpec, LocalSpec
 from headwater.stages.combine import average
 from headwater.stages.consolidate import distill, validation
 from headwater.stages.local import label_counts, local_train
+from headwater.stages.sampling import tally
 from headwater.topology.leaders import Leader, choose
 
 ValSource = Literal["server", "leader"]
@@ -72,11 +75,14 @@ class FedHead:
 
     SUITS: ClassVar[dict[str, dict[str, Any]]] = {}
 
+    def __post_init__(self) -> None:
+        _without_labels(self.sector)
+
     def init(self, fed: Federation, model: Located) -> HeadState:
         return HeadState(model, hold_out(self, fed))
 
     def round(self, fed: Federation, state: HeadState) -> HeadState:
-        _, taught = sectors_teach(self, fed, state)
+        _, taught, _ = sectors_teach(self, fed, state)
         return replace(state, model=fed.run(average, at=SERVER, models=taught))
 
 
@@ -92,17 +98,22 @@ class FedHeadPlus:
     SUITS: ClassVar[dict[str, dict[str, Any]]] = {}
 
     def __post_init__(self) -> None:
-        if self.server.weights == "labels":
-            raise ValueError("server.weights = 'labels' needs label counts, which stay inside sectors; use 'samples'")
+        _without_labels(self.sector)
 
     def init(self, fed: Federation, model: Located) -> HeadState:
         return HeadState(model, hold_out(self, fed))
 
     def round(self, fed: Federation, state: HeadState) -> HeadState:
-        means, taught = sectors_teach(self, fed, state)
+        means, taught, counts = sectors_teach(self, fed, state)
         teachers = means if self.server_teacher == "pre_sync" else taught
         model = fed.run(average, at=SERVER, models=taught)
-        return replace(state, model=fed.run(distill, at=SERVER, start=model, teachers=teachers, spec=self.server))
+        model = fed.run(distill, at=SERVER, start=model, teachers=teachers, counts=counts, spec=self.server)
+        return replace(state, model=model)
+
+
+def _without_labels(sector: DistillSpec) -> None:
+    if sector.labelled:
+        raise ValueError(f"sector.labelled = {sector.labelled:g}: leaders distil without labels; remove it")
 
 
 def hold_out(method: FedHead | FedHeadPlus, fed: Federation) -> Located:
@@ -110,15 +121,19 @@ def hold_out(method: FedHead | FedHeadPlus, fed: Federation) -> Located:
     return fed.down(fed.down(fed.run(validation, at=SERVER))) if method.val_source == "server" else nothing(CLIENTS)
 
 
-def sectors_teach(method: FedHead | FedHeadPlus, fed: Federation, state: HeadState) -> tuple[Located, Located]:
-    """Steps 1 to 10 of the paper: the sector means and the leaders' models, both at the server."""
+def sectors_teach(
+    method: FedHead | FedHeadPlus, fed: Federation, state: HeadState
+) -> tuple[Located, Located, Located | None]:
+    """Steps 1 to 10 of the paper. At the server then: sector means, leaders' models, and label counts if they weigh."""
     fed = fed.seat(choose(method.leader, fed))  # sectors are now their leaders
     start = fed.down(fed.down(state.model))
     local = fed.run(local_train, at=CLIENTS, start=start, spec=method.local)
     team = fed.up(local)  # stays inside the sector
     means = fed.up(fed.run(average, at=SECTORS, models=team))
     seed = fed.down(fed.run(average, at=SERVER, models=means))
-    counts = fed.up(fed.run(label_counts, at=CLIENTS)) if method.sector.weights == "labels" else None
+    here = method.sector.weights == "labels"
+    above = isinstance(method, FedHeadPlus) and method.server.weights == "labels"
+    counts = fed.up(fed.run(label_counts, at=CLIENTS)) if here or above else None
     hold = 0.2 if method.val_source == "leader" else 0.0
     students = fed.run(
         distill,
@@ -126,8 +141,8 @@ def sectors_teach(method: FedHead | FedHeadPlus, fed: Federation, state: HeadSta
         start=seed,
         teachers=team,
         val=maybe(state.val),
-        counts=counts,
+        counts=counts if here else None,
         hold=hold,
         spec=method.sector,
     )
-    return means, fed.up(students)
+    return means, fed.up(students), fed.up(fed.run(tally, at=SECTORS, models=counts)) if counts and above else None

@@ -16,20 +16,14 @@ Moves before the first round: server → client model.
 
 from __future__ import annotations
 
-from dataclasses import dataclass as plain_dataclass
 from typing import Any, ClassVar
 
 from pydantic.dataclasses import dataclass
 
+from headwater.algorithms.base import PersonalState
 from headwater.federation import CLIENTS, Federation, Located
 from headwater.specs import LOCAL, STRICT, LocalSpec
 from headwater.stages.local import local_train
-
-
-@plain_dataclass(frozen=True)
-class PersonalState:
-    personal: Located  # at clients
-    model: None = None  # there is no global one
 
 
 @dataclass(frozen=True, config=STRICT)

@@ -46,8 +46,15 @@ def _entries(registry: Registry) -> list[dict[str, Any]]:
 
 def _algorithms() -> list[dict[str, Any]]:
     from headwater.algorithms import ALGORITHMS
+    from headwater.theory.communication import FORMULAS
 
-    return _entries(ALGORITHMS)
+    rows = _entries(ALGORITHMS)
+    for row in rows:
+        row["stages"] = {k: v for k, v in row["stages"].items() if k != "needs"} | {
+            "models a round": FORMULAS[row["name"]].models,  # up, down on the long link | up, down inside sectors
+            "needs": row["stages"]["needs"],
+        }
+    return rows
 
 
 def _datasets() -> list[dict[str, Any]]:

@@ -63,7 +63,9 @@ class Watch:
             self.round = event.round
         if event.accuracy is not None:
             self._accuracy = f"accuracy {event.accuracy:.1%}"
-        if self._bar is not None:
+        if event.kind == "warning":
+            self._warn(event.text)
+        elif self._bar is not None:
             self._move(event)
         elif self._show and event.kind == "start" and event.round:
             print(f"{self.title}: carrying on after round {event.round}", file=sys.stderr, flush=True)
@@ -72,8 +74,16 @@ class Watch:
             score = f"  accuracy {event.accuracy:.1%}" if event.accuracy is not None else ""
             print(f"{told}{score}  {event.seconds:.1f} s", file=sys.stderr, flush=True)
 
+    def _warn(self, text: str) -> None:
+        if self._bar is not None:
+            self._bar.console.print(f"warning: {text}", markup=False, soft_wrap=True)
+        elif self._show:
+            print(f"warning: {text}", file=sys.stderr, flush=True)
+
     def _move(self, event: Event) -> None:
         assert self._bar is not None
+        if event.kind == "task" and event.round > self.round + 1:  # the bar shows the round that will be done next
+            return
         # Within a round the bar follows the phase that is furthest on: phases differ in length, and it never goes back.
         self._share = max(self._share, 0.9 * event.done / event.total) if event.kind == "task" and event.total else 0.0
         phase = f"{event.phase} {event.done}/{event.total}" if event.kind == "task" else ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_origin
 
 from headwater.config.fields import Setting, settings_of
 from headwater.config.sections import (
@@ -72,7 +72,9 @@ def common(section: str) -> dict[str, Setting]:
 def own(section: str, choice: str) -> dict[str, Setting] | None:
     """The options that come with a choice; none if they cannot be known before it is used."""
     if section == "algorithm":
-        return {key: setting for key, setting in settings_of(methods().load(choice)).items() if key not in STAGES}
+        kind = methods().load(choice)
+        specs = stage_fields(kind).values()
+        return {key: setting for key, setting in settings_of(kind).items() if key not in specs}
     if section == "partition":
         from headwater.partition import PARTITIONS
 
@@ -84,8 +86,26 @@ def own(section: str, choice: str) -> dict[str, Setting] | None:
 
 def stages(method: str) -> tuple[str, ...]:
     """The stage sections that a method has a use for."""
-    declared = settings_of(methods().load(method))
-    return tuple(stage for stage in STAGES if stage in declared)
+    return tuple(stage_fields(methods().load(method)))
+
+
+def stage_fields(kind: Any) -> dict[str, str]:
+    """Stage section → the method's field that it fills: the one of its name or, where that is a choice between words,
+    the one whose type is the stage's spec."""
+    declared = settings_of(kind)
+    found: dict[str, str] = {}
+    for stage, spec in STAGES.items():
+        if stage in declared and get_origin(declared[stage].annotation) is Literal:
+            found[stage] = next(name for name, setting in declared.items() if setting.annotation is spec)
+        elif stage in declared:
+            found[stage] = stage
+    return found
+
+
+def stage_specs(method: Any) -> dict[str, LocalSpec | DistillSpec]:
+    """Stage section → the spec that a method has for it."""
+    fields = stage_fields(type(method))
+    return {stage: spec for stage, name in fields.items() if (spec := getattr(method, name)) is not None}
 
 
 def check_name(section: str, choice: str) -> None:

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
+from headwater.config.catalog import stage_fields
 from headwater.config.fields import MISSING, check, describe, settings_of
 from headwater.errors import ConfigError, nearest
 from headwater.specs import DistillSpec, LocalSpec
@@ -22,7 +23,8 @@ def spec_from(section: str, kind: type[Built], values: Mapping[str, Any]) -> Bui
 
 def method_from(kind: type[Built], options: Mapping[str, Any], specs: Mapping[str, Spec | None]) -> Built:
     """A method from its own fields and the specs of its stages."""
-    given = {stage: spec for stage, spec in specs.items() if spec is not None}
+    fields = stage_fields(kind)
+    given = {fields.get(stage, stage): spec for stage, spec in specs.items() if spec is not None}
     return build("algorithm", kind, {key: value for key, value in options.items() if key != "name"}, given)
 
 

@@ -8,7 +8,7 @@ from annotated_types import Ge, Gt, Le, Lt
 from pydantic import AfterValidator, BaseModel, ConfigDict
 
 from headwater.config.fields import Says
-from headwater.specs import AtLeastOne, Count
+from headwater.specs import AtLeastOne, Count, Positive
 
 ARRAYS = "arrays"  # data.name of a run whose data was given as arrays, and so is not to be found by name
 CUSTOM = "custom"  # model.name of a run whose model was given as a callable
@@ -18,6 +18,14 @@ Share = Annotated[float, Gt(0), Le(1)]
 
 def _share_or_count(value: float) -> float:
     if value < 0 or (isinstance(value, float) and value >= 1):
+        raise ValueError
+    return value
+
+
+def _classes(value: int | tuple[int, ...]) -> int | tuple[int, ...]:
+    from headwater.data.reference import well_formed
+
+    if not well_formed(value):
         raise ValueError
     return value
 
@@ -58,6 +66,14 @@ class DataConfig(Section):
     ] = 0.1
     reference: str = "holdout"
     reference_size: Count = 5000
+    reference_noise: Literal["uniform", "gaussian"] = "uniform"  # how reference = "noise" is drawn
+    reference_classes: Annotated[
+        int | tuple[int, ...],
+        AfterValidator(_classes),
+        Says("a number of classes or a list of class numbers, each once"),
+    ] = ()  # only samples of these classes of the reference set: so many at random, or the ones listed; empty: of all
+    reference_fraction: Share = 1.0  # share of the reference set that is used; the clients' data does not depend on it
+    reference_labelled: bool = False  # whether a reference set of one's own has labels that number the same classes
     dir: str = ""  # where files are; empty: HEADWATER_DATA or the cache. Never changes a result
 
 
@@ -79,6 +95,9 @@ class ModelConfig(Chosen):
 
     name: str = "auto"
     buffers: Literal["average", "first"] = "average"  # batch-norm statistics when models are averaged
+    also: tuple[str, ...] = ()  # further listed models; clients have all of them in turn, if the method allows it
+    projection: Count | None = None  # width of a two-layer projection before the classifier, as MOON has it; 0: none
+    bn_head: bool = False  # batch norm without parameters on the features, which bounds them as FedHKD's paper says
 
 
 class EngineConfig(Section):
@@ -87,6 +106,7 @@ class EngineConfig(Section):
     name: Literal["auto", "inline", "pool", "ray"] = "auto"
     workers: Count = 0  # 0: as many as there are cores
     threads: AtLeastOne = 1  # of every task
+    overlap: bool = True  # a round begins while the one before is still being worked on, where nothing depends on it
 
 
 class PrivacyConfig(Section):
@@ -97,3 +117,6 @@ class FaultsConfig(Section):
     """What goes wrong on purpose."""
 
     dropout: Annotated[float, Ge(0), Lt(1)] = 0.0  # at each task; a lost client stays lost for the round
+    bad_update: Literal["drop", "stop"] = "drop"  # a result with NaN or infinity: leave it out, or end the run
+    availability: Share = 1.0  # share of the time that a client can begin a task. Never changes a result
+    period: Positive = 10.0  # seconds from one coming of a client to the next

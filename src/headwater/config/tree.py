@@ -105,6 +105,8 @@ def _section(problems: list[str], section: str, values: Mapping[str, Any], tree:
         result |= {key: plain(value) for key, value in values.items() if key not in accepted}
         values = {key: value for key, value in values.items() if key in accepted}
     result |= _values(problems, section, values, accepted, choice)
+    if section == "model":  # a method may have options that suit it better than the model's own defaults
+        return result
     missing = {key: setting.default for key, setting in (options or {}).items() if key not in values}
     return result | {key: plain(value) for key, value in missing.items() if value is not MISSING}
 
@@ -153,6 +155,7 @@ def _check_together(tree: Tree) -> None:
     """What no single key can tell."""
     import numpy as np
 
+    from headwater.data.reference import WORDS, Reference
     from headwater.engines import ENGINES
     from headwater.partition import PARTITIONS
     from headwater.rng import stream
@@ -163,13 +166,20 @@ def _check_together(tree: Tree) -> None:
         raise ConfigError(f"engine.name {engine!r} is not part of this version (there are: auto, {', '.join(ENGINES)})")
     data: Tree = _filled("data", tree)
     catalog.check_data("data.name", data["name"])
-    catalog.check_data("data.reference", data["reference"], ("holdout", "noise"))
+    catalog.check_data("data.reference", data["reference"], WORDS)
+    kept = ("size", "noise", "classes", "fraction", "labelled")
+    Reference(source=data["reference"], **{key: data[f"reference_{key}"] for key in kept})
     for key in ("label", "client", "sector"):
         if data[key] != catalog.common("data")[key].default:
             raise ConfigError(f"data.{key} names a column of a table, but {data['name']!r} is not a table; remove it")
     split = _filled("partition", tree)
     scheme = catalog.own("partition", split["scheme"]) or {}
-    build("partition", PARTITIONS.load(split["scheme"]), {key: split[key] for key in scheme if key in split})
+    built = build("partition", PARTITIONS.load(split["scheme"]), {key: split[key] for key in scheme if key in split})
+    if split["assign"] == "balanced" and hasattr(built, "split_tree"):
+        raise ConfigError(
+            f"partition.assign = 'balanced' looks at what clients hold, but {split['scheme']!r} decides that by their "
+            "sectors; use 'random', 'blocks' or a list"
+        )
     assign(split["assign"], np.ones((split["clients"], 1), dtype=np.int64), split["sectors"], stream(0, "check"))
     for stage, kind in catalog.STAGES.items():
         if tree[stage]:  # what is not set yet must not be the reason to refuse what is

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from headwater.data import DATASETS
 from headwater.data.arrays import as_float, count_classes, inputs, labels
+from headwater.data.reference import HOLDOUT, Reference
 from headwater.errors import ConfigError, DataError, nearest
 from headwater.registry import load as load_object
 from headwater.rng import stream
@@ -83,6 +84,11 @@ class Data:
         return Examples(as_float(self._x_test), self._y_test)
 
     @property
+    def labels(self) -> Tensor:
+        """The labels of the training samples."""
+        return self._y
+
+    @property
     def tokens(self) -> bool:
         """Whether the inputs are token numbers rather than values."""
         return self._x.dtype == torch.int64
@@ -137,6 +143,7 @@ class Split:
     classes: int
     shape: tuple[int, ...]
     name: str
+    reference_labels: Tensor | None = None  # where the source has some that number the same classes
 
 
 def carve(
@@ -146,6 +153,10 @@ def carve(
     validation: float = 0.1,
     reference: str = "holdout",
     reference_size: int = 5000,
+    reference_noise: str = "uniform",
+    reference_classes: int | Sequence[int] = (),
+    reference_fraction: float = 1.0,
+    reference_labelled: bool = False,
     data_dir: Path | None = None,
     seed: int = 0,
 ) -> Split:
@@ -153,31 +164,41 @@ def carve(
 
     A share `fraction` of the training set is drawn; out of that come first the validation set (a share below 1, or a
     count) and then, with `reference = "holdout"`, the reference set. A reference set is never larger than
-    `reference_size` nor than a fifth of the drawn training set, wherever it comes from.
+    `reference_size` nor than a fifth of the drawn training set, wherever it comes from; the other options are those of
+    `headwater.data.reference.Reference`.
     """
+    from headwater.data.sources import narrow, outside
+
     if not 0 < fraction <= 1:
         raise ConfigError(f"data.fraction must be above 0 and at most 1, got {fraction}; 1 uses the whole training set")
-    if reference_size < 0:
-        raise ConfigError(f"data.reference_size must be 0 or more, got {reference_size}; 0 means no reference set")
+    wanted = Reference(
+        source=reference,
+        size=reference_size,
+        noise=reference_noise,
+        classes=reference_classes,
+        fraction=reference_fraction,
+        labelled=reference_labelled,
+    )
     drawn = max(1, round(fraction * len(data)))
     order = stream(seed, "data", "order").permutation(len(data))[:drawn]
     held = _validation_size(validation, drawn)
     limit = min(reference_size, drawn // 5)
-    out = limit if reference == "holdout" else 0
+    out = limit if reference == HOLDOUT else 0
     if held + out >= drawn:
         raise DataError(
             f"the validation set ({held}) and the reference set ({out}) leave nothing of the {drawn} training samples "
             "for the clients; lower data.validation or data.reference_size, or raise data.fraction"
         )
-    pieces = [np.sort(piece) for piece in np.split(order, [held, held + out])]
-    public = data.take(pieces[0])
-    if reference == "holdout":
-        inputs_only = data.take(pieces[1]).x
-    elif reference == "noise":
-        inputs_only = _noise(data, public, limit, seed)
+    pieces = np.split(order, [held, held + out])
+    public, private = (data.take(np.sort(piece)) for piece in (pieces[0], pieces[2]))
+    x: Tensor
+    y: Tensor | None
+    if reference == HOLDOUT:
+        aside = data.take(np.sort(narrow(pieces[1], data.labels.numpy(), wanted, data.classes, seed)))
+        x, y = aside.x, aside.y
     else:
-        inputs_only = _foreign(data, reference, limit, data_dir)
-    return Split(data.take(pieces[2]), public, inputs_only, data.test, data.classes, data.shape, data.name)
+        x, y = outside(data, public, wanted, limit, data_dir, seed)
+    return Split(private, public, x, data.test, data.classes, data.shape, data.name, y)
 
 
 def _validation_size(wanted: float, drawn: int) -> int:
@@ -187,33 +208,3 @@ def _validation_size(wanted: float, drawn: int) -> int:
             "0.1 keeps a tenth, 500 keeps 500 samples"
         )
     return int(wanted) if wanted >= 1 else round(wanted * drawn)
-
-
-def _noise(data: Data, public: Examples, size: int, seed: int) -> Tensor:
-    """Uniform in the range of the public validation inputs (of -1 to 1 if there are none): by column for flat
-    features, over all for images, whose pixels share one scale."""
-    rng = stream(seed, "data", "noise")
-    x = public.x
-    flat = len(data.shape) == 1
-    if data.tokens:
-        top = int(x.max()) if len(x) else 1
-        return torch.from_numpy(rng.integers(0, top + 1, (size, *data.shape)))
-    low: Any = -1.0
-    high: Any = 1.0
-    if len(x):
-        low, high = (x.amin(0).numpy(), x.amax(0).numpy()) if flat else (float(x.min()), float(x.max()))
-    return torch.from_numpy(rng.uniform(low, high, (size, *data.shape)).astype(np.float32))
-
-
-def _foreign(data: Data, name: str, size: int, data_dir: Path | None) -> Tensor:
-    if name == data.name:
-        raise ConfigError(
-            f"data.reference is {name!r}, the very data that the clients hold; use 'holdout' to set a part of it aside"
-        )
-    other = load(name, data_dir)
-    if other.shape != data.shape or other.tokens != data.tokens:
-        raise DataError(
-            f"reference set {name!r} has inputs of shape {other.shape}, but {data.name!r} has {data.shape}; "
-            "they must be alike, so choose another set, 'holdout' or 'noise'"
-        )
-    return other.take(np.arange(min(size, len(other)))).x

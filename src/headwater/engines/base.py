@@ -6,16 +6,18 @@ ledger.
 
 from __future__ import annotations
 
+import copy
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 import torch
 
 from headwater.codecs import Info, part_of
-from headwater.errors import TaskError, UserError
+from headwater.engines.health import BAD, Complaint, sound
+from headwater.errors import Diverged, TaskError, UserError
 from headwater.rng import Key, derive
 from headwater.stages.site import Context, Site
 
@@ -40,6 +42,13 @@ class Bundle:
 
     def __getitem__(self, key: Any) -> Bundle:
         return Bundle({child: ref[key] for child, ref in self.refs.items()})
+
+
+@dataclass(frozen=True)
+class Perhaps:
+    """An input that is None where its value was lost, as it is where there never was one."""
+
+    held: Ref | Bundle
 
 
 class Lost:
@@ -76,6 +85,10 @@ class Job:
     def phase(self) -> str:
         return str(getattr(self.task, "phase", "task"))
 
+    @property
+    def round(self) -> int:
+        return self.key[0] if self.key and isinstance(self.key[0], int) else 0
+
     def refs(self) -> Iterator[Ref]:
         yield from refs_in(self.inputs)
 
@@ -96,9 +109,9 @@ class Done:
 
 
 class Engine(Protocol):
-    """Named values at homes. Nothing waits except `info`, `read`, `drop`, `save` and `close`."""
+    """Named values at homes. Nothing waits except `info`, `read`, `finish`, `save` and `close`."""
 
-    done: list[Done]  # finished jobs, in order of completion; the training loop empties it
+    done: list[Done]  # finished jobs, in order of completion; the training loop takes them out
     watch: Callable[[Done], None] | None
 
     def start(self, context: Context) -> None:
@@ -109,13 +122,22 @@ class Engine(Protocol):
     def move(self, ref: Ref, home: str, name: str) -> None:
         """The value under a new name at another home."""
 
+    def either(self, new: Ref, old: Ref, name: str) -> None:
+        """Another name for the new value or, where that was lost, for the old one at the same home. Nobody works."""
+
     def info(self, name: str) -> Info | None:
-        """Size and kind; None for a lost value. Outlives the value until the next `drop`."""
+        """Size and kind; None for a lost value."""
 
     def read(self, ref: Ref) -> Any: ...
 
     def drop(self, names: Iterable[str]) -> None:
-        """These names will not be used by jobs submitted later; those submitted already still get them."""
+        """These names will not be used by what is submitted later; what was submitted already still gets them."""
+
+    def finish(self, names: Iterable[str]) -> dict[str, Info | None]:
+        """See that these are done, and no more than they need: their reports are then complete.
+
+        Tells size and kind of each, once, also of those that were dropped meanwhile.
+        """
 
     def save(self, names: Iterable[str], directory: Path) -> dict[str, str]:
         """Write values as files named by their content; gives name → file name ("" for a lost value)."""
@@ -138,6 +160,19 @@ def refs_in(inputs: Any) -> Iterator[Ref]:
     elif isinstance(inputs, tuple | list):
         for item in inputs:
             yield from refs_in(item)
+    elif is_dataclass(inputs) and not isinstance(inputs, type):
+        for part in fields(inputs):
+            yield from refs_in(getattr(inputs, part.name))
+
+
+def rebuilt(record: Any, changed: Mapping[str, Any]) -> Any:
+    """A frozen record with some fields replaced, as they are: a name in place of a value is no field of its type."""
+    if not changed:
+        return record
+    copied = copy.copy(record)
+    for name, item in changed.items():
+        object.__setattr__(copied, name, item)
+    return copied
 
 
 @dataclass
@@ -165,27 +200,29 @@ class Stream:
             yield value
 
 
-def either(site: Site, new: Any, old: Any) -> Any:
-    """The new value, or the old one where the new one was lost."""
-    return old if new is LOST else new
-
-
-def resolve(inputs: Any, fetch: Callable[[Ref], Any], lost: Literal["raise", "give"] = "raise") -> Any:
+def resolve(inputs: Any, fetch: Callable[[Ref], Any]) -> Any:
     """Inputs with values in place of names. A lost child is left out; a lost value or no child at all loses all."""
     if isinstance(inputs, Ref):
         value = fetch(inputs)
-        if value is LOST and lost == "raise":
+        if value is LOST:
             raise LostInput
         return value
+    if isinstance(inputs, Perhaps):
+        try:
+            return resolve(inputs.held, fetch)
+        except LostInput:
+            return None
     if isinstance(inputs, Bundle):
         found = {child: value for child, ref in inputs.refs.items() if (value := fetch(ref)) is not LOST}
         if not found:
             raise LostInput
         return found
     if isinstance(inputs, dict):
-        return {key: resolve(item, fetch, lost) for key, item in inputs.items()}
+        return {key: resolve(item, fetch) for key, item in inputs.items()}
     if isinstance(inputs, tuple):
-        return tuple(resolve(item, fetch, lost) for item in inputs)
+        return tuple(resolve(item, fetch) for item in inputs)
+    if is_dataclass(inputs) and not isinstance(inputs, type) and any(refs_in(inputs)):
+        return rebuilt(inputs, {f.name: resolve(getattr(inputs, f.name), fetch) for f in fields(inputs)})
     return inputs
 
 
@@ -203,7 +240,7 @@ def execute(
     try:
         if not job.lost:
             rest = {name: item for name, item in job.inputs.items() if name not in streamed}
-            plain = resolve(rest, fetch, "give" if job.task is either else "raise")
+            plain = resolve(rest, fetch)
             streams = {name: Stream(job.inputs[name].refs, fetch, release) for name in streamed}
             with torch.random.fork_rng(devices=[]):
                 torch.default_generator.manual_seed(derive(context.seed, "torch", *job.key))
@@ -216,8 +253,12 @@ def execute(
         raise TaskError(
             f"{job.title} at {job.node} (home {job.home}) failed: {type(error).__name__}: {error}"
         ) from error
-    round_number = job.key[0] if job.key and isinstance(job.key[0], int) else 0
-    return value, Done(job.name, job.title, job.phase, job.node, round_number, site.notes, begun, time.time(), worker)
+    if job.phase in ("train", "distill") and value is not LOST and not sound(value):
+        if context.bad_update == "stop":
+            raise Diverged(Complaint(context, job.phase, job.title, job.node, job.round).ended)
+        value = LOST
+        site.note(**{BAD: 1})
+    return value, Done(job.name, job.title, job.phase, job.node, job.round, site.notes, begun, time.time(), worker)
 
 
 def pick(value: Any, ref: Ref) -> Any:

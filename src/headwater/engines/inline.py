@@ -6,6 +6,7 @@ after its last use. So an average that reads its models in order pulls them one 
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -16,6 +17,7 @@ import torch
 from headwater import codecs
 from headwater.codecs import Info
 from headwater.engines.base import LOST, Done, Job, Ref, execute, pick, refs_in
+from headwater.engines.presence import Presence
 from headwater.errors import TaskError
 from headwater.stages.site import Context
 
@@ -30,10 +32,10 @@ class Inline:
 
     def start(self, context: Context) -> None:
         torch.set_num_threads(self._threads)  # results depend on it, so it is the same on every engine
-        self._context = context
+        self._context, self._presence = context, Presence(context)
         self._jobs: dict[str, Job] = {}  # not yet carried out
         self._values: dict[str, Any] = {}
-        self._infos: dict[str, Info | None] = {}
+        self._infos: dict[str, Info | None] = {}  # of what was not told by `finish` yet
         self._depth: dict[str, int] = {}  # how many jobs wait below a job
         self._uses: Counter[str] = Counter()  # by jobs and moves that wait
         self._dropped: set[str] = set()
@@ -41,7 +43,7 @@ class Inline:
         self.done.clear()
 
     def submit(self, job: Job) -> None:
-        depth = 1 + max((self._depth.get(ref.name, 0) for ref in job.refs()), default=0)
+        depth = self._depth_of(job)
         if depth > DEEPEST:
             for ref in job.refs():
                 self._fetch(ref)
@@ -52,22 +54,37 @@ class Inline:
     def move(self, ref: Ref, home: str, name: str) -> None:
         self.submit(Job(name, _same, home, home, {"value": Ref(ref.name, home, ref.part)}, (), lost=False))
 
+    def either(self, new: Ref, old: Ref, name: str) -> None:
+        self.submit(Job(name, _either, new.home, new.home, {"new": new, "old": old}, (), lost=False))
+
     def info(self, name: str) -> Info | None:
         if name in self._jobs:
             self._carry_out(name)
-        return self._infos[name]
+        return self._infos[name] if name in self._infos else _info(self._values[name])
 
     def read(self, ref: Ref) -> Any:
         return self._fetch(ref)
 
     def drop(self, names: Iterable[str]) -> None:
-        self._infos = {name: info for name, info in self._infos.items() if name in self._values}
+        names = [name for name in names if name in self._values or name in self._jobs]
         self._dropped.update(names)
-        while unused := [n for n in self._jobs if not self._uses[n]]:  # they pull the rest, except what lost jobs need
-            for name in unused:
-                self._carry_out(name)
-        for name in list(self._dropped):
+        for name in names:
             self._let_go(name)
+
+    def finish(self, names: Iterable[str]) -> dict[str, Info | None]:
+        asked = list(names)
+        while left := [name for name in asked if name in self._jobs]:
+            needed = {ref.name for name in left for ref in self._jobs[name].refs()}
+            for name in left:
+                if name not in needed and name in self._jobs:  # it pulls the rest, except what lost jobs need
+                    self._carry_out(name)
+        infos = {name: self.info(name) for name in asked}
+        for name in asked:
+            self._infos.pop(name)
+            self._let_go(name)
+        for name, job in self._jobs.items():  # in the order of submission, so inputs come before their users
+            self._depth[name] = self._depth_of(job)
+        return infos
 
     def save(self, names: Iterable[str], directory: Path) -> dict[str, str]:
         files = {}
@@ -83,12 +100,14 @@ class Inline:
     def load(self, files: Mapping[str, str], directory: Path) -> None:
         values = {name: codecs.read(directory / file) if file else LOST for name, file in files.items()}
         self._values |= values
-        self._infos |= {name: None if value is LOST else codecs.info(value) for name, value in values.items()}
         self._files |= files
 
     def close(self) -> None:
         self._values, self._jobs = {}, {}
         torch.set_num_threads(self._outer_threads)
+
+    def _depth_of(self, job: Job) -> int:
+        return 1 + max((self._depth.get(ref.name, 0) for ref in job.refs()), default=0)
 
     def _fetch(self, ref: Ref) -> Any:
         if ref.name in self._jobs:
@@ -107,15 +126,20 @@ class Inline:
 
         if job.task is _same:
             value = self._fetch(job.inputs["value"])
+        elif job.task is _either:
+            value = self._fetch(job.inputs["new"])
+            value = self._fetch(job.inputs["old"]) if value is LOST else value
         else:
             self._prepare(job)
+            if not job.lost and (seconds := self._presence.wait(job)):
+                time.sleep(seconds)
             value, done = execute(job, self._context, self._fetch, release)
             value = _as_read_back(job, value)
             self.done.append(done)
             if self.watch:
                 self.watch(done)
         self._values[name] = value
-        self._infos[name] = None if value is LOST else codecs.info(value)
+        self._infos[name] = _info(value)
         for used, times in waiting.items():
             self._uses[used] -= times
             self._let_go(used)
@@ -146,5 +170,15 @@ def _as_read_back(job: Job, value: Any) -> Any:
     return codecs.rebuild(skeleton, [tensor.view(-1).view(tensor.shape) for tensor in tensors])
 
 
+def _info(value: Any) -> Info | None:
+    return None if value is LOST else codecs.info(value)
+
+
 def _same(value: Any) -> Any:
+    """A move."""
     return value
+
+
+def _either(new: Any, old: Any) -> Any:
+    """A choice between two names."""
+    return old if new is LOST else new

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from headwater import codecs
 from headwater.codecs import Info
-from headwater.engines.base import Job
+from headwater.engines.base import LOST, Job, Ref, pick
 from headwater.engines.shared import Failure
 from headwater.errors import TaskError
 
@@ -23,12 +24,22 @@ class Cell:
     file: Path | None = None  # a lost value has none
     info: Info | None = None
     stored: dict[tuple[Path, tuple[Any, ...]], str] = field(default_factory=dict)  # (directory, part) → saved as
-    waiting: list[Order] = field(default_factory=list)
+    waiting: list[Callable[[], None]] = field(default_factory=list)  # what to do once it is there
+    choice: bool = False  # between two other values; `same` is the one that it turned out to be
+    same: Name | None = None
+
+    def arrive(self) -> None:
+        self.there = True
+        waiting, self.waiting = self.waiting, []
+        for act in waiting:
+            act()
 
     def release(self) -> None:
         self.holders -= 1
         if not self.holders and self.file is not None:
             self.file.unlink(missing_ok=True)
+        if not self.holders and self.same is not None:
+            self.same.cell.release()
 
 
 class Name(NamedTuple):
@@ -36,6 +47,54 @@ class Name(NamedTuple):
 
     cell: Cell
     part: tuple[Any, ...] = ()
+
+    @property
+    def real(self) -> Name:
+        """Where the value is to be found, once it is there."""
+        same = self.cell.same
+        return self if same is None else Name(same.cell, same.part + self.part)
+
+    def value(self, part: tuple[Any, ...] = ()) -> Any:
+        """The value that is there, or a part of it."""
+        value = LOST if self.cell.file is None else codecs.read(self.cell.file)
+        return pick(value, Ref("", "", self.part + part))
+
+    def info(self) -> Info | None:
+        """Its size and kind; those of a part are known from the value only."""
+        return codecs.info(self.value()) if self.part and self.cell.file is not None else self.cell.info
+
+
+def choose(new: Name, old: Name) -> Cell:
+    """A cell that becomes the new value or, if that was lost, the old one; it holds both until it is known which."""
+    cell = Cell(choice=True)
+    for each in (new, old):
+        each.cell.holders += 1
+
+    def settle(chosen: Name, other: Name) -> None:
+        real = chosen.real
+        real.cell.holders += 1
+        cell.same = real
+        if not cell.holders:  # everybody has let go of it meanwhile
+            real.cell.release()
+        for each in (chosen, other):
+            each.cell.release()
+        cell.arrive()
+
+    def look() -> None:
+        if new.real.cell.file is not None:
+            settle(new, old)
+        else:
+            when_there(old, lambda: settle(old, new))
+
+    when_there(new, look)
+    return cell
+
+
+def when_there(name: Name, act: Callable[[], None]) -> None:
+    if name.cell.there:
+        act()
+    else:
+        name.cell.waiting.append(act)
 
 
 @dataclass(eq=False)

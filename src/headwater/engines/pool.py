@@ -9,7 +9,6 @@ is replaced and its job repeated.
 from __future__ import annotations
 
 import atexit
-import heapq
 import os
 import pickle
 import subprocess
@@ -22,9 +21,11 @@ import cloudpickle
 
 from headwater import codecs
 from headwater.codecs import Info
-from headwater.engines.base import LOST, Done, Job, Ref, pick
+from headwater.engines.base import Done, Job, Ref
 from headwater.engines.crew import Hand
-from headwater.engines.orders import Cell, Name, Order
+from headwater.engines.orders import Cell, Name, Order, choose, when_there
+from headwater.engines.presence import Presence
+from headwater.engines.queue import Queue
 from headwater.engines.shared import Reply, Space, pack
 from headwater.errors import TaskError
 from headwater.stages.site import Context
@@ -46,11 +47,11 @@ class Pool:
         self._count = self._run = 0
         self._forget()
 
-    def _forget(self) -> None:
+    def _forget(self, presence: Presence | None = None) -> None:
         self._names: dict[str, Name] = {}
-        self._infos: dict[str, Info | None] = {}  # of what the last `drop` let go
-        self._ready: list[Order] = []  # a heap: orders that wait for a worker only
-        self._unfinished = 0
+        self._untold: set[str] = set()  # names whose size `finish` has not told yet
+        self._dropped: dict[str, Name] = {}  # those of them that were dropped
+        self._ready = Queue(presence, self._someone_came)
         self._reports: list[Done] = []  # not yet passed on
         self._error: Exception | None = None
         self._stillborn = 0
@@ -62,11 +63,9 @@ class Pool:
             if self._space is None:
                 self._space, self._owner, self._closing = Space.create(), os.getpid(), False
                 atexit.register(self.close)
-            for cell, _ in self._names.values():
-                if cell.file is not None:
-                    cell.file.unlink(missing_ok=True)
-            self._space.discard(f"context-{self._run}")
-            self._forget()
+            self._space.clear()
+            self._ready.clear()
+            self._forget(Presence(context))
             self._run += 1
             for number in set(range(self._workers)) - set(self._crew):
                 self._hire(number)  # it starts up while the data is written
@@ -84,52 +83,65 @@ class Pool:
             self._count += 1
             inputs = {ref.name: self._names[ref.name] for ref in job.refs()}
             order = Order(self._count, self._run, job, pickled, inputs)
-            self._names[job.name] = Name(order.cell)
-            self._unfinished += 1
-            for cell, _ in inputs.values():
-                cell.holders += 1
-                if not cell.there:
-                    cell.waiting.append(order)
-                    order.missing += 1
-            if not order.missing:
-                heapq.heappush(self._ready, order)
-                self._dispatch()
+            self._name(job.name, Name(order.cell))
+            order.missing = len(inputs)
+            for held in inputs.values():
+                held.cell.holders += 1
+                when_there(held, lambda: self._one_less(order))
+            if not inputs:
+                self._ready.push(order)
+            self._dispatch()
 
     def move(self, ref: Ref, home: str, name: str) -> None:
         with self._changed:
             cell, part = self._names[ref.name]
             cell.holders += 1
-            self._names[name] = Name(cell, part + ref.part)
+            self._name(name, Name(cell, part + ref.part))
+
+    def either(self, new: Ref, old: Ref, name: str) -> None:
+        with self._changed:
+            known = [self._names[ref.name] for ref in (new, old)]
+            parts = [Name(cell, part + ref.part) for (cell, part), ref in zip(known, (new, old), strict=True)]
+            self._name(name, Name(choose(*parts)))
 
     def info(self, name: str) -> Info | None:
-        if name in self._infos:
-            return self._infos[name]
-        cell, part = self._settled(name)
-        return codecs.info(self.read(Ref(name, ""))) if part and cell.file is not None else cell.info
+        return self._settled(self._names[name]).info()
 
     def read(self, ref: Ref) -> Any:
-        cell, part = self._settled(ref.name)
-        value = LOST if cell.file is None else codecs.read(cell.file)
-        return pick(value, Ref(ref.name, ref.home, part + ref.part))
+        return self._settled(self._names[ref.name]).value(ref.part)
 
     def drop(self, names: Iterable[str]) -> None:
-        """Waits for all that was submitted, as `inline` does: the reports of a round are then complete."""
-        self._wait(lambda: not self._unfinished)
-        held = [name for name in names if name in self._names]
-        self._infos = {name: self.info(name) for name in held}
         with self._changed:
-            for name in held:
-                self._names.pop(name).cell.release()
+            for name in names:
+                held = self._names.pop(name, None)
+                if held is None:
+                    continue
+                if name in self._untold:
+                    self._dropped[name] = held
+                if not self._stays(name, held):
+                    held.cell.release()
+
+    def finish(self, names: Iterable[str]) -> dict[str, Info | None]:
+        infos = {}
+        for name in names:
+            held = self._names[name] if name in self._names else self._dropped[name]
+            infos[name] = self._settled(held).info()
+        with self._changed:
+            for name in infos:
+                if name in self._dropped and self._stays(name, held := self._dropped.pop(name)):
+                    held.cell.release()
+                self._untold.discard(name)
+        return infos
 
     def save(self, names: Iterable[str], directory: Path) -> dict[str, str]:
         files = {}
         for name in names:
-            cell, part = self._settled(name)
+            cell, part = self._settled(self._names[name])
             files[name] = ""
             if cell.file is not None:
                 known = cell.stored.get((directory, part))
                 if known is None or not (directory / known).exists():
-                    known = cell.stored[directory, part] = codecs.store(self.read(Ref(name, "")), directory)
+                    known = cell.stored[directory, part] = codecs.store(Name(cell, part).value(), directory)
                 files[name] = known
         return files
 
@@ -151,6 +163,7 @@ class Pool:
             return
         with self._changed:
             self._closing = True
+            self._ready.clear()
             crew = list(self._crew.values())
         for hand in crew:
             hand.process.terminate()  # there is nothing that it could lose
@@ -166,11 +179,18 @@ class Pool:
         self._forget()
         atexit.unregister(self.close)
 
-    def _settled(self, name: str) -> Name:
-        """What a name stands for, once it is there."""
-        held = self._names[name]
+    def _settled(self, held: Name) -> Name:
+        """Where a value is, once it is there."""
         self._wait(lambda: held.cell.there)
-        return held
+        return held.real
+
+    def _name(self, name: str, held: Name) -> None:
+        self._names[name] = held
+        self._untold.add(name)
+
+    def _stays(self, name: str, held: Name) -> bool:
+        """Whether a dropped value is needed until its size is told: that of a part is known from its file only."""
+        return name in self._untold and (bool(held.part) or held.cell.choice)
 
     def _wait(self, until: Callable[[], bool]) -> None:
         while True:
@@ -210,10 +230,21 @@ class Pool:
 
     def _dispatch(self) -> None:
         for hand in self._crew.values():
-            if self._ready and hand.ready and hand not in self._at:
-                order = self._at[hand] = heapq.heappop(self._ready)
-                files = {name: (cell.file, part) for name, (cell, part) in order.inputs.items()}
+            if hand.ready and hand not in self._at and (order := self._ready.pop()):
+                self._at[hand] = order
+                real = {name: held.real for name, held in order.inputs.items()}
+                files = {name: (cell.file, part) for name, (cell, part) in real.items()}
                 hand.send(pickle.dumps((self._context, order.file, files, order.pickled)))
+
+    def _someone_came(self) -> None:
+        with self._changed:
+            if not self._closing:
+                self._dispatch()
+
+    def _one_less(self, order: Order) -> None:
+        order.missing -= 1
+        if not order.missing:
+            self._ready.push(order)
 
     def _take(self, hand: Hand, reply: Reply) -> None:
         order = self._at.pop(hand, None)
@@ -225,14 +256,12 @@ class Pool:
             self._fail(order.error(reply.failure))
         else:
             cell = order.cell
-            cell.there, cell.file, cell.info = True, reply.file, reply.info
-            for other in cell.waiting:
-                other.missing -= 1
-                if not other.missing:
-                    heapq.heappush(self._ready, other)
+            cell.file, cell.info = reply.file, reply.info
+            if not cell.holders and cell.file is not None:  # its name was dropped before it was there
+                cell.file.unlink(missing_ok=True)
+            cell.arrive()
             for used, _ in order.inputs.values():
                 used.release()
-            self._unfinished -= 1
             if reply.done is not None:
                 self._reports.append(reply.done)
 
@@ -247,7 +276,7 @@ class Pool:
         if order is not None and order.run == self._run:
             order.deaths += 1
             if order.deaths < TRIES:
-                heapq.heappush(self._ready, order)
+                self._ready.push(order)
             else:
                 told = f"{order.title} failed: a worker process died over it {TRIES} times, the last {how}"
                 self._fail(TaskError(f"{told}; memory may be short, so try fewer workers or smaller batches"))

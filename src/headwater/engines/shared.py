@@ -100,6 +100,12 @@ class Space:
         for folder in self.folders:
             (folder / name).unlink(missing_ok=True)
 
+    def clear(self) -> None:
+        """Remove every file; what a worker may still write is discarded when it says so."""
+        for folder in self.folders:
+            for path in folder.iterdir():
+                path.unlink(missing_ok=True)
+
     def remove(self) -> None:
         """Remove everything; any process may, and several at once."""
         for folder in self.folders:

@@ -13,6 +13,7 @@ MODELS = Registry(
             "headwater.models.cnn:cnn", "small convolutional net for 8 to 32 px (widths, hidden, norm, groups)"
         ),
         "resnet8": Entry("headwater.models.resnet:resnet8", "residual net of 8 layers (shortcut, norm, groups)"),
+        "vgg9": Entry("headwater.models.vgg:vgg9", "net of 9 layers without normalisation, for 8 px and more"),
     },
     extendable=True,
 )

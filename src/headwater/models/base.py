@@ -42,6 +42,8 @@ class ModelSpec:
     options: Mapping[str, Any] = field(default_factory=dict)
     builder: Callable[[], nn.Module] | None = None
     buffers: Literal["average", "first"] = "average"  # what averaging does to batch-norm statistics
+    projection: int = 0  # width of a projection between extractor and classifier
+    bn_head: bool = False  # batch norm without parameters after the extractor
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "shape", tuple(int(size) for size in self.shape))
@@ -67,7 +69,22 @@ class ModelSpec:
             made = _call(self.name, MODELS.load(self.name), self.options)
         if not isinstance(made, nn.Module):
             raise ConfigError(f"model {self.name!r} gave a {type(made).__name__}; it must return a torch.nn.Module")
-        return made
+        return self._headed(made) if self.projection or self.bn_head else made
+
+    def _headed(self, net: nn.Module) -> Net:
+        """The net with more between its extractor and its classifier."""
+        if not in_two_parts(net) or not isinstance(net.classifier, nn.Linear):
+            raise ConfigError(
+                f"model.projection and model.bn_head need a model with parts `features` and a linear `classifier`, "
+                f"which {self.name!r} has not; leave them unset"
+            )
+        width, layers = net.classifier.in_features, [net.features]
+        if self.projection:
+            layers += [nn.Linear(width, self.projection), nn.ReLU(), nn.Linear(self.projection, self.projection)]
+            width = self.projection
+        if self.bn_head:
+            layers.append(nn.BatchNorm1d(width, affine=False))
+        return Net(nn.Sequential(*layers), nn.Linear(width, net.classifier.out_features))  # type: ignore[arg-type]
 
     def outline(self) -> nn.Module:
         """The module without its weights: names, shapes and every check of the options, but no memory and no draws.
@@ -83,6 +100,11 @@ class ModelSpec:
     def count(self) -> int:
         """The number of trainable parameters."""
         return sum(p.numel() for p in self.outline().parameters() if p.requires_grad)
+
+
+def in_two_parts(module: nn.Module) -> bool:
+    """Whether a model can be used as extractor (`features`) and `classifier`."""
+    return all(isinstance(getattr(module, part, None), nn.Module) for part in ("features", "classifier"))
 
 
 def normalise(kind: str, channels: int, groups: int) -> nn.Module:

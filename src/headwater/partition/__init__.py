@@ -16,5 +16,21 @@ PARTITIONS = Registry(
             "headwater.partition.dirichlet:DirichletBalanced",
             "the same, but full clients get no more and none stays small (alpha, min_size)",
         ),
+        "client-prior": Entry(
+            "headwater.partition.prior:ClientPrior",
+            "a Dirichlet class prior for each client, sizes within one; only labels are unequal (alpha)",
+        ),
+        "blocked": Entry(
+            "headwater.partition.blocked:Blocked",
+            "balanced Dirichlet shares inside blocks of clients that share nothing, as FedDF's code (alpha, block)",
+        ),
+        "two-level": Entry(
+            "headwater.partition.two_level:TwoLevel",
+            "sectors by a class prior, then their clients by another (setting, alpha, alpha_client)",
+        ),
+        "shards": Entry(
+            "headwater.partition.shards:Shards",
+            "sorted by label, cut and dealt: each client a few pieces of one class or two (shards)",
+        ),
     },
 )

@@ -17,7 +17,11 @@ VERSION = 1
 
 
 class Partitioner(Protocol):
-    """What a scheme does: labels in, sorted indices by client out, every index at most once."""
+    """What a scheme does: labels in, sorted indices by client out, every index at most once.
+
+    A scheme that looks at sectors has `split_tree(labels, sector_of, rng)` too, with the sector of each client; clients
+    are then put into sectors before the samples are dealt.
+    """
 
     def split(self, labels: Ints, clients: int, rng: np.random.Generator) -> list[Ints]: ...
 

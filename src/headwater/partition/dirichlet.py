@@ -118,9 +118,9 @@ def whole(share: Shares, total: int) -> Ints:
     return sizes
 
 
-def check_alpha(alpha: float) -> None:
+def check_alpha(alpha: float, key: str = "alpha") -> None:
     if not alpha > 0 or math.isinf(alpha):
         raise ConfigError(
-            f"partition.alpha must be a finite number above 0, got {alpha}; "
+            f"partition.{key} must be a finite number above 0, got {alpha}; "
             "0.1 makes clients very unlike each other, 100 nearly alike"
         )

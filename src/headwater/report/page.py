@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from headwater.report import charts, clients, confusion, sections, series, split, style, tables
+from headwater.report import charts, clients, confusion, sections, series, split, style, tables, timeline
 from headwater.report.groups import Group, Grouping, group
 from headwater.report.holdings import client_accuracy
 from headwater.report.runs import RunRecord
@@ -161,10 +161,11 @@ def _splits(groups: Sequence[Group], *, tall: bool) -> list[str]:
 
 
 def _methods(groups: Sequence[Group], found: tables.Summary) -> str:
-    """Teacher, student and confusion matrix of each method; folded when there are many."""
+    """Teacher, student, confusion matrix and time line of each method; folded when there are many."""
     parts = []
     for at, (each, row) in enumerate(zip(groups, found.rows, strict=True)):
         inner = charts.distillation(each, str(at)) + confusion.card_of(each, f"confusion-{at}")
+        inner += timeline.card_of(each, f"timeline-{at}")
         if not inner:
             continue
         if len(groups) <= FEW_METHODS:

@@ -61,7 +61,20 @@ class Bench:
                 norm.eval()
 
     def __call__(self, x: Tensor) -> Tensor:
-        output: Tensor = self.module(x.contiguous(memory_format=torch.channels_last) if x.dim() == 4 else x)
+        output: Tensor = self.module(_laid_out(x))
+        return output
+
+    def weights(self) -> Tensor:
+        """All that is trained, as one vector that passes gradients on."""
+        return torch.cat([p.reshape(-1) for p in self.module.parameters() if p.requires_grad])
+
+    def features(self, x: Tensor) -> Tensor:
+        """The first part of a model in two parts, extractor and classifier."""
+        part: Tensor = self.module.features(_laid_out(x))  # type: ignore[operator]
+        return part
+
+    def classify(self, features: Tensor) -> Tensor:
+        output: Tensor = self.module.classifier(features)  # type: ignore[operator]
         return output
 
     def loss(self, output: Tensor, y: Tensor) -> Tensor:
@@ -73,3 +86,14 @@ class Bench:
         """Outputs for all inputs in evaluation mode."""
         self.module.eval()
         return torch.cat([self(part) for part in torch.split(x, batch)])
+
+    @torch.no_grad()
+    def represent(self, x: Tensor, batch: int = 128) -> Tensor:
+        """Features of all inputs in evaluation mode."""
+        self.module.eval()
+        return torch.cat([self.features(part) for part in torch.split(x, batch)])
+
+
+def _laid_out(x: Tensor) -> Tensor:
+    """Images with the channel last, which is how the kernels are fastest."""
+    return x.contiguous(memory_format=torch.channels_last) if x.dim() == 4 else x

@@ -27,6 +27,15 @@ def average_by(
 
 
 @task("average")
-def initial(site: Site, arch: str) -> Params:
-    """A freshly drawn model of this architecture."""
-    return site.initial(arch)
+def initial(site: Site, arch: str, number: int = 0) -> Params:
+    """A freshly drawn model of this architecture; each number gives another one, 0 the run's own start."""
+    return site.initial(arch, number)
+
+
+@task("average")
+def merge(
+    site: Site, parts: Mapping[Any, Mapping[Any, Params]], otherwise: Mapping[Any, Params], by: By = "samples"
+) -> dict[Any, Params]:
+    """Means by group of {sender: {group: model}}; a group that nobody sent keeps the model it had."""
+    found = {name: {sender: part[name] for sender, part in parts.items() if name in part} for name in otherwise}
+    return {name: average_of(found[name], by) if found[name] else old for name, old in otherwise.items()}

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from headwater.data.base import Examples
-from headwater.params import Params
+from headwater.errors import ConfigError
+from headwater.params import By, Params, average_of
 from headwater.specs import DistillSpec
 from headwater.stages.bench import Bench
-from headwater.stages.ensemble import Target, ensemble
+from headwater.stages.ensemble import Target, ensemble, learn
 from headwater.stages.optimize import Stepper, batches, steps_per_epoch, total_steps
 from headwater.stages.site import Site, task
 from headwater.stages.stopping import EarlyStop
@@ -40,9 +42,9 @@ def distill(
     """Teach a student, starting at `start`, the mean of its teachers on the home's inputs (the reference set at the
     server).
 
-    Teachers are asked once and their outputs used in every epoch. True labels come in only through validation: `val`,
-    the server's own hold-out when this runs there, or a share `hold` of the home's rows that is then not distilled
-    on. The result weighs what its teachers weigh together.
+    Teachers are asked once and their outputs used in every epoch. True labels come in through validation: `val`, the
+    server's own hold-out when this runs there, or a share `hold` of the home's rows that is then not distilled on; and,
+    if `spec.labelled` is above 0, through the reference set. The result weighs what its teachers weigh together.
     """
     x = site.inputs
     if hold and site.data is not None:
@@ -54,11 +56,12 @@ def distill(
     weight = sum(teacher.weight for teacher in teachers.values())
     if counts is not None:  # whose counts were lost on the way cannot be weighed by them
         teachers = {name: teacher for name, teacher in teachers.items() if name in counts}
-    asked = {"mix": spec.mix, "weights": spec.weights, "temperature": spec.temperature, "counts": counts}
+    shares = _shares(site, teachers, spec, val) if spec.weights == "learned" else None
+    ask = partial(ensemble, site, teachers, mix=spec.mix, weights=spec.weights, temperature=spec.temperature)
+    ask = partial(ask, counts=counts, shares=shares, sharpen=spec.sharpen)
     if val is not None:
-        site.note(teacher_accuracy=ensemble(site, teachers, val.x, **asked).accuracy(val.y))  # type: ignore[arg-type]
-    total = total_steps(len(x), spec)
-    target = ensemble(site, teachers, x, batch=spec.batch, **asked) if total else None  # type: ignore[arg-type]
+        site.note(teacher_accuracy=ask(val.x).accuracy(val.y))
+    target = ask(x, batch=spec.batch) if total_steps(len(x), spec) else None
     student = site.bench(start)
     before = judge(student, val) if val is not None else None
     if target is not None:
@@ -67,6 +70,16 @@ def distill(
     if val is not None and before is not None:
         site.note(student_before=before["accuracy"], student_after=judge(student, val)["accuracy"])
     return student.params(weight)
+
+
+def _shares(site: Site, teachers: Mapping[str, Params], spec: DistillSpec, val: Examples | None) -> dict[str, float]:
+    """What each teacher counts, by the labels of the validation set at this place."""
+    if val is None:
+        raise ConfigError("weights = 'learned' needs a validation set to learn from; set data.validation above 0")
+    shares = learn(site, teachers, val, mix=spec.mix, temperature=spec.temperature)
+    entropy = -sum(share * math.log(share) for share in shares.values() if share > 0)
+    site.note(largest_share=max(shares.values()), share_entropy=entropy)
+    return shares
 
 
 def _descend(
@@ -86,19 +99,57 @@ def _descend(
     judged = spec.judged and val is not None and before is not None
     if spec.judged and not judged:
         raise LookupError("early stopping and restoring the best need a validation set; set data.validation above 0")
+    labels = site.labels
+    if spec.labelled and labels is None:
+        raise ConfigError(
+            f"labelled = {spec.labelled:g} needs a reference set with labels, and there are none at {site.home}; set "
+            "labelled = 0, or data.reference = 'holdout' for distilling at the server"
+        )
     if judged and before is not None:
         stop.begin(before[spec.metric], lambda: student.params(0.0))
-    stepper = Stepper(student, spec, total)
+    stepper, trail = Stepper(student, spec, total), Trail(spec)
     for batch in batches(len(x), spec, site.rng):
         student.train(len(batch))
-        stepper.step(scale * target.loss(batch, student(x[batch]), spec.temperature))
+        output = student(x[batch])
+        loss = scale * target.loss(batch, output, spec.temperature)
+        if spec.labelled and labels is not None:
+            loss = loss + spec.labelled * student.loss(output, labels[batch])
+        stepper.step(loss)
+        trail.pass_by(stepper.taken, student)
         if judged and (stepper.taken % every == 0 or stepper.taken == total):
             assert val is not None
             value = judge(student, val)[spec.metric]
             if stop.update(math.ceil(stepper.taken / unit), value, lambda: student.params(0.0)):
                 break
     site.note(distill_steps=stepper.taken)
-    return stop.chosen(lambda: student.params(0.0))
+    site.note(**({"swa_snapshots": trail.taken} if trail.taken else {}))
+    return stop.chosen(lambda: trail.mean(student))
+
+
+class Trail:
+    """The mean of the weights that a student passes, every `swa_every` steps from `swa_from` on.
+
+    Only what is trained is averaged. Batch-norm statistics are those of the student's last step, and so is everything
+    where training ended before a first snapshot.
+    """
+
+    def __init__(self, spec: DistillSpec) -> None:
+        self.spec, self.taken = spec, 0
+        self._mean: Tensor | None = None
+
+    def pass_by(self, step: int, student: Bench) -> None:
+        since = None if self.spec.swa_from is None else step - self.spec.swa_from
+        if since is None or since < 0 or since % self.spec.swa_every:
+            return
+        now = student.flat.detach()
+        self.taken += 1
+        self._mean = now.clone() if self._mean is None else self._mean.lerp_(now, 1 / self.taken)
+
+    def mean(self, student: Bench) -> Params:
+        found = student.params(0.0)
+        if self._mean is not None:
+            found.trainable.copy_(self._mean)
+        return found
 
 
 def _hold_out(site: Site, rows: Examples, share: float) -> tuple[Tensor, Examples]:
@@ -113,6 +164,13 @@ def _hold_out(site: Site, rows: Examples, share: float) -> tuple[Tensor, Example
 def validation(site: Site) -> Examples:
     """The labelled hold-out at the server, as a value that can be moved."""
     return site.validation
+
+
+@task("average")
+def average_like(site: Site, models: Mapping[str, Params], like: Params, by: By = "samples") -> Params:
+    """The mean of those models that have the architecture of `like`, or `like` itself where none has."""
+    alike = {name: model for name, model in models.items() if model.layout.arch == like.layout.arch}
+    return average_of(alike, by) if alike else like
 
 
 @task("distill")

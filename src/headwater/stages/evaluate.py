@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from headwater.data.base import Examples
 from headwater.params import Params
+from headwater.specs import Mix
 from headwater.stages.consolidate import judge
+from headwater.stages.ensemble import ensemble
 from headwater.stages.site import Site, task
 
 
@@ -19,14 +23,26 @@ def evaluate(site: Site, model: Params) -> dict[str, Any]:
     return examine(site, model, site.test)
 
 
+@task("evaluate")
+def evaluate_team(site: Site, members: Mapping[str, Params], mix: Mix) -> dict[str, Any]:
+    """The same of models of any architecture that predict together, each counting alike."""
+    rows = site.test
+    probs = ensemble(site, members, rows.x, mix=mix, weights="uniform").probs
+    loss = float(F.nll_loss(probs.clamp_min(torch.finfo(probs.dtype).tiny).log(), rows.y))
+    return _marks(site, probs.argmax(1), rows.y, loss)
+
+
 def examine(site: Site, model: Params, rows: Examples) -> dict[str, Any]:
     bench = site.bench(model)
     output = bench.outputs(rows.x)
     with torch.no_grad():
         loss = float(bench.loss(output, rows.y))
-    guess = output.argmax(1)
-    cells = torch.bincount(rows.y * site.classes + guess, minlength=site.classes**2)
-    correct = guess == rows.y
+    return _marks(site, output.argmax(1), rows.y, loss)
+
+
+def _marks(site: Site, guess: Tensor, y: Tensor, loss: float) -> dict[str, Any]:
+    cells = torch.bincount(y * site.classes + guess, minlength=site.classes**2)
+    correct = guess == y
     return {
         "accuracy": float(correct.double().mean()),
         "loss": loss,

@@ -10,28 +10,44 @@ import torch
 from torch import Tensor
 
 from headwater.data.base import Examples
-from headwater.params import Params
+from headwater.params import By, Params
 from headwater.specs import LocalSpec
 from headwater.stages.bench import Bench
-from headwater.stages.optimize import Stepper, batches, total_steps
+from headwater.stages.optimize import Stepper, batches, steps_per_epoch, total_steps
 from headwater.stages.site import Site, task
 
 
-class Term(Protocol):
-    """An addition to the loss of one batch."""
-
-    def __call__(self, bench: Bench, start: Params, x: Tensor, y: Tensor, output: Tensor) -> Tensor: ...
-
-
 @dataclass(frozen=True)
-class Proximal:
-    """(mu / 2) · ‖w − start‖², FedProx's pull towards the model that was received."""
+class Batch:
+    """One step, as a loss term sees it."""
 
-    mu: float
+    site: Site
+    bench: Bench
+    start: Params
+    x: Tensor
+    y: Tensor
+    output: Tensor
+    loss: Tensor  # of this batch, before any term
+    index: Tensor  # the batch's rows in the home's data
+    epoch: int = 0
+    last: bool = False  # whether this is the last epoch
+    known: Tensor | None = None
 
-    def __call__(self, bench: Bench, start: Params, x: Tensor, y: Tensor, output: Tensor) -> Tensor:
-        here = torch.cat([p.reshape(-1) for p in bench.module.parameters() if p.requires_grad])
-        return 0.5 * self.mu * (here - start.trainable).square().sum()
+    @property
+    def features(self) -> Tensor:
+        """What the extractor gave for this batch; there for terms that declare FEATURES."""
+        assert self.known is not None
+        return self.known
+
+
+class Term(Protocol):
+    """An addition to the loss of one batch: a frozen dataclass, whose fields may be values of the home.
+
+    A class that sets `FEATURES = True` finds `step.features`; one that has `begin(site, start)` is asked once before
+    the first step and gives the term that is then used.
+    """
+
+    def __call__(self, step: Batch) -> Tensor: ...
 
 
 @task("train")
@@ -42,30 +58,39 @@ def local_train(
     corrections: tuple[Tensor | Params | None, ...] = (),
     terms: tuple[Term, ...] = (),
     data: Examples | None = None,
+    by: By = "samples",
 ) -> Params:
-    """Train from `start` with a fresh optimiser. The result weighs as many samples as were trained on.
+    """Train from `start` with a fresh optimiser. The result weighs as many samples as were trained on, or 1 where
+    clients count alike (`by = "uniform"`), so that means of means stay right.
 
     `corrections` are added to every gradient (None counts as zero); `data` replaces the home's own rows.
     """
     rows = data if data is not None else site.data
     if rows is None:
         raise LookupError(f"{site.home} holds no training data")
+    terms = tuple(term.begin(site, start) if hasattr(term, "begin") else term for term in terms)
+    apart = any(getattr(term, "FEATURES", False) for term in terms)
     bench = site.bench(start)
     given = [c.trainable if isinstance(c, Params) else c for c in corrections if c is not None]
-    stepper = Stepper(bench, spec, total_steps(len(rows), spec), sum(given[1:], given[0]) if given else None)
+    total, epoch = total_steps(len(rows), spec), steps_per_epoch(len(rows), spec)
+    stepper = Stepper(bench, spec, total, sum(given[1:], given[0]) if given else None)
     loss_sum, seen = torch.zeros(()), 0
     for batch in batches(len(rows), spec, site.rng):
         x, y = rows.x[batch], rows.y[batch]
         bench.train(len(batch))
-        output = bench(x)
+        features = bench.features(x) if apart else None
+        output = bench(x) if features is None else bench.classify(features)
         loss = bench.loss(output, y)
         loss_sum, seen = loss_sum + loss.detach() * len(batch), seen + len(batch)
-        for term in terms:
-            loss = loss + term(bench, start, x, y, output)
+        if terms:
+            now = stepper.taken // epoch
+            last = now == (total - 1) // epoch
+            step = Batch(site, bench, start, x, y, output, loss, batch, now, last, features)
+            loss = loss + sum(term(step) for term in terms)
         stepper.step(loss)
     if seen:
         site.note(loss=float(loss_sum) / seen)
-    return bench.params(weight=float(len(rows)))
+    return bench.params(weight=float(len(rows)) if by == "samples" else 1.0)
 
 
 @task("train")

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from headwater.specs import DistillSpec, LocalSpec
 from headwater.stages.bench import Bench
+from headwater.stages.lowbit import Bits
 
 Spec = LocalSpec | DistillSpec
 
@@ -39,6 +40,8 @@ class Stepper:
     def __init__(self, bench: Bench, spec: Spec, total: int, correction: Tensor | None = None) -> None:
         self.bench, self.spec, self.total, self.taken, self.correction = bench, spec, total, 0, correction
         self.optimizer = self._optimizer()
+        way = spec.low_bit if isinstance(spec, LocalSpec) else "none"
+        self.bits = None if way == "none" else Bits(bench, way)  # rounds before the first step
 
     def _optimizer(self) -> torch.optim.Optimizer:
         spec, flat = self.spec, [self.bench.flat]
@@ -60,10 +63,14 @@ class Stepper:
         grad = self.bench.grad
         grad.zero_()
         loss.backward()  # type: ignore[no-untyped-call]
+        if self.bits is not None:
+            self.bits.before_step()
         if self.correction is not None:
             grad.add_(self.correction)
         if self.spec.clip is not None:  # after the correction, as MTGC's and FedDF's codes clip
             grad.mul_(torch.clamp(self.spec.clip / (grad.norm() + 1e-6), max=1.0))
         self.optimizer.param_groups[0]["lr"] = self.lr()
         self.optimizer.step()
+        if self.bits is not None:
+            self.bits.round()
         self.taken += 1

@@ -43,6 +43,11 @@ class Context:
     test_rows: Mapping[str, np.ndarray]  # client → rows kept for its own test
     models: Mapping[str, ModelSpec]  # by architecture
     seed: int
+    method: str = ""  # as it is named in sentences
+    bad_update: str = "drop"  # what becomes of a result that is not finite: "drop" or "stop"
+    causes: Mapping[str, str] = field(default_factory=dict)  # phase → the settings that may be behind such a result
+    availability: float = 1.0  # share of the time that a client is there to begin a task
+    period: float = 10.0  # seconds from one coming of a client to the next
     _benches: dict[tuple[str, int], Bench] = field(default_factory=dict)
 
     def bench(self, arch: str, slot: int) -> Bench:
@@ -51,10 +56,10 @@ class Context:
             self._benches[arch, slot] = Bench(self.models[arch], arch)
         return self._benches[arch, slot]
 
-    def initial(self, arch: str, seed: int) -> Params:
-        """A freshly drawn model."""
+    def initial(self, arch: str, number: int) -> Params:
+        """A freshly drawn model, another one for each number."""
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(derive(seed, "model", arch))
+            torch.manual_seed(derive(self.seed, "model", arch, *((number,) if number else ())))
             return Params.of(self.models[arch].build(), arch, self.models[arch].buffers, weight=0.0)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -92,6 +97,11 @@ class Site:
         return data.x
 
     @property
+    def labels(self) -> torch.Tensor | None:
+        """Labels of the inputs to distil on, where the server's reference set has any; a client's own are not used."""
+        return self._context.split.reference_labels if self.home == ROOT else None
+
+    @property
     def validation(self) -> Examples:
         return self._at_server().validation
 
@@ -110,8 +120,8 @@ class Site:
         """A module that holds these parameters until the next call."""
         return self._context.bench(params.layout.arch, slot).load(params)
 
-    def initial(self, arch: str) -> Params:
-        return self._context.initial(arch, self._context.seed)
+    def initial(self, arch: str, number: int = 0) -> Params:
+        return self._context.initial(arch, number)
 
     def note(self, **numbers: float) -> None:
         """Numbers for the report; methods do not see them."""

@@ -37,9 +37,10 @@ class Tree:
     sectors: tuple[str, ...]
     sector_of: Mapping[str, str]  # client → sector, in tree order
     client_sizes: Mapping[str, int]
+    archs: tuple[str, ...] = ("model",)  # architectures; clients have them in turn, by number
 
     @staticmethod
-    def of(sizes: Sequence[int], sector_numbers: Sequence[int]) -> Tree:
+    def of(sizes: Sequence[int], sector_numbers: Sequence[int], archs: tuple[str, ...] = ("model",)) -> Tree:
         """Clients c0, c1, … with these sizes in these sectors."""
         if len(sizes) != len(sector_numbers):
             raise ConfigError(f"{len(sizes)} clients were given {len(sector_numbers)} sector numbers; give one to each")
@@ -48,7 +49,12 @@ class Tree:
             tuple(f"s{number}" for number in sorted(set(sector_numbers))),
             {f"c{i}": f"s{sector_numbers[i]}" for i in by_sector},
             {f"c{i}": int(sizes[i]) for i in by_sector},
+            archs,
         )
+
+    def arch(self, client: str) -> str:
+        """The architecture that a client trains."""
+        return self.archs[int(client.removeprefix("c")) % len(self.archs)]
 
     @cached_property
     def clients(self) -> tuple[str, ...]:

@@ -1,0 +1,146 @@
+"""Clients keep models of their own, of any kind, and learn from each other by agreeing on what they say of public data.
+
+Li, Wang: FedMD: Heterogenous Federated Learning via Model Distillation, 2019.
+
+| stage 1, local | stage 2, who teaches → where | stage 3, consolidation |
+|---|---|---|
+| digest the consensus, then train the own model | clients → every client, on public data | none |
+
+| paper | here |
+|---|---|
+| D_0, public | data.reference, with labels where its source has them |
+| transfer learning | pretrain_epochs, then [local], before the first round |
+| d_j, N_align | drawn anew each round, align |
+| communicate, aggregate, distribute | predict, mean_of, the mean sent to all |
+| digest, revisit | digest_epochs, digest_batch, digest_lr; [local] |
+
+Cost a round: align · classes numbers each way (logits up, their mean down). The public set goes to every client once,
+before the first round, with its starting model. With `through_sectors`, sectors average predictions on the way and add
+how many they stand for. The flavours with one model send it each way too.
+Moves before the first round: server → client examples; server → client model.
+Moves a round: client → server array; server → client array.
+
+Flavours, and differences from the paper and from its authors' code:
+* "original": as published. Public labels are used for pre-training only, and if they number the clients' own classes;
+  the authors' nets have outputs for public and private classes, here there are the data's classes alone.
+* "fedhkd": the comparison in FedHKD: models are averaged; local training adds `lam` times the KL divergence to the mean
+  soft predictions (at `temperature`) that the clients of the last round gave for public batches. Its code calls the
+  divergence with probabilities and a minus sign, and takes test data as public: neither is repeated here.
+* "fedhead": the comparison in FedHEAD: models are averaged, the start is trained on public labels at the server, and
+  clients digest the last round's consensus before they train. Its code has a second head for public data; here the one
+  classifier serves both.
+* `pretrain_epochs` unset: 10, "fedhead" 100, "fedhkd" 0, and 0 without labels. `digest_epochs` unset: 1, "fedhead" 3.
+
+>>> import headwater as hw
+>>> run = hw.run("fedmd", data="digits", clients=4, rounds=1, align=50, pretrain_epochs=1, local__epochs=1)
+>>> run.ledger.bytes("sector_client", "up") == 4 * 50 * 10 * 4
+True
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass as plain_dataclass
+from dataclasses import replace
+from typing import Any, ClassVar, Literal
+
+from pydantic.dataclasses import dataclass
+
+from headwater.algorithms.base import gather, own_models, spread
+from headwater.errors import ConfigError
+from headwater.federation import CLIENTS, SERVER, Federation, Located, maybe, nothing
+from headwater.params import By
+from headwater.specs import LOCAL, STRICT, AtLeastOne, Count, LocalSpec, NotNegative, Positive
+from headwater.stages.consensus import Heed, Rows, about_public, digest, mean_of, predict, public
+from headwater.stages.local import local_train
+
+
+@plain_dataclass(frozen=True)
+class MdState:
+    personal: Located  # at clients
+    public: Located  # at clients: the public set
+    consensus: Located  # at the server: the last round's, for the flavours with one model
+    model: Located | None = None  # at the server, for these
+
+
+@dataclass(frozen=True, config=STRICT)
+class FedMd:
+    local: LocalSpec = LOCAL
+    flavour: Literal["original", "fedhead", "fedhkd"] = "original"
+    align: AtLeastOne = 5000  # public rows a round, at most
+    pretrain_epochs: Count | None = None  # on public labels
+    digest_epochs: Count | None = None
+    digest_batch: AtLeastOne = 256
+    digest_lr: Positive = 1e-3  # of Adam
+    lam: NotNegative = 0.05  # of flavour "fedhkd"
+    temperature: Positive = 0.5  # of flavour "fedhkd"
+    by: By = "samples"  # how clients' models weigh, where they are averaged; predictions always count alike
+    through_sectors: bool = False  # average at sectors on the way
+
+    SUITS: ClassVar[dict[str, dict[str, Any]]] = {}
+    UNLIKE: ClassVar[bool] = True
+
+    def init(self, fed: Federation, model: Located) -> MdState:
+        epochs = self._pretraining(fed)
+        spec = replace(self.local, epochs=epochs, steps=None)
+        rows = fed.run(public, at=SERVER)
+        there = spread(fed, rows, self.through_sectors)
+        if self.flavour == "original":
+            mine = own_models(fed, model)
+            if epochs:
+                mine = fed.run(local_train, at=CLIENTS, start=mine, spec=spec, data=there)
+            mine = fed.run(local_train, at=CLIENTS, start=mine, spec=self.local)
+            return MdState(mine, there, nothing(SERVER))
+        if epochs:  # all would do the same, so the server does it once
+            model = fed.run(local_train, at=SERVER, start=model, spec=spec, data=rows)
+        return MdState(nothing(CLIENTS), there, nothing(SERVER), model)
+
+    def round(self, fed: Federation, state: MdState) -> MdState:
+        return self._personal(fed, state) if state.model is None else self._averaged(fed, state, state.model)
+
+    def _personal(self, fed: Federation, state: MdState) -> MdState:
+        """The listing of FedMD: communicate, aggregate, distribute, digest, revisit."""
+        at: dict[str, Any] = {"public": state.public, "rows": Rows(self.align, int(fed.rng("align").integers(2**31)))}
+        said = fed.run(predict, at=CLIENTS, model=state.personal, **at)
+        consensus = gather(fed, said, self.through_sectors, task=mean_of)[0]
+        target = spread(fed, consensus, self.through_sectors)
+        mine = fed.run(digest, at=CLIENTS, start=state.personal, target=target, spec=self._digest, **at)
+        mine = fed.run(local_train, at=CLIENTS, start=mine, spec=self.local)
+        return replace(state, personal=fed.update(state.personal, mine))
+
+    def _averaged(self, fed: Federation, state: MdState, model: Located) -> MdState:
+        """Models are averaged; what they said before that is the consensus of the next round."""
+        at: dict[str, Any] = {"public": state.public, "rows": Rows(self.align)}
+        start, target = (spread(fed, x, self.through_sectors) for x in (model, state.consensus))
+        hkd = self.flavour == "fedhkd"
+        if not hkd:
+            start = fed.run(digest, at=CLIENTS, start=start, target=maybe(target), spec=self._digest, **at)
+        heed = Heed(self.lam, target=maybe(target), batch=self.local.batch, temperature=self.temperature, **at)
+        terms = (heed,) if hkd and self.lam else ()
+        mine = fed.run(local_train, at=CLIENTS, start=start, spec=self.local, terms=terms, by=self.by)
+        said = fed.run(predict, at=CLIENTS, model=mine, temperature=self.temperature if hkd else None, **at)
+        consensus = gather(fed, said, self.through_sectors, task=mean_of)[0]
+        personal = fed.update(state.personal, mine)
+        return MdState(personal, state.public, consensus, gather(fed, mine, self.through_sectors))
+
+    @property
+    def _digest(self) -> LocalSpec:
+        epochs = self.digest_epochs if self.digest_epochs is not None else 3 if self.flavour == "fedhead" else 1
+        return LocalSpec(epochs=epochs, batch=self.digest_batch, optimizer="adam", lr=self.digest_lr)
+
+    def _pretraining(self, fed: Federation) -> int:
+        """Epochs on public labels; refuses what cannot be before anything is trained."""
+        if self.flavour != "original" and len(fed.tree.archs) > 1:
+            raise ConfigError(
+                f"algorithm.flavour = {self.flavour!r} averages models, which must be alike; use 'original' or remove "
+                "model.also"
+            )
+        rows, labelled = fed.read(fed.run(about_public, at=SERVER))
+        if not rows:
+            raise ConfigError("fedmd needs a public set to agree on; set data.reference_size above 0")
+        if self.pretrain_epochs and not labelled:
+            raise ConfigError(
+                f"algorithm.pretrain_epochs = {self.pretrain_epochs} needs public data with labels of the clients' "
+                "classes, which data.reference has not; use data.reference = 'holdout' or pretrain_epochs = 0"
+            )
+        usual = {"original": 10, "fedhead": 100, "fedhkd": 0}[self.flavour] if labelled else 0
+        return usual if self.pretrain_epochs is None else self.pretrain_epochs

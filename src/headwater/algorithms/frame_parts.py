@@ -1,0 +1,243 @@
+"""What goes into the frame's slots: local trainers for several models at once, and who teaches; and what does not go
+together.
+
+Each trainer is a method of its own in another file as well; these are written for any number of models, of which a
+client trains one in a round. What a trainer remembers it remembers for each model apart.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+from headwater.algorithms.cohorts import Models, Several, bring_by, deal_out, gather_by, spread_by
+from headwater.federation import CLIENTS, SERVER, Federation, Located, maybe, nothing
+from headwater.params import By
+from headwater.specs import LocalSpec
+from headwater.stages.contrast import Contrast, remember
+from headwater.stages.corrections import dual, dynamic_server, minus, shift, total, variate, zeros_like
+from headwater.stages.local import Term, label_counts, local_train
+from headwater.stages.sampling import Sampler, sample_models, tally
+from headwater.stages.terms import Dynamic, Proximal
+from headwater.topology.cohorts import Cohorts, turns
+
+if TYPE_CHECKING:
+    from headwater.algorithms.frame import Frame
+
+Local = Literal["fedavg", "fedprox", "scaffold", "feddyn", "moon"]
+Ensemble = Literal["none", "clients", "bayesian", "aggregated", "clients_multi", "aggregated_temporal", "sector"]
+Consolidate = Literal["none", "basic", "warm-up", "designated", "leaders", "leaders+server"]
+Memory = dict[str, Models]  # what a trainer keeps, by name and model
+
+
+@dataclass(frozen=True)
+class FrameState(Several):
+    memory: Memory = field(default_factory=dict)  # the trainer's
+    val: Located = Located(CLIENTS)  # noqa: RUF009 (frozen) the hold-out, for whoever leads
+
+
+@dataclass(frozen=True)
+class Turn:
+    """One round, as a trainer sees it."""
+
+    fed: Federation
+    models: Models  # at the server
+    cohorts: Cohorts
+    memory: Memory
+    through: bool  # by way of sectors
+    start: Located  # at clients: the model that each trains
+
+    def recall(self, name: str, common: bool = False) -> Located:
+        """What clients kept of the model that they train now, or of any."""
+        kept = self.memory[name]
+        nodes = {c: kept[0 if common else k].nodes.get(c) for k, members in self.cohorts.items() for c in members}
+        return Located(CLIENTS, {client: ref for client, ref in nodes.items() if ref is not None})
+
+    def store(self, name: str, new: Located, common: bool = False) -> Memory:
+        kept = dict(self.memory[name])
+        for k, members in self.cohorts.items():
+            slot, theirs = 0 if common else k, {client: new.nodes[client] for client in members}
+            kept[slot] = self.fed.update(kept[slot], Located(CLIENTS, theirs))
+        return {name: kept}
+
+
+@dataclass(frozen=True)
+class Averaging:
+    """FedAvg: `train` gives the clients' models and all that came with them, `finish` the cohorts' models."""
+
+    spec: LocalSpec
+    by: By = "samples"
+
+    def begin(self, fed: Federation, models: Models) -> Memory:
+        return {}
+
+    def terms(self, turn: Turn) -> tuple[Term, ...]:
+        return ()
+
+    def train(self, turn: Turn) -> tuple[Located, Located]:
+        options = {"spec": self.spec, "terms": self.terms(turn), "by": self.by}
+        local = turn.fed.run(local_train, at=CLIENTS, start=turn.start, **options)
+        return local, local
+
+    def finish(self, turn: Turn, means: Models, work: Located) -> tuple[Models, Memory]:
+        return means, turn.memory
+
+
+@dataclass(frozen=True)
+class Pulled(Averaging):
+    """FedProx."""
+
+    mu: float = 0.01
+
+    def terms(self, turn: Turn) -> tuple[Term, ...]:
+        return (Proximal(self.mu),)
+
+
+@dataclass(frozen=True)
+class Contrasted(Averaging):
+    """MOON. Whoever trains a model for the first time takes the run's first one for its own earlier."""
+
+    mu: float = 1.0
+    tau: float = 0.5
+
+    def begin(self, fed: Federation, models: Models) -> Memory:
+        return {"previous": {k: nothing(CLIENTS) for k in models}}
+
+    def terms(self, turn: Turn) -> tuple[Term, ...]:
+        return (Contrast(self.mu, self.tau, maybe(turn.recall("previous"))),)  # type: ignore[arg-type]
+
+    def finish(self, turn: Turn, means: Models, work: Located) -> tuple[Models, Memory]:
+        last = turn.fed.run(remember, at=CLIENTS, new=work, old=maybe(turn.recall("previous")), most=1)
+        return means, turn.store("previous", last)
+
+
+@dataclass(frozen=True)
+class Corrected(Averaging):
+    """SCAFFOLD with a variate at the server for each model, and at clients for each model or one for all."""
+
+    by: By = "uniform"
+    shared: bool = False
+
+    def begin(self, fed: Federation, models: Models) -> Memory:
+        common = {k: fed.run(zeros_like, at=SERVER, model=model) for k, model in models.items()}
+        return {"common": common, "own": {k: nothing(CLIENTS) for k in models}}
+
+    def train(self, turn: Turn) -> tuple[Located, Located]:
+        fed, own = turn.fed, maybe(turn.recall("own", self.shared))
+        common = spread_by(fed, turn.memory["common"], turn.cohorts, turn.through)
+        corrections = (fed.run(minus, at=CLIENTS, a=common, b=own),)
+        options = {"start": turn.start, "spec": self.spec}
+        local = fed.run(local_train, at=CLIENTS, corrections=corrections, by=self.by, **options)
+        work = fed.run(variate, at=CLIENTS, mine=local, common=common, own=own, **options)
+        return work["model"], work
+
+    def finish(self, turn: Turn, means: Models, work: Located) -> tuple[Models, Memory]:
+        fed, common = turn.fed, dict(turn.memory["common"])
+        share = 1 / (sum(fed.tree.client_sizes.values()) if self.by == "samples" else len(fed.tree.holders))
+        for k, change in gather_by(fed, work["delta"], turn.cohorts, turn.through, total).items():
+            common[k] = fed.update(common[k], fed.run(shift, at=SERVER, old=common[k], by=change, share=share))
+        return means, {"common": common} | turn.store("own", work["own"], self.shared)
+
+
+@dataclass(frozen=True)
+class Regularised(Averaging):
+    """FedDyn, for each model apart."""
+
+    by: By = "uniform"
+    alpha: float = 0.01
+
+    def begin(self, fed: Federation, models: Models) -> Memory:
+        return {"h": {k: nothing(SERVER) for k in models}, "own": {k: nothing(CLIENTS) for k in models}}
+
+    def terms(self, turn: Turn) -> tuple[Term, ...]:
+        return (Dynamic(self.alpha, maybe(turn.recall("own"))),)  # type: ignore[arg-type]
+
+    def train(self, turn: Turn) -> tuple[Located, Located]:
+        local, _ = super().train(turn)
+        known = {"start": turn.start, "old": maybe(turn.recall("own")), "alpha": self.alpha}
+        work = turn.fed.run(dual, at=CLIENTS, mine=local, **known)
+        return work["model"], work
+
+    def finish(self, turn: Turn, means: Models, work: Located) -> tuple[Models, Memory]:
+        fed, models, h = turn.fed, dict(means), dict(turn.memory["h"])
+        for k, mean in means.items():
+            known = {"start": turn.models[k], "mean": mean, "h": maybe(h[k]), "alpha": self.alpha}
+            sent = fed.run(dynamic_server, at=SERVER, members=len(fed.tree.holders), **known)
+            models[k], h[k] = sent["model"], fed.update(h[k], sent["h"])
+        return models, {"h": h} | turn.store("own", work["own"])
+
+
+def trainer_of(frame: Frame) -> Averaging:
+    spec = frame.training
+    made = {
+        "fedavg": Averaging(spec),
+        "fedprox": Pulled(spec, mu=frame.prox_mu),
+        "scaffold": Corrected(spec, shared=frame.shared_variates),
+        "feddyn": Regularised(spec, alpha=frame.dyn_alpha),
+        "moon": Contrasted(spec, mu=frame.moon_mu, tau=frame.moon_tau),
+    }[frame.local]
+    return replace(made, by=frame.by) if frame.by else made
+
+
+def cohorts_of(frame: Frame, fed: Federation) -> Cohorts:
+    if frame.schedule == "blocks":
+        return turns(fed.clients, frame.cohorts, fed.desk.seed, fed.round)
+    return deal_out(fed, frame.cohorts, frame.remainder)
+
+
+def students_of(frame: Frame, round: int, models: int) -> range:
+    """The numbers of the models that are distilled at the server in this round."""
+    if frame.consolidate == "none" or (frame.consolidate == "warm-up" and round <= frame.warmup):
+        return range(0)
+    return range(0, models, frame.cohorts if frame.consolidate == "designated" else 1)
+
+
+def sampled(turn: Turn, teams: Models, averages: Models, samples: int, sampler: Sampler) -> dict[Any, Located]:
+    """The averages, and models drawn around the clients' of each cohort."""
+    members: dict[Any, Located] = {}
+    for k, team in teams.items():
+        options = {"count": samples, "sampler": sampler, "base": turn.models[k]}
+        drawn = turn.fed.run(sample_models, at=SERVER, models=team, **options)
+        members |= {f"average {k}": averages[k]} | {f"sample {k}.{i}": drawn[i] for i in range(samples)}
+    return members
+
+
+def counted(turn: Turn, before: tuple[Models, ...], kept: int, by_client: bool) -> tuple[Models, ...]:
+    """The label counts behind each teacher: of clients, or of cohorts in the last rounds."""
+    told = turn.fed.run(label_counts, at=CLIENTS)
+    if by_client:
+        return (bring_by(turn.fed, told, turn.cohorts),)
+    return ((before[0] if before else {}) | gather_by(turn.fed, told, turn.cohorts, task=tally), *before)[:kept]
+
+
+def refusal(frame: Frame) -> str:
+    """Why the slots do not go together, in a sentence; empty if they do."""
+    ensemble, consolidate, cohorts, kept = frame.ensemble, frame.consolidate, frame.cohorts, frame.kept
+    led = consolidate.startswith("leaders")
+    if led != (ensemble == "sector"):
+        return (
+            f"consolidate = {consolidate!r} with ensemble = {ensemble!r}: sectors teach their leaders and nobody else; "
+            "use 'sector' together with 'leaders' or 'leaders+server', and neither without the other"
+        )
+    if led and cohorts > 1:
+        return f"consolidate = {consolidate!r} has one model, got cohorts = {cohorts}; set cohorts = 1"
+    if ensemble == "none" and consolidate != "none":
+        return f"consolidate = {consolidate!r} needs teachers; choose an ensemble, or consolidate = 'none'"
+    if ensemble in ("clients", "bayesian") and cohorts > 1:
+        return f"ensemble = {ensemble!r} goes with one cohort, got {cohorts}; set cohorts = 1, or use 'clients_multi'"
+    if ensemble == "clients_multi" and cohorts == 1:
+        return "ensemble = 'clients_multi' needs several cohorts; set cohorts to 2 or more, or use 'clients'"
+    if kept > 1 and ensemble != "aggregated_temporal":
+        return f"kept = {kept} has no effect with ensemble = {ensemble!r}; use 'aggregated_temporal', or kept = 1"
+    if ensemble.startswith("aggregated") and cohorts == kept == 1:
+        return (
+            f"ensemble = {ensemble!r} with cohorts = 1 and kept = 1 has one member, the student itself; "
+            "set cohorts or kept above 1"
+        )
+    if frame.local == "feddyn" and frame.by == "samples":
+        return "local = 'feddyn' counts clients alike; leave by unset, or by = 'uniform'"
+    if frame.server.weights == "labels" and ensemble in ("bayesian", "sector"):
+        return (
+            f"server.weights = 'labels' needs label counts at the server, which ensemble = {ensemble!r} does not send"
+        )
+    return ""

@@ -1,0 +1,87 @@
+"""FedDyn inside each sector, several times over; the server averages what sectors then hold.
+
+FedDyn (Acar, Zhao, Matas Navarro, Mattina, Whatmough, Saligrama, ICLR 2021) at two paces, a baseline in the program of
+MTGC (Fang, Han, Chen, Wang, Brinton: Hierarchical Federated Learning with Multi-Timescale Gradient Correction, NeurIPS
+2024).
+
+| stage 1, local | stage 2, who teaches → where | stage 3, consolidation |
+|---|---|---|
+| train from the sector's model, regularised | nobody | average and shift at sectors, then average at the server |
+
+| program | here |
+|---|---|
+| α | dyn_alpha |
+| memory of a client | own = −α · memory, at clients |
+| mean memory of a group | h = −α · that, at sectors |
+| E | sector_rounds |
+
+Cost a round, in models (N active clients, M sectors; up, down): long link M, M; inside sectors E·N, E·N.
+Moves a round: server → sector model; sector → client model; client → sector model; sector → server model.
+
+Differences from the program: none known. A sector's model is the mean of its clients plus the mean memory of all of
+them, also of those that did not take part, and the server's is the mean of sectors, all alike. `alpha_by="size"`
+(default, as coded) divides alpha by the client's size relative to the mean size; "equal" does not. Nothing corrects
+sectors towards each other, so the method does not settle at the optimum of all where sectors are unlike.
+
+>>> import headwater as hw
+>>> run = hw.run("hfeddyn", data="digits", clients=4, sectors=2, rounds=1, local__epochs=1)
+>>> run.ledger.round_trips("server_sector")
+2
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass as plain_dataclass
+from typing import Any, ClassVar
+
+from pydantic.dataclasses import dataclass
+
+from headwater.algorithms.base import State
+from headwater.algorithms.feddyn import AlphaBy, alphas
+from headwater.federation import CLIENTS, SECTORS, SERVER, Federation, Located, each, maybe, nothing
+from headwater.models.base import ModelSpec
+from headwater.specs import LOCAL, STRICT, AtLeastOne, LocalSpec, Positive
+from headwater.stages.combine import average
+from headwater.stages.corrections import buffers_caution, dual, dynamic_server
+from headwater.stages.local import local_train
+from headwater.stages.terms import Dynamic
+
+
+@plain_dataclass(frozen=True)
+class HDynState(State):
+    h: Located  # at sectors
+    own: Located  # at clients: the gradient that each is credited with
+
+
+@dataclass(frozen=True, config=STRICT)
+class HFedDyn:
+    local: LocalSpec = LOCAL
+    sector_rounds: AtLeastOne = 2  # E, averages at sectors in one global round
+    dyn_alpha: Positive = 0.01
+    alpha_by: AlphaBy = "size"  # whether a client's alpha follows from its size
+
+    SUITS: ClassVar[dict[str, dict[str, Any]]] = {
+        "local": {"optimizer": "sgd", "lr": 0.05},
+        "model": {"norm": "group"},
+    }
+
+    def cautions(self, model: ModelSpec, participation: float = 1.0) -> tuple[str, ...]:
+        return buffers_caution(model)
+
+    def init(self, fed: Federation, model: Located) -> HDynState:
+        return HDynState(model, nothing(SECTORS), nothing(CLIENTS))
+
+    def round(self, fed: Federation, state: HDynState) -> HDynState:
+        alpha = each(alphas(self.dyn_alpha, self.alpha_by, fed.tree))
+        members = each({sector: sum(c in fed.tree.holders for c in fed.tree.team(sector)) for sector in fed.sectors})
+        model, h, own = fed.down(state.model), state.h, state.own
+        for _ in range(self.sector_rounds):  # the server is not asked
+            start = fed.down(model)
+            terms = (Dynamic(alpha, maybe(own)),)  # type: ignore[arg-type]  # each home's values are put in place there
+            local = fed.run(local_train, at=CLIENTS, start=start, spec=self.local, terms=terms, by="uniform")
+            new = fed.run(dual, at=CLIENTS, start=start, mine=local, old=maybe(own), alpha=alpha)
+            mean = fed.run(average, at=SECTORS, models=fed.up(new["model"]))
+            known = {"start": model, "mean": mean, "h": maybe(h), "members": members}
+            made = fed.run(dynamic_server, at=SECTORS, **known, alpha=self.dyn_alpha)
+            model, h, own = made["model"], fed.update(h, made["h"]), fed.update(own, new["own"])
+        return HDynState(fed.run(average, at=SERVER, models=fed.up(model), by="uniform"), h, own)

@@ -1,0 +1,152 @@
+"""Two corrections at two paces: one takes a client to its sector, the other, more slowly, the sector to everybody.
+
+Fang, Han, Chen, Wang, Brinton: Hierarchical Federated Learning with Multi-Timescale Gradient Correction, NeurIPS 2024.
+
+| stage 1, local | stage 2, who teaches → where | stage 3, consolidation |
+|---|---|---|
+| train from the sector's model, corrected twice | nobody | average at sectors several times, then at the server |
+
+| paper | here | | paper | here |
+|---|---|---|---|---|
+| H, γ | steps of every client, local.lr | | z_i | z, at clients |
+| E | sector_rounds | | y_j | y, at sectors |
+
+A step is x ← x − γ(g + z + y). After a sector's average z ← z + (own − sector's) / (Hγ), after the server's y ← y +
+(sector's − global) / (HEγ): then z is the sector's mean gradient less the client's, y the global one less the sector's.
+
+Cost a round, in models (N active clients, M sectors; up, down): long link M, M (and M down before the first round, to
+every sector that holds data); inside sectors E·N, (E + 2)·N, without y in the first round. The start by gradients adds
+N, N inside sectors in each round and M, M in the first. A `leader` sends itself nothing (N − M for N inside sectors),
+and is handed the model and y before and after.
+Moves before the first round: server → sector model.
+Moves a round: server → sector model; sector → client model; client → sector model; sector → server model.
+
+Differences from the paper (its slides) and from its authors' code:
+* `z_init`: "gradient" starts z in every round, and y in the first, from gradients at the received model (slides),
+  "zero" starts z at zero in every round (code) and so stays off the optimum, "keep" (default) carries z over. With
+  partial participation only "keep" ends at the optimum, and a sector of which one client came learns no z from it.
+* `z_scale`: "H" as above and as coded; "HE" divides z's change by E as well, as one slide has it.
+* `local.epochs` e means H = e · ceil(mean client size / batch) steps for every client, as coded. Plain SGD only.
+* `by`: alike at both tiers (paper); by samples the weighted sums of z and of y vanish. `use_z`, `use_y`: the ablations.
+* `sample`: who takes part is drawn once a round, or as many anew from each sector in every sector round.
+* The code clips at 10 (`local.clip`); a clipped path tells clipped gradients. It forgets to load the common start: not
+  so here.
+* A client lost after its model was averaged leaves its z uncorrected, so z no longer adds up to zero in its sector.
+
+>>> import headwater as hw
+>>> run = hw.run("mtgc", data="digits", clients=4, sectors=2, rounds=1, local__epochs=1)
+>>> run.ledger.summary()["server_sector"]["up_models"]
+2
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass as plain_dataclass
+from typing import Any, ClassVar, Literal
+
+from pydantic.dataclasses import dataclass
+
+from headwater.algorithms.base import State
+from headwater.federation import CLIENTS, SECTORS, SERVER, Federation, Located, maybe, nothing
+from headwater.models.base import ModelSpec
+from headwater.params import By
+from headwater.specs import LOCAL, STRICT, AtLeastOne, LocalSpec
+from headwater.stages.combine import average
+from headwater.stages.corrections import (
+    alike,
+    buffers_caution,
+    check_path,
+    check_steps,
+    corrected,
+    gradient_at,
+    minus,
+    zeros_like,
+)
+from headwater.stages.local import local_train
+from headwater.topology.leaders import Leader, choose
+
+
+@plain_dataclass(frozen=True)
+class MtgcState(State):
+    start: Located  # at sectors: the global model as last received
+    y: Located  # at sectors: from the sector to everybody
+    z: Located  # at clients: from the client to its sector
+
+
+@dataclass(frozen=True, config=STRICT)
+class Mtgc:
+    local: LocalSpec = LOCAL
+    sector_rounds: AtLeastOne = 2  # E, averages at sectors in one global round
+    z_init: Literal["keep", "gradient", "zero"] = "keep"
+    use_z: bool = True
+    use_y: bool = True
+    z_scale: Literal["H", "HE"] = "H"
+    by: By = "uniform"  # how clients weigh in their sector, and sectors at the server
+    leader: Leader | Literal["none"] = "none"  # who sits for a sector; without one its host averages
+    sample: Literal["round", "sector-round"] = "round"
+
+    SUITS: ClassVar[dict[str, dict[str, Any]]] = {
+        "local": {"optimizer": "sgd", "lr": 0.05},
+        "model": {"norm": "group"},
+    }
+
+    def __post_init__(self) -> None:
+        check_path(self.local, "MTGC")
+        check_steps(self.local, "MTGC")
+
+    def cautions(self, model: ModelSpec, participation: float = 1.0) -> tuple[str, ...]:
+        lasting = self.z_init == "keep" or not self.use_z or participation >= 1
+        drawn = f"z_init = {self.z_init!r} does not reach the optimum when only some clients take part; use 'keep'"
+        return buffers_caution(model) + (() if lasting else (drawn,))
+
+    def init(self, fed: Federation, model: Located) -> MtgcState:
+        return MtgcState(model, fed.down(model), nothing(SECTORS), nothing(CLIENTS))
+
+    def round(self, fed: Federation, state: MtgcState) -> MtgcState:
+        rest, fed = fed, fed if self.leader == "none" else fed.seat(choose(self.leader, fed))
+        spec = alike(self.local, [fed.tree.sizes[client] for client in fed.tree.holders])
+        pace, rounds = (spec.steps or 0) * spec.lr, self.sector_rounds
+        mean, y = fed.hand(state.start), fed.hand(state.y)
+        now, start, z = fed, fed.down(mean), state.z if self.z_init == "keep" else nothing(CLIENTS)
+        if self.z_init == "gradient" and (self.use_z or not y.nodes):
+            z, y = self._from_gradients(fed, start, y, spec)
+        its_y = fed.down(y)
+        for number in range(rounds):  # the server is not asked
+            if number and self.sample == "sector-round":
+                now = redrawn(fed, number)
+                start, its_y = now.down(mean), now.down(y)
+            elif number and not self.use_z:
+                start = now.down(mean)
+            local = now.run(local_train, at=CLIENTS, start=start, corrections=(maybe(z), maybe(its_y)), spec=spec)
+            mean = now.run(average, at=SECTORS, models=now.up(local), by=self.by)
+            if self.use_z:
+                start, slower = now.down(mean), rounds if self.z_scale == "HE" else 1
+                z = now.update(
+                    z, now.run(corrected, at=CLIENTS, old=maybe(z), mine=local, ours=start, pace=pace * slower)
+                )
+        model = fed.run(average, at=SERVER, models=fed.up(mean), by=self.by)
+        kept = rest.whole.down(model)  # to hosts, also of sectors that sat this one out
+        if self.use_y:
+            new = fed.run(corrected, at=SECTORS, old=maybe(y), mine=mean, ours=fed.hand(kept), pace=pace * rounds)
+            before = state.y if state.y.nodes else rest.whole.run(zeros_like, at=SECTORS, model=state.start)
+            y = rest.update(before, rest.hand(new))
+        return MtgcState(model, kept, y, z)
+
+    def _from_gradients(self, fed: Federation, start: Located, y: Located, spec: LocalSpec) -> tuple[Located, Located]:
+        """z, and y where there is none yet, from gradients at the model that everybody starts from."""
+        own = fed.run(gradient_at, at=CLIENTS, model=start, spec=spec)
+        ours = fed.run(average, at=SECTORS, models=fed.up(own), by=self.by)
+        z = fed.run(minus, at=CLIENTS, a=fed.down(ours), b=own) if self.use_z else nothing(CLIENTS)
+        if self.use_y and not y.nodes:
+            everybodys = fed.down(fed.run(average, at=SERVER, models=fed.up(ours), by=self.by))
+            y = fed.run(minus, at=SECTORS, a=everybodys, b=ours)
+        return z, y
+
+
+def redrawn(fed: Federation, number: int) -> Federation:
+    """As many clients of each sector as take part in this round, drawn anew from all of the sector."""
+    chosen: list[str] = []
+    for sector, team in fed.teams.items():
+        members = [client for client in fed.tree.team(sector) if client in fed.tree.holders]
+        chosen += fed.rng("sector-round", sector, number).choice(members, size=len(team), replace=False).tolist()
+    return fed.among(chosen)

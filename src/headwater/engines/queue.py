@@ -1,0 +1,51 @@
+"""Orders that wait for a worker only, first come first served among those whose home is there."""
+
+from __future__ import annotations
+
+import heapq
+import threading
+from collections.abc import Callable
+
+from headwater.engines.orders import Order
+from headwater.engines.presence import Presence
+
+
+class Queue:
+    """Not safe for threads by itself: whoever uses it holds a lock. `ring` is called when a client has come."""
+
+    def __init__(self, presence: Presence | None, ring: Callable[[], None]) -> None:
+        self._presence, self._ring = presence, ring
+        self._orders: list[Order] = []  # a heap
+        self._alarm: threading.Timer | None = None
+
+    def push(self, order: Order) -> None:
+        heapq.heappush(self._orders, order)
+
+    def pop(self) -> Order | None:
+        """The first that may begin now; where there are only others, an alarm is set for the next."""
+        away: list[tuple[float, Order]] = []
+        found = None
+        while self._orders and found is None:
+            order = heapq.heappop(self._orders)
+            seconds = 0.0 if order.job.lost or self._presence is None else self._presence.wait(order.job)
+            if seconds:
+                away.append((seconds, order))
+            else:
+                found = order
+        for _, order in away:
+            heapq.heappush(self._orders, order)
+        if found is None and away:
+            self.silence()
+            self._alarm = threading.Timer(min(seconds for seconds, _ in away), self._ring)
+            self._alarm.daemon = True
+            self._alarm.start()
+        return found
+
+    def clear(self) -> None:
+        self._orders.clear()
+        self.silence()
+
+    def silence(self) -> None:
+        if self._alarm is not None:
+            self._alarm.cancel()
+        self._alarm = None

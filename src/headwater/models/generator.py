@@ -1,0 +1,40 @@
+"""A small net that draws features of a wanted class, as FedGen's server learns it."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+
+class Generator(nn.Module):
+    """(noise, one-hot class) → linear → batch norm → ReLU → linear → features.
+
+    `held` marks the classes that it was taught; it travels with the weights.
+    """
+
+    held: Tensor
+
+    def __init__(self, noise: int, classes: int, hidden: int, width: int, dtype: torch.dtype = torch.float32) -> None:
+        super().__init__()
+        self.noise, self.classes = noise, classes
+        self.layers = nn.Sequential(
+            nn.Linear(noise + classes, hidden, dtype=dtype),
+            nn.BatchNorm1d(hidden, dtype=dtype),
+            nn.ReLU(),
+            nn.Linear(hidden, width, dtype=dtype),
+        )
+        self.register_buffer("held", torch.ones(classes, dtype=dtype))
+
+    def forward(self, noise: Tensor, y: Tensor) -> Tensor:
+        features: Tensor = self.layers(torch.cat([noise, F.one_hot(y, self.classes).to(noise)], dim=1))
+        return features
+
+    def draw(self, y: Tensor) -> tuple[Tensor, Tensor]:
+        """Uniform noise and the features that come of it, one for each wanted class."""
+        noise = torch.rand(len(y), self.noise, dtype=self.held.dtype)
+        return noise, self(noise, y)
+
+    def wanted(self, count: int) -> Tensor:
+        """So many classes, drawn alike from those it was taught."""
+        return torch.multinomial((self.held > 0).double(), count, replacement=True)

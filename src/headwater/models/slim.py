@@ -1,0 +1,137 @@
+"""A net as a chain of layers, and its last block run again with a fraction of its channels."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from headwater.errors import ConfigError
+from headwater.models.base import Net, in_two_parts
+from headwater.models.resnet import Block, PaddedSubsample
+
+Chain = tuple[tuple[str, nn.Module], ...]
+WEIGHTED = (nn.Linear, nn.Conv2d)
+NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.GroupNorm)
+# Each channel by itself, and 0 stays 0: a layer of these does not mind in which order its channels come.
+CHANNELWISE = (
+    *(nn.Identity, nn.ReLU, nn.LeakyReLU, nn.ELU, nn.GELU, nn.SiLU, nn.Tanh, nn.Dropout, nn.Dropout2d),
+    *(nn.MaxPool2d, nn.AvgPool2d, nn.AdaptiveAvgPool2d, nn.Flatten),
+)
+
+
+def chain(module: nn.Module, name: str = "") -> Chain:
+    """The parts of a net that follow one another, by name: sequences are taken apart, anything else is a part."""
+    if not isinstance(module, nn.Sequential | Net):
+        return ((name, module),)
+    parts = module.named_children()
+    return tuple(part for key, child in parts for part in chain(child, f"{name}.{key}" if name else key))
+
+
+def weighted(net: nn.Module, method: str) -> tuple[str, ...]:
+    """The names of a plain net's linear and convolutional layers in order, or a sentence that it is not plain."""
+    parts = chain(net)
+    odd = [part for _, part in parts if not isinstance(part, (*WEIGHTED, *CHANNELWISE))]
+    odd += [part for _, part in parts if isinstance(part, nn.Conv2d) and part.groups > 1]
+    if odd or not in_two_parts(net):
+        found = type(odd[0]).__name__ if odd else type(net).__name__
+        raise ConfigError(
+            f"{method} matches neurons in chains of linear and convolutional layers without normalisation or shortcuts,"
+            f" and this model has a {found}; use 'mlp', 'vgg9' or 'cnn' with norm = 'none'"
+        )
+    return tuple(name for name, part in parts if isinstance(part, WEIGHTED))
+
+
+def last_block(features: nn.Module, method: str) -> tuple[Sequence[nn.Module], Sequence[nn.Module]]:
+    """What comes before the last block of an extractor, and that block.
+
+    It is the last residual block or the last convolution with its norm and activation; where there is neither, the
+    last linear layer with its own.
+    """
+    parts = [part for _, part in chain(features)]
+    for kinds in ((Block, nn.Conv2d), (nn.Linear,)):
+        found = [i for i, part in enumerate(parts) if isinstance(part, kinds)]
+        if found:
+            end = found[-1] + 1
+            while end < len(parts) and isinstance(parts[end], (*NORMS, nn.Identity, nn.ReLU, nn.Tanh)):
+                end += 1
+            block, after = parts[found[-1] : end], [p for p in parts[end:] if list(p.parameters())]
+            if all(isinstance(p, (nn.Linear, *NORMS)) for p in after) and getattr(block[0], "groups", 1) == 1:
+                return parts[: found[-1]], block
+            break
+    raise ConfigError(
+        f"{method} runs the last block of a model at a fraction of its width, and finds no residual block, convolution "
+        "or linear layer that it can thin at the end of this one's `features`; use 'mlp', 'cnn' or 'resnet8'"
+    )
+
+
+def run(parts: Sequence[nn.Module], x: Tensor) -> Tensor:
+    for part in parts:
+        x = part(x)
+    return x
+
+
+def thin(parts: Sequence[nn.Module], x: Tensor, width: float) -> Tensor:
+    """The block with the first channels only, `width` of them in every layer; `x` has these channels already.
+
+    Weights are slices of the block's own, so gradients reach it; running statistics are left as they are.
+    """
+    for part in parts:
+        x = _thin(part, x, width)
+    return x
+
+
+def channels(count: int, width: float) -> int:
+    """How many of so many channels a thin layer has."""
+    return max(1, round(width * count))
+
+
+def _thin(part: nn.Module, x: Tensor, width: float) -> Tensor:
+    if isinstance(part, Block):
+        body, shortcut = thin(list(part.body), x, width), part.shortcut
+        if isinstance(shortcut, PaddedSubsample):
+            shortcut = PaddedSubsample(body.shape[1] - x.shape[1])
+        return F.relu(body + _thin(shortcut, x, width))
+    if isinstance(part, nn.Sequential):
+        return thin(list(part), x, width)
+    if isinstance(part, nn.Conv2d):
+        weight, bias = _sliced(part, x, width)
+        return F.conv2d(x, weight, bias, part.stride, part.padding, part.dilation)
+    if isinstance(part, nn.Linear):
+        weight, bias = _sliced(part, x, width)
+        return F.linear(x, weight, bias)
+    if isinstance(part, NORMS):
+        return _normed(part, x)
+    out: Tensor = part(x)
+    return out
+
+
+def _normed(part: nn.BatchNorm1d | nn.BatchNorm2d | nn.GroupNorm, x: Tensor) -> Tensor:
+    first = slice(x.shape[1])
+    weight, bias = (None if t is None else t[first] for t in (part.weight, part.bias))
+    if isinstance(part, nn.GroupNorm):
+        return F.group_norm(x, math.gcd(x.shape[1], part.num_groups), weight, bias, part.eps)
+    if part.training or part.running_mean is None or part.running_var is None:
+        return F.batch_norm(x, None, None, weight, bias, True, eps=part.eps)
+    return F.batch_norm(x, part.running_mean[first], part.running_var[first], weight, bias, False, eps=part.eps)
+
+
+def _sliced(part: nn.Linear | nn.Conv2d, x: Tensor, width: float) -> tuple[Tensor, Tensor | None]:
+    out = channels(part.weight.shape[0], width)
+    return part.weight[:out, : x.shape[1]], None if part.bias is None else part.bias[:out]
+
+
+@contextmanager
+def untouched(net: nn.Module) -> Iterator[None]:
+    """Batch norm works as in training, without writing its running statistics."""
+    norms = [m for m in net.modules() if isinstance(m, nn.BatchNorm1d | nn.BatchNorm2d) and m.track_running_stats]
+    for norm in norms:
+        norm.track_running_stats = False
+    try:
+        yield
+    finally:
+        for norm in norms:
+            norm.track_running_stats = True
