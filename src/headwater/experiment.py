@@ -95,7 +95,7 @@ def _specs(
     config: Config, kind: Any, split: Split, maker: Callable[[], nn.Module] | None
 ) -> tuple[ModelSpec, tuple[ModelSpec, ...]]:
     """The run's model, with what suits the method where nothing else was said, and further ones for some clients."""
-    asked, suits = config.model, getattr(kind, "SUITS", {}).get("model", {})
+    asked, suits = config.model, _suits(config, kind).get("model", {})
     name = suits.get("name", "auto") if asked.name == "auto" else asked.name
     name = auto(split.shape, split.classes) if name == "auto" else name
 
@@ -128,6 +128,14 @@ def _specs(
                 "has not both; use a listed model, or give yours these two attributes"
             )
     return main, made[1:]
+
+
+def _suits(config: Config, kind: Any) -> dict[str, dict[str, Any]]:
+    """A method's own defaults by section; they may depend on what its options choose."""
+    found: dict[str, dict[str, Any]] = (
+        kind.suits(config.algorithm) if hasattr(kind, "suits") else getattr(kind, "SUITS", {})
+    )
+    return found
 
 
 def _described(spec: ModelSpec) -> dict[str, Any]:
@@ -164,7 +172,7 @@ def _own_tests(partition: Partition, config: Config) -> tuple[Rows, Rows]:
 def _stages(config: Config, kind: Any, split: Split) -> dict[str, LocalSpec | DistillSpec]:
     wanted = stage_fields(kind)
     client = max(1, len(split.train) // config.partition.clients)  # the same for every seed
-    suits: dict[str, dict[str, Any]] = getattr(kind, "SUITS", {})
+    suits = _suits(config, kind)
     specs: dict[str, LocalSpec | DistillSpec] = {}
     if "local" in wanted:
         own = {"optimizer": "adam", "batch": batch_for(client), "epochs": 10 if client < 500 else 5}

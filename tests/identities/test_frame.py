@@ -200,7 +200,6 @@ def test_unlike_architectures() -> None:
         ({"ensemble": "aggregated"}, "has one member, the student itself"),
         ({"ensemble": "aggregated_temporal"}, "has one member, the student itself"),
         ({"kept": 2}, "kept = 2 has no effect"),
-        ({"local": "scaffold"}, "does not hold with local.optimizer = 'adam'"),
         ({"local": "feddyn", "by": "samples"}, "counts clients alike"),
         ({"local": "fedavgm"}, "algorithm.local must be one of 'fedavg'"),
     ],
@@ -210,6 +209,11 @@ def test_what_makes_no_sense_is_refused(options: dict[str, Any], words: str) -> 
         toys.tiny("frame", algorithm=options)
 
 
+def test_an_optimiser_that_breaks_variates_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"does not hold with local\.optimizer = 'adam'"):
+        toys.tiny("frame", algorithm={"local": "scaffold"}, local={"optimizer": "adam"})
+
+
 def test_the_section_local_is_the_training() -> None:
     """`algorithm.local` is the slot, `[local]` fills the field `training`, and a written configuration gives both."""
     made = toys.tiny("frame", algorithm={"local": "fedprox"}, local={"epochs": 3, "lr": 0.05})
@@ -217,3 +221,12 @@ def test_the_section_local_is_the_training() -> None:
     again = type(made.config).from_toml(made.config.to_toml())
     assert (again.algorithm["local"], again.local["epochs"]) == ("fedprox", 3)
     assert "training" not in again.algorithm
+
+
+@pytest.mark.parametrize("local", ["scaffold", "feddyn"])
+def test_a_trainer_brings_what_suits_it(local: str) -> None:
+    """Nothing was said of the optimiser or the norm, so nothing is refused; what was said is kept."""
+    made = toys.tiny("frame", algorithm={"local": local, "ensemble": "none", "consolidate": "none"})
+    assert (made.config.local["optimizer"], made.config.local["lr"]) == ("sgd", 0.1)
+    slow = toys.tiny("frame", algorithm={"local": local, "ensemble": "none", "consolidate": "none"}, local={"lr": 0.01})
+    assert slow.config.local["lr"] == 0.01

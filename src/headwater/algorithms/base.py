@@ -42,7 +42,8 @@ class Algorithm(Protocol):
     """The contract of a method file.
 
     `init` sees everybody and gives the first state; `round` sees this round's participants and gives the next.
-    `SUITS` holds the method's own defaults, by section (`model` and the stages), where they differ from the library's.
+    `SUITS` holds the method's own defaults, by section (`model` and the stages), where they differ from the library's;
+    a class method `suits(options)` takes its place where they depend on the options.
     A method may further declare `NEEDS = ("features",)`, if a model must have the two parts extractor and classifier,
     `UNLIKE = True`, if clients may have unequal architectures, and `models(spec)`, further architectures of its own. It
     may also have something to say: `cautions(model, participation)` before a run, `remarks(history)` and

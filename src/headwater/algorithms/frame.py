@@ -1,7 +1,7 @@
 """The three stages as slots: any trainer, any teacher, any consolidation that make sense together.
 
 The generalised framework of FedEED: Efficient Federated Distillation with Ensemble of Aggregated Models (anonymous
-authors, submitted to ICLR 2023), with the sector ensembles of FedHEAD added.
+authors, submitted to ICLR 2023), with the sector ensembles of FedHEAD added. docs/methods.md has each method's row.
 
 | stage 1, local | stage 2, who teaches → where | stage 3, consolidation |
 |---|---|---|
@@ -12,8 +12,6 @@ authors, submitted to ICLR 2023), with the sector ensembles of FedHEAD added.
 | local | fedavg, fedprox (`prox_mu`), scaffold (`shared_variates`), feddyn (`dyn_alpha`), moon (`moon_mu`, …) |
 | ensemble | none, sector; clients, bayesian, clients_multi; aggregated, aggregated_temporal |
 | consolidate | none; basic, warm-up, designated at the server; leaders, leaders+server for sectors |
-
-docs/methods.md has the row of each published method: FedEED is (fedavg, aggregated_temporal, designated), for one.
 
 Cost a round, in models (N active clients, M sectors; up, down): long link N, N and inside sectors N, N; with leaders
 2M, 2M and N − M, N − M. SCAFFOLD's variates go with every model to clients and back.
@@ -34,6 +32,7 @@ True
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, ClassVar, Literal
 
@@ -81,6 +80,10 @@ class Frame:
 
     SUITS: ClassVar[dict[str, dict[str, Any]]] = {}
     UNLIKE: ClassVar[bool] = True
+
+    @classmethod
+    def suits(cls, options: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+        return parts.SUITS.get(options.get("local", "fedavg"), {})
 
     def __post_init__(self) -> None:
         if reason := parts.refusal(self):

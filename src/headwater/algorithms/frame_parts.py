@@ -29,6 +29,10 @@ Ensemble = Literal["none", "clients", "bayesian", "aggregated", "clients_multi",
 Consolidate = Literal["none", "basic", "warm-up", "designated", "leaders", "leaders+server"]
 Memory = dict[str, Models]  # what a trainer keeps, by name and model
 
+# What suits a trainer, as its own method has it.
+_CORRECTED: dict[str, dict[str, Any]] = {"local": {"optimizer": "sgd", "lr": 0.1}, "model": {"norm": "group"}}
+SUITS = {"scaffold": _CORRECTED, "feddyn": _CORRECTED, "moon": {"model": {"projection": 256}}}
+
 
 @dataclass(frozen=True)
 class FrameState(Several):
