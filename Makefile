@@ -6,7 +6,7 @@ SHARED_DATA := $(wildcard ../shared/data)
 export HEADWATER_DATA ?= $(abspath $(SHARED_DATA))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format bench evidence clean
+.PHONY: help demo test check format bench evidence compare-methods teacher-weights quadratics pipelining clean
 
 help:
 	@echo "make demo      compare four methods on the embedded data set (a minute after the install)"
@@ -15,6 +15,8 @@ help:
 	@echo "make format    put the code into its standard form"
 	@echo "make bench     time the engines and stages; appends to benchmarks/history.jsonl"
 	@echo "make evidence  the CIFAR-10 comparison under experiments/ (one to two hours on 2 cores)"
+	@echo "make compare-methods, teacher-weights, quadratics, pipelining"
+	@echo "               the other experiments under experiments/ (an hour or two, half an hour, minutes, minutes)"
 	@echo "make clean     remove what these targets made"
 
 # One stamp for each set of packages, renewed when pyproject.toml changes.
@@ -57,6 +59,21 @@ bench: $(VENV)/.installed
 evidence: $(VENV)/.installed
 	$(BIN)/python experiments/cifar10_resnet8/run.py
 	$(BIN)/python experiments/cifar10_resnet8/collect.py
+
+compare-methods: $(VENV)/.installed
+	$(BIN)/python experiments/fashion_mnist_methods/run.py
+	$(BIN)/python experiments/fashion_mnist_methods/collect.py
+
+teacher-weights: $(VENV)/.installed
+	$(BIN)/python experiments/teacher_weights/run.py
+	$(BIN)/python experiments/teacher_weights/collect.py
+
+quadratics: $(VENV)/.installed
+	$(BIN)/python experiments/quadratics/run.py
+
+pipelining: $(VENV)/.installed
+	$(BIN)/python experiments/pipelining/run.py
+	$(BIN)/python experiments/pipelining/real.py
 
 clean:
 	rm -rf $(VENV) runs build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis src/*.egg-info

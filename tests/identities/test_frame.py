@@ -223,10 +223,11 @@ def test_the_section_local_is_the_training() -> None:
     assert "training" not in again.algorithm
 
 
-@pytest.mark.parametrize("local", ["scaffold", "feddyn"])
+@pytest.mark.parametrize("local", ["scaffold", "feddyn", "moon", "fedprox"])
 def test_a_trainer_brings_what_suits_it(local: str) -> None:
-    """Nothing was said of the optimiser or the norm, so nothing is refused; what was said is kept."""
+    """Nothing was said of the optimiser, so nothing is refused: it is what the method of that name has by itself."""
     made = toys.tiny("frame", algorithm={"local": local, "ensemble": "none", "consolidate": "none"})
-    assert (made.config.local["optimizer"], made.config.local["lr"]) == ("sgd", 0.1)
+    assert made.config.local == toys.tiny(local).config.local
+    assert made.config.model == toys.tiny(local).config.model
     slow = toys.tiny("frame", algorithm={"local": local, "ensemble": "none", "consolidate": "none"}, local={"lr": 0.01})
     assert slow.config.local["lr"] == 0.01

@@ -30,8 +30,11 @@ Consolidate = Literal["none", "basic", "warm-up", "designated", "leaders", "lead
 Memory = dict[str, Models]  # what a trainer keeps, by name and model
 
 # What suits a trainer, as its own method has it.
-_CORRECTED: dict[str, dict[str, Any]] = {"local": {"optimizer": "sgd", "lr": 0.1}, "model": {"norm": "group"}}
-SUITS = {"scaffold": _CORRECTED, "feddyn": _CORRECTED, "moon": {"model": {"projection": 256}}}
+SUITS: dict[str, dict[str, dict[str, Any]]] = {
+    "scaffold": {"local": {"optimizer": "sgd", "lr": 0.1}, "model": {"norm": "group"}},
+    "feddyn": {"local": {"optimizer": "sgd", "lr": 0.05}, "model": {"norm": "group"}},
+    "moon": {"model": {"projection": 256}},
+}
 
 
 @dataclass(frozen=True)
