@@ -41,6 +41,23 @@ def test_it_leaves_the_files_and_shows_the_result(call: Call, small: tuple[str, 
         assert words in told.out
 
 
+def test_it_tells_of_personal_models_privacy_and_what_went_wrong(
+    call: Call, small: tuple[str, ...], tmp_path: Path
+) -> None:
+    """FedHKD with a threshold that no class passes; then a rate that is far too large, left out and stopped."""
+    own = ("--set", "partition.local_test=0.2", "--set", "algorithm.nu=1.0", "--set", "partition.alpha=100")
+    told = call("run", "fedhkd", *small, *own, "--rounds", 2, "--out", tmp_path / "a")
+    for words in ("mean over clients, from", "Representations only", "no client shared a class in any round"):
+        assert words in " ".join(told.out.split())
+    far = ("--set", "local.optimizer=sgd", "--set", "local.lr=1e30", "--rounds", 1)
+    assert call("run", "fedavg", *small, *far, "--out", tmp_path / "b").status == 0
+    assert json.loads((tmp_path / "b/rounds.jsonl").read_text())["bad_updates"][0]["task"] == "local_train"
+    stopped = call("run", "fedavg", *small, *far, "--set", "faults.bad_update=stop", "--out", tmp_path / "c")
+    assert stopped.status == 2
+    assert "fedavg: local_train at c" in stopped.err
+    assert "local.lr = 1e+30" in stopped.err
+
+
 def test_json_is_all_that_stands_on_standard_output(call: Call, small: tuple[str, ...], tmp_path: Path) -> None:
     told = call("run", "fedavg", *small, "--rounds", 1, "--out", tmp_path / "a", "--json")
     facts = json.loads(told.out)

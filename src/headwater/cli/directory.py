@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from headwater.rundir import RunDirectory
 
 CONFIG, CHECKPOINTS = "config.toml", "checkpoints"
-REST = ("rounds.jsonl", "result.json", "model.safetensors", "partition.json", "report.html")  # of a run's files
+REST = ("rounds.jsonl", "timeline.jsonl", "result.json", "model.safetensors", "partition.json", "report.html")
 
 
 def check_path(out: Path) -> None:

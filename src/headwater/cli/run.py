@@ -139,12 +139,20 @@ def _lines(facts: dict[str, Any], out: Path) -> Iterator[tuple[str, str]]:
             yield "", f"{percent(low, 2)} to {percent(high, 2)}: {words}"
     yield "best round", f"{facts['best_round']} of {facts['rounds']}, {percent(facts['best_accuracy'])}"
     if "local_accuracy" in facts:
-        yield "local accuracy", f"{percent(facts['local_accuracy'])} (mean over clients)"
+        spread = facts["local_accuracy_spread"]
+        told = f"mean over clients, from {percent(spread['min'])} to {percent(spread['max'])}"
+        yield "local accuracy", f"{percent(facts['local_accuracy'])} ({told})"
+    if "ensemble_accuracy" in facts:
+        yield "ensemble accuracy", percent(facts["ensemble_accuracy"])
     for tier, words in TIERS.items():
         moved = facts["ledger"][tier]
         told = (
             f"{size(moved['up_bytes'])} up, {size(moved['down_bytes'])} down, {count(moved['round_trips'])} round trips"
         )
         yield words, told
+    if "privacy" in facts:
+        yield "privacy", facts["privacy"]["sentence"]
+    for sentence in facts.get("remarks", []):
+        yield "remark", sentence
     yield "time", duration(facts["seconds"])
     yield "report", str(out / REPORT)
