@@ -65,7 +65,7 @@ def main() -> None:
     asked.add_argument("--out", type=Path, default=Path("runs/teacher_weights"))
     asked.add_argument("--jobs", type=int, default=2)
     asked.add_argument("--seeds", default="0,1,2")
-    asked.add_argument("--rounds", type=int, default=8)
+    asked.add_argument("--rounds", type=int, default=5)
     asked.add_argument("--cell", nargs=4, metavar=("METHOD", "WEIGHTS", "ALPHA", "SEED"), help="only this one")
     given = asked.parse_args()
     if given.cell:

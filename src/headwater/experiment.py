@@ -221,10 +221,9 @@ def _check(chosen: Mapping[str, Any], split: Split, method: Any) -> None:
         )
     if len(split.validation):
         return
-    if getattr(method, "drop_worst", False):
-        raise ConfigError(
-            "algorithm.drop_worst needs a validation set; set data.validation above 0 or drop_worst = false"
-        )
+    for rule in ("drop_worst", "outlier_rule"):
+        if getattr(method, rule, False):
+            raise ConfigError(f"algorithm.{rule} needs a validation set; set data.validation above 0 or {rule} = false")
     at_leader = getattr(method, "val_source", "server") == "leader"
     for name, spec in (("server", server), ("sector", None if at_leader else sector)):
         if isinstance(spec, DistillSpec) and spec.weights == "learned":

@@ -13,7 +13,7 @@ from headwater.algorithms.fedavg import FedAvg
 from headwater.algorithms.feddf import FedDf
 from headwater.data.base import Examples
 from headwater.specs import DistillSpec, LocalSpec
-from headwater.stages.consolidate import distill, drop_worst
+from headwater.stages.consolidate import distill, drop_outliers, drop_worst
 
 LOCAL = LocalSpec(steps=5, batch=8, lr=0.3)
 NONE = DistillSpec(epochs=0)
@@ -28,7 +28,8 @@ class TestF7:
     def kept(self, *starts: tuple[float, float], val: Examples = VAL, outliers: bool = False) -> list[str]:
         around = toys.context([toys.points((1, 0))], toys.Slopes, validation=val)
         team = {f"c{i}": toys.params(toys.Slopes(start)) for i, start in enumerate(starts)}
-        return list(drop_worst(toys.site(around, "server"), team, outliers))
+        here = toys.site(around, "server")
+        return list((drop_outliers if outliers else drop_worst)(here, team))
 
     def test_drops_those_below_chance(self) -> None:
         assert self.kept(self.RIGHT, self.WRONG, self.RIGHT) == ["c0", "c2"]
@@ -51,6 +52,14 @@ class TestF7:
         team = [self.RIGHT] * 6 + [(1.0, 1.0)]  # a tie is class 0, right on 15 of 20
         assert self.kept(*team, val=val) == [f"c{i}" for i in range(7)]
         assert self.kept(*team, val=val, outliers=True) == [f"c{i}" for i in range(6)]
+
+    def test_outliers_by_hand(self) -> None:
+        """Accuracies 0.9, 0.9, 0.9, 0.9 and 0.5. Without the best the mean is 0.8 and the std of the four 0.173, so the
+        limit is 0.54 and the last one goes; with the std of a sample, 0.2, the limit would be 0.5 and nobody would."""
+        val = toys.points(*[(1.0, 0)] * 9, *[(-1.0, 1)] * 9, (-1.0, 0), (1.0, 1))
+        team = [self.RIGHT] * 4 + [(1.0, 1.0)]  # a tie is class 0, right on 10 of 20
+        assert self.kept(*team, val=val, outliers=True) == [f"c{i}" for i in range(4)]
+        assert self.kept(*team[-2:], val=val, outliers=True) == ["c0", "c1"]
 
     @pytest.mark.parametrize("seed", range(6))
     def test_of_any_team(self, seed: int) -> None:

@@ -142,6 +142,27 @@ def test_variates_of_each_model_or_of_all() -> None:
     assert toys.gap(*one) == 0
 
 
+def test_shared_variates_have_one_mean() -> None:
+    """With one variate a client for all models, every model is corrected by the mean of all of them."""
+    method = frame("scaffold", "aggregated", "none", cohorts=2, shared_variates=True)
+    with toys.lab(method, CLIENTS, SECTORS, net, **AROUND) as lab:
+        for number in range(1, 5):
+            lab.round(number, lab.tree.holders[number % 2 :: 2])
+        fed = lab.fed.whole.with_purpose("export")
+        own = lab.state.memory["own"][0]
+        sent = fed.read(fed.among(own.nodes).up(own, to=SERVER))
+        mean = torch.stack([model.trainable for model in sent.values()]).sum(0) / len(CLIENTS)
+        for k in (0, 1):
+            assert toys.gap(mean, fed.read(lab.state.memory["common"][k]).trainable) <= 1e-12
+        assert float(mean.abs().max()) > 1e-3
+
+
+def test_weights_by_samples_need_clients_that_tell_them() -> None:
+    with pytest.raises(ConfigError, match=r"server\.weights = 'samples' with clients that count alike"):
+        toys.tiny("frame", algorithm={"by": "uniform"}, server={"weights": "samples"})
+    assert toys.tiny("frame", algorithm={"local": "scaffold"}).config.server["weights"] == "uniform"
+
+
 def test_variates_sum_to_the_servers() -> None:
     """B3 for each of several models: c_k is the mean of its clients' variates over everybody, whoever took part."""
     with toys.lab(frame("scaffold", "aggregated", "none", cohorts=2), CLIENTS, SECTORS, net, **AROUND) as lab:

@@ -1,4 +1,5 @@
-"""Several models are trained by turns, each by every client once in as many rounds, and predict together.
+"""Several models are trained by turns, each by every client once in as many rounds if all take part, and predict
+together.
 
 Shi, Lai, Al Kontar, Chowdhury: Fed-ensemble: Ensemble Models in Federated Learning for Improved Generalization and
 Uncertainty Quantification, IEEE Transactions on Automation Science and Engineering, 2023.

@@ -21,7 +21,8 @@ Moves a round by label counts: also client → server array.
 Differences from the paper and from its authors' code:
 * The student starts at the mean by samples, as the listing says; the code weighs clients alike (`by="uniform"`).
 * `drop_worst` leaves out members below 1.2 × chance on the server's validation set before averaging and distilling;
-  the code's further rule against outliers is `outlier_rule` (off: the paper does not have it).
+  the code's further rule against outliers among teachers is `outlier_rule` (off: the paper does not have it).
+* `[server] restore`: the code takes the best checkpoint ("best"); the library's own default lets the start compete.
 * `init_from="previous"` starts the student at the last fused model, the paper's ablation.
 * Distilling with `mix="probs", weights="samples"` is the FedDF of FedHEAD's tables. Weights by label counts, by
   confidence or learnt on the validation set are additions.
@@ -41,6 +42,7 @@ Differences from the paper and from its authors' code:
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass as plain_dataclass
 from dataclasses import field
 from typing import Any, ClassVar, Literal
@@ -52,7 +54,7 @@ from headwater.federation import CLIENTS, SERVER, Federation, Located
 from headwater.params import By
 from headwater.specs import DISTILL, LOCAL, STRICT, Count, DistillSpec, LocalSpec
 from headwater.stages.combine import initial
-from headwater.stages.consolidate import average_like, distill
+from headwater.stages.consolidate import average_like, distill, drop_outliers
 from headwater.stages.consolidate import drop_worst as without_worst
 from headwater.stages.local import label_counts, local_train
 from headwater.stages.swag import with_swag
@@ -86,6 +88,12 @@ class FedDf:
                 "server.weights than 'labels', or swag = 0"
             )
 
+    def remarks(self, history: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+        """A sentence if the filter could not be used."""
+        found = sum(bool(row.get("distill", {}).get("server", {}).get("nobody_passed")) for row in history)
+        told = f"in {found} of {len(history)} rounds no client beat 1.2 × chance in validation, so all were kept"
+        return (told,) if found else ()
+
     def init(self, fed: Federation, model: Located) -> DfState:
         return DfState(model, {arch: fed.run(initial, at=SERVER, arch=arch) for arch in fed.tree.archs[1:]})
 
@@ -96,8 +104,9 @@ class FedDf:
         team = fed.up(local, to=SERVER)  # every client's model crosses the long link
         counts = fed.up(fed.run(label_counts, at=CLIENTS), to=SERVER) if self.server.weights == "labels" else None
         if self.drop_worst:
-            team = fed.run(without_worst, at=SERVER, models=team, outliers=self.outlier_rule)
-        teachers = fed.run(with_swag, at=SERVER, models=team, count=self.swag) if self.swag else team
+            team = fed.run(without_worst, at=SERVER, models=team)
+        teachers = fed.run(drop_outliers, at=SERVER, models=team) if self.outlier_rule else team
+        teachers = fed.run(with_swag, at=SERVER, models=teachers, count=self.swag) if self.swag else teachers
         active = {fed.tree.arch(client) for client in fed.clients}
         fused = dict(models)
         for arch in reversed(fed.tree.archs):  # the run's own last: what is noted of the server is of its student

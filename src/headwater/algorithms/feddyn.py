@@ -26,7 +26,8 @@ Differences from the paper and from its authors' code:
   the loss weighted by samples is least. "equal", the paper's, weighs clients alike.
 * The model that is sent and evaluated is the server's; the mean of the round's clients is reported as
   `averaged_accuracy`, since the two differ.
-* The code clips gradients at 10 and decays weights by 1e-3: `local.clip` and `local.weight_decay`, off here.
+* The code's learning rate is 0.1 (here 0.05 unless given); it clips gradients at 10 and decays weights by 1e-3
+  (`local.clip`, `local.weight_decay`; off here).
 * Only what is trained is regularised and shifted. With batch norm its statistics stay as averaged, which a run warns
   of.
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from headwater.algorithms.cohorts import Models, Several, bring_by, deal_out, gather_by, spread_by
-from headwater.federation import CLIENTS, SERVER, Federation, Located, maybe, nothing
+from headwater.federation import CLIENTS, SERVER, Federation, Located, each, maybe, nothing
 from headwater.params import By
 from headwater.specs import LocalSpec
 from headwater.stages.contrast import Contrast, remember
@@ -30,9 +30,10 @@ Consolidate = Literal["none", "basic", "warm-up", "designated", "leaders", "lead
 Memory = dict[str, Models]  # what a trainer keeps, by name and model
 
 # What suits a trainer, as its own method has it.
+_ALIKE = {stage: {"weights": "uniform"} for stage in ("sector", "server")}
 SUITS: dict[str, dict[str, dict[str, Any]]] = {
-    "scaffold": {"local": {"optimizer": "sgd", "lr": 0.1}, "model": {"norm": "group"}},
-    "feddyn": {"local": {"optimizer": "sgd", "lr": 0.05}, "model": {"norm": "group"}},
+    "scaffold": {"local": {"optimizer": "sgd", "lr": 0.1}, "model": {"norm": "group"}, **_ALIKE},
+    "feddyn": {"local": {"optimizer": "sgd", "lr": 0.05}, "model": {"norm": "group"}, **_ALIKE},
     "moon": {"model": {"projection": 256}},
 }
 
@@ -102,16 +103,18 @@ class Pulled(Averaging):
 
 @dataclass(frozen=True)
 class Contrasted(Averaging):
-    """MOON. Whoever trains a model for the first time takes the run's first one for its own earlier."""
+    """MOON. Whoever trains a model for the first time takes that model's first draw for its own earlier one."""
 
     mu: float = 1.0
     tau: float = 0.5
+    models: int = 1  # K, of one architecture
 
     def begin(self, fed: Federation, models: Models) -> Memory:
         return {"previous": {k: nothing(CLIENTS) for k in models}}
 
     def terms(self, turn: Turn) -> tuple[Term, ...]:
-        return (Contrast(self.mu, self.tau, maybe(turn.recall("previous"))),)  # type: ignore[arg-type]
+        drawn = each({client: k % self.models for k, members in turn.cohorts.items() for client in members})
+        return (Contrast(self.mu, self.tau, maybe(turn.recall("previous")), number=drawn),)  # type: ignore[arg-type]
 
     def finish(self, turn: Turn, means: Models, work: Located) -> tuple[Models, Memory]:
         last = turn.fed.run(remember, at=CLIENTS, new=work, old=maybe(turn.recall("previous")), most=1)
@@ -141,8 +144,11 @@ class Corrected(Averaging):
     def finish(self, turn: Turn, means: Models, work: Located) -> tuple[Models, Memory]:
         fed, common = turn.fed, dict(turn.memory["common"])
         share = 1 / (sum(fed.tree.client_sizes.values()) if self.by == "samples" else len(fed.tree.holders))
+        alike = len(common) // len(fed.tree.archs)  # models of one architecture
         for k, change in gather_by(fed, work["delta"], turn.cohorts, turn.through, total).items():
-            common[k] = fed.update(common[k], fed.run(shift, at=SERVER, old=common[k], by=change, share=share))
+            # Shared variates of clients have one mean, which every model of the architecture is corrected by.
+            for j in range(k - k % alike, k - k % alike + alike) if self.shared else (k,):
+                common[j] = fed.update(common[j], fed.run(shift, at=SERVER, old=common[j], by=change, share=share))
         return means, {"common": common} | turn.store("own", work["own"], self.shared)
 
 
@@ -181,7 +187,7 @@ def trainer_of(frame: Frame) -> Averaging:
         "fedprox": Pulled(spec, mu=frame.prox_mu),
         "scaffold": Corrected(spec, shared=frame.shared_variates),
         "feddyn": Regularised(spec, alpha=frame.dyn_alpha),
-        "moon": Contrasted(spec, mu=frame.moon_mu, tau=frame.moon_tau),
+        "moon": Contrasted(spec, mu=frame.moon_mu, tau=frame.moon_tau, models=frame.cohorts),
     }[frame.local]
     return replace(made, by=frame.by) if frame.by else made
 
@@ -243,6 +249,10 @@ def refusal(frame: Frame) -> str:
         )
     if frame.local == "feddyn" and frame.by == "samples":
         return "local = 'feddyn' counts clients alike; leave by unset, or by = 'uniform'"
+    alike = trainer_of(frame).by == "uniform"  # then a model does not tell how many samples are behind it
+    for stage, used in (("sector", led), ("server", consolidate not in ("none", "leaders"))):
+        if alike and used and getattr(frame, stage).weights == "samples":
+            return f"{stage}.weights = 'samples' with clients that count alike; use {stage}.weights = 'uniform'"
     if frame.server.weights == "labels" and ensemble in ("bayesian", "sector"):
         return (
             f"server.weights = 'labels' needs label counts at the server, which ensemble = {ensemble!r} does not send"

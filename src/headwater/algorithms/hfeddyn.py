@@ -20,8 +20,9 @@ Moves a round: server → sector model; sector → client model; client → sect
 
 Differences from the program: none known. A sector's model is the mean of its clients plus the mean memory of all of
 them, also of those that did not take part, and the server's is the mean of sectors, all alike. `alpha_by="size"`
-(default, as coded) divides alpha by the client's size relative to the mean size; "equal" does not. Nothing corrects
-sectors towards each other, so the method does not settle at the optimum of all where sectors are unlike.
+(default, as coded) divides alpha by the client's size relative to the mean size; "equal" does not (and is FedDyn's
+default here). Nothing corrects sectors towards each other, so the method does not settle at the optimum of all where
+sectors are unlike.
 
 >>> import headwater as hw
 >>> run = hw.run("hfeddyn", data="digits", clients=4, sectors=2, rounds=1, local__epochs=1)

@@ -100,7 +100,8 @@ class Heed:
         if self.target is None:
             return self
         x = self.rows.of(self.public)
-        return replace(self, x=x, turns=itertools.cycle(torch.split(torch.arange(len(x)), self.batch)))
+        order = torch.from_numpy(site.rng.permutation(len(x)))  # short trainings are not to hear the same rows always
+        return replace(self, x=x, turns=itertools.cycle(torch.split(order, self.batch)))
 
     def __call__(self, step: Batch) -> Tensor:
         if self.x is None or self.turns is None:

@@ -174,20 +174,32 @@ def average_like(site: Site, models: Mapping[str, Params], like: Params, by: By 
 
 
 @task("distill")
-def drop_worst(site: Site, models: Mapping[str, Params], outliers: bool = False) -> dict[str, Params]:
+def drop_worst(site: Site, models: Mapping[str, Params]) -> dict[str, Params]:
     """FedDF's filter: members no better than 1.2 × chance on the server's validation set are left out.
 
-    With `outliers`, where nobody falls below, members under mean − 1.5 std (the best one left out of both) go as
-    well. If nobody would remain, everybody does.
+    If nobody would remain, everybody does.
     """
+    score = _scores(site, models)
+    kept = [name for name in models if score[name] >= 1.2 / site.classes]
+    site.note(dropped=len(score) - len(kept) if kept else 0, nobody_passed=not kept)
+    return {name: models[name] for name in kept or score}
+
+
+@task("distill")
+def drop_outliers(site: Site, models: Mapping[str, Params]) -> dict[str, Params]:
+    """The further rule of FedDF's code, for teachers only: members under mean − 1.5 std of the scores go, the best one
+    being left out of both. Fewer than three have no outlier."""
+    score = _scores(site, models)
+    if len(score) < 3:
+        return dict(models)
+    others = torch.tensor(sorted(score.values())[:-1], dtype=torch.float64)
+    kept = [name for name in models if score[name] >= float(others.mean() - 1.5 * others.std(correction=0))]
+    site.note(outliers=len(score) - len(kept))
+    return {name: models[name] for name in kept}
+
+
+def _scores(site: Site, models: Mapping[str, Params]) -> dict[str, float]:
     rows = site.validation
     if not len(rows):
         raise LookupError("dropping the worst members needs a validation set; set data.validation above 0")
-    score = {name: judge(site.bench(model), rows)["accuracy"] for name, model in models.items()}
-    floor = 1.2 / site.classes
-    kept = [name for name in models if score[name] >= floor]
-    if outliers and len(kept) == len(score) > 2:
-        others = torch.tensor(sorted(score.values())[:-1], dtype=torch.float64)
-        kept = [name for name in kept if score[name] >= float(others.mean() - 1.5 * others.std())]
-    site.note(dropped=len(score) - len(kept) if kept else 0, nobody_passed=not kept)
-    return {name: models[name] for name in kept or score}
+    return {name: judge(site.bench(model), rows)["accuracy"] for name, model in models.items()}

@@ -26,6 +26,7 @@ class Contrast:
     tau: float
     previous: tuple[Params, ...] | None = None
     first: Literal["initial", "received"] = "initial"
+    number: int = 0  # which of the run's first draws that is, where there are several models
     known: Tensor | None = None  # unit features of the home's rows: (models, rows, width)
 
     FEATURES: ClassVar[bool] = True
@@ -34,7 +35,7 @@ class Contrast:
         if not self.mu:
             return self
         assert site.data is not None
-        unmet = start if self.first == "received" else site.initial(start.layout.arch)
+        unmet = start if self.first == "received" else site.initial(start.layout.arch, self.number)
         others = (start, *(self.previous or (unmet,)))
         tables = [F.normalize(site.bench(model, slot=1).represent(site.data.x), dim=1) for model in others]
         return replace(self, known=torch.stack(tables))
