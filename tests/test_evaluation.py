@@ -12,13 +12,14 @@ from typing import Any, ClassVar
 import pytest
 import torch
 from safetensors.torch import load_file
+from torch import nn
 
 import toys
 from headwater.algorithms.base import PersonalState, State, Team
 from headwater.engines.pool import Pool
 from headwater.experiment import Experiment
 from headwater.federation import CLIENTS, SERVER, Federation, Located, nothing
-from headwater.models.base import ModelSpec
+from headwater.models.base import ModelSpec, Net
 from headwater.outcome import Run, named
 from headwater.params import Params, digest
 from headwater.specs import LocalSpec, Mix
@@ -273,3 +274,10 @@ def test_nothing_is_added_where_there_is_nothing_to_tell(method: str) -> None:
     run = toys.tiny_run(method)
     assert ("local_accuracy_spread" in run.result) == ("local_accuracy" in run.result) == (method == "local")
     assert "ensemble_accuracy" not in run.result
+
+
+def test_privacy_is_told_for_a_classifier_of_several_layers() -> None:
+    def net() -> nn.Module:
+        return Net(nn.Linear(4, 6), nn.Sequential(nn.Linear(6, 5), nn.ReLU(), nn.Linear(5, 3)))
+
+    assert toys.tiny_run("fedhkd", model=net).result["privacy"]["dimension"] == 6

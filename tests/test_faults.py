@@ -297,3 +297,10 @@ def test_a_client_is_there_for_its_share_of_each_period(monkeypatch: pytest.Monk
     for step in range(32):
         now = step / 4  # the server and hosts are always there, as is whoever only adds up
         assert found.wait(job("server")) == found.wait(job("s0")) == found.wait(job("c0", average)) == 0.0
+
+
+@pytest.mark.parametrize("flavour", ["original", "fedhead"])
+def test_before_the_first_round_there_is_nothing_to_fall_back_to(flavour: str) -> None:
+    """FedMD trains in `init`; what is not finite there ends the run whatever the policy."""
+    with pytest.raises(Diverged, match=r"fedmd: .* before the first round gave numbers that are not finite"):
+        toys.tiny_run("fedmd", algorithm={"flavour": flavour}, local={"optimizer": "sgd", "lr": 1e30})

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from torch import nn
 
 from headwater.algorithms.cohorts import together
 from headwater.engines.base import Done
@@ -116,6 +117,7 @@ def answer(fed: Federation, asked: Asked, own_tests: bool) -> Answer:
     outcome = fed.read(asked.outcome)
     if outcome is None:
         mean = {key: sum(s[key] for s in scores.values()) / max(1, len(scores)) for key in ("accuracy", "loss")}
+        mean |= {} if scores else {"loss": math.nan}  # nobody has a model: that is no perfect one
         members = {c: s["accuracy"] for c, s in scores.items()}
         return Answer(mean["accuracy"], mean["loss"], mixed, local, by_member=members, others=others)
     judged = (outcome["correct"], outcome["confusion"])
@@ -196,9 +198,10 @@ def told_by(experiment: Experiment, history: Sequence[dict[str, Any]]) -> dict[s
     method, spec = experiment.method, experiment.model
     remarks = [*cautions(experiment), *getattr(method, "remarks", lambda history: ())(history)]
     found: dict[str, Any] = {"remarks": remarks} if remarks else {}
-    if hasattr(method, "privacy"):
-        width = spec.outline().classifier.in_features  # type: ignore[union-attr]  # such methods need the two parts
-        found["privacy"] = method.privacy(experiment.config.rounds, width)
+    head = getattr(spec.outline(), "classifier", None)
+    widths = [layer.in_features for layer in head.modules() if isinstance(layer, nn.Linear)] if head is not None else []
+    if hasattr(method, "privacy") and widths:  # what is spent depends on how many numbers a representation has
+        found["privacy"] = method.privacy(experiment.config.rounds, widths[0])
     return found
 
 

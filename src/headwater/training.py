@@ -15,7 +15,8 @@ from typing import Any
 from headwater import checkpoint
 from headwater.engines import open_engine
 from headwater.engines.base import Done, Engine, rebuilt
-from headwater.engines.health import Complaint, likely_causes
+from headwater.engines.health import BAD, Complaint, likely_causes
+from headwater.errors import Diverged
 from headwater.evaluation import Answer, Asked, answer, ask, cautions, row_of, summary_of, tests_for, told_by
 from headwater.experiment import Experiment
 from headwater.federation import CLIENTS, SERVER, Desk, Federation, Located
@@ -129,7 +130,8 @@ class _Loop:
         state = self.experiment.method.init(self.fed, model)
         held = Held(state, tests_for(self.fed, state, self.own_tests))
         self.fed.keep(held)
-        self._take_reports(0)
+        if bad := [done for done in self._take_reports(0) if BAD in done.notes]:
+            raise Diverged(Complaint(self.context, bad[0].phase, bad[0].title, bad[0].node, 0, len(bad) - 1).hopeless)
         return held, 1
 
     def _open(self, number: int, held: Held) -> None:
@@ -158,9 +160,8 @@ class _Loop:
             checkpoint.save(self.directory.checkpoints, number, this.held, self.engine, fed.desk.ledger, seconds)
         if self.open[1:]:  # the last round's state is kept, for the export
             self.open.remove(this)
-            self._release()
-        else:
-            self._release()
+        self._release()
+        if self.open[0] is this:
             self.open.clear()
         self.accuracy = row["accuracy"] if found else self.accuracy
         if bad := row.get("bad_updates"):

@@ -74,6 +74,11 @@ class Complaint:
         return f"lower {section}.lr, set {section}.clip"
 
     @property
+    def hopeless(self) -> str:
+        """Before the first round there is nothing yet that could be used instead."""
+        return f"{self._told.replace('in round 0', 'before the first round')}; {self._cure.replace(', set', ' or set')}"
+
+    @property
     def ended(self) -> str:
         return f"{self._told}; {self._cure}, or set faults.bad_update = 'drop' to leave such updates out"
 

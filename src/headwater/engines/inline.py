@@ -140,8 +140,8 @@ class Inline:
                 self.watch(done)
         self._values[name] = value
         self._infos[name] = _info(value)
-        for used, times in waiting.items():
-            self._uses[used] -= times
+        for used in [name for name, times in waiting.items() if times]:  # a stream has let its own go
+            self._uses[used] -= waiting[used]
             self._let_go(used)
 
     def _prepare(self, job: Job) -> None:
