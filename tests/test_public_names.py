@@ -82,3 +82,10 @@ def test_importing_the_package_imports_neither_torch_nor_numpy() -> None:
 
 def test_the_version_is_the_projects() -> None:
     assert hw.__version__ == tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+
+
+def test_the_readme_names_every_method() -> None:
+    from headwater.algorithms import ALGORITHMS
+
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert [name for name in ALGORITHMS if f"`{name}`" not in text] == []

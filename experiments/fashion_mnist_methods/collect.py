@@ -61,7 +61,7 @@ def interval(values: list[float]) -> str:
 def table(found: Found, chosen: dict[str, float]) -> str:
     """Sorted by the mean over seeds of the final accuracy."""
     lines = [
-        "| method | final accuracy, % | best round, % | personal models on own test rows, % | ensemble, % "
+        "| method | final accuracy, % | best round, % | on clients' own test rows, % | ensemble, % "
         "| long link, MB a round | local lr |",
         "|---|---|---|---|---|---|---|",
     ]
