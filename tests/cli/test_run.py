@@ -182,7 +182,9 @@ class TestResume:
 def test_an_interrupt_says_how_to_carry_on(npz: Path, tmp_path: Path) -> None:
     """Ctrl-C in a real process: status 130, the command to carry on, and a directory that it works on."""
     out = tmp_path / "with space"
-    code = "import sys; from headwater.cli.app import main; sys.exit(main())"
+    # A job in the background inherits that it ignores interrupts; a command at a terminal does not.
+    heed = "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler)"
+    code = f"{heed}; from headwater.cli.app import main; sys.exit(main())"
     words = ["run", "--set", f"data.name={npz}", "--set", "partition.clients=4", "--rounds", "100000"]
     command = [sys.executable, "-c", code, *words, "--engine", "inline", "--out", str(out)]
     with subprocess.Popen(

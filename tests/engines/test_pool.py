@@ -352,7 +352,8 @@ shas = {hw.run("fedhead", data=mine, model=lambda: Net(), clients=4, rounds=1, l
 print("runs that differ:", len(shas) - 1)
 """
 LONG = """
-import os, headwater as hw
+import os, signal, headwater as hw
+signal.signal(signal.SIGINT, signal.default_int_handler)  # which a job in the background would not have
 def tell(event):
     if event.kind == "start":
         print("working", os.getpid(), flush=True)
