@@ -1,6 +1,6 @@
 """Five ways to weigh teachers in FedDF, FedHEAD and FedEED, at two label skews, three seeds each.
 
-    python experiments/teacher_weights/run.py --out runs/teacher_weights [--jobs 2] [--seeds 0,1,2] [--rounds 8]
+    python experiments/teacher_weights/run.py --out runs/teacher_weights [--jobs 2] [--seeds 0,1,2] [--rounds 5]
 
 Two cells run at a time, each in a process of its own on the inline engine. Finished cells are kept, a stopped one
 carries on. `collect.py` beside this file turns the run directories into the committed tables.
