@@ -29,7 +29,14 @@ from run import GRID, METHODS
 from headwater.metrics import mean_interval
 
 HERE = Path(__file__).parent
-EXTRAS = ("local_accuracy", "ensemble_accuracy", "averaged_accuracy", "teacher_accuracy", "student_before")
+EXTRAS = (
+    "local_accuracy",
+    "ensemble_accuracy",
+    "averaged_accuracy",
+    "teacher_accuracy",
+    "student_before",
+    "student_after",
+)
 Found = dict[str, list[tuple[dict[str, Any], list[dict[str, Any]]]]]  # method → (result, rows) by seed
 
 
