@@ -13,7 +13,7 @@ help:
 	@echo "make test      the whole test suite"
 	@echo "make check     lint, types, import order"
 	@echo "make format    put the code into its standard form"
-	@echo "make bench     time the engines and stages; appends to benchmarks/history.jsonl"
+	@echo "make bench     time it beside hand-written loops and other frameworks (WORKS=\"W1 W2\" for some of it)"
 	@echo "make evidence  the CIFAR-10 comparison under experiments/ (one to two hours on 2 cores)"
 	@echo "make compare-methods, teacher-weights, quadratics, pipelining"
 	@echo "               the other experiments under experiments/ (an hour or two, half an hour, minutes, minutes)"
@@ -54,7 +54,7 @@ format: $(VENV)/.installed-test
 	$(BIN)/ruff format .
 
 bench: $(VENV)/.installed
-	$(BIN)/python benchmarks/bench.py
+	$(BIN)/python benchmarks/bench.py $(WORKS)
 
 evidence: $(VENV)/.installed
 	$(BIN)/python experiments/cifar10_resnet8/run.py
@@ -76,5 +76,5 @@ pipelining: $(VENV)/.installed
 	$(BIN)/python experiments/pipelining/real.py
 
 clean:
-	rm -rf $(VENV) runs build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis src/*.egg-info
+	rm -rf $(VENV) benchmarks/.environments runs build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis src/*.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -87,3 +88,65 @@ def test_size_is_array_bytes_and_eight_a_bare_number() -> None:
     assert codecs.info(np.zeros(3)).bytes == 24
     assert codecs.info(Examples(torch.zeros(2, 3), torch.zeros(2, dtype=torch.int64))) == codecs.Info(40, 0, "examples")
     assert codecs.info((1.0, torch.zeros(2))).bytes == 16
+
+
+@pytest.mark.parametrize("counters", ["none", "several"])
+@pytest.mark.parametrize(
+    ("kind", "as_it_is"),
+    [("plain", True), ("row of a stack", True), ("every other", False), ("gradient", False), ("numpy weight", False)],
+)
+def test_a_model_is_taken_as_it_is_only_where_reading_it_back_gives_the_same(
+    kind: str, as_it_is: bool, counters: str
+) -> None:
+    """Types, strides and gradients: whatever `as_read` lets pass, a way to bytes and back would not change."""
+    model = a_model()
+    size = len(model.vector)
+    vector = {
+        "every other": torch.zeros(2 * size)[::2],
+        "row of a stack": torch.zeros(3, size + 5)[1, :size],
+        "gradient": model.vector.clone().requires_grad_(),
+    }.get(kind, model.vector)
+    weight: Any = np.float32(3.0) if kind == "numpy weight" else 3.0
+    held = model.counters if counters == "several" else torch.zeros(0, dtype=torch.int64)
+    made = Params(vector, held, model.layout, weight)
+    assert codecs.as_read(made) is as_it_is
+    back = codecs.rebuild(*codecs.flatten(made))
+    same = [
+        type(made.weight) is type(back.weight),
+        made.vector.requires_grad == back.vector.requires_grad,
+        made.vector.stride() == back.vector.stride(),
+        made.counters.stride() == back.counters.stride(),
+    ]
+    assert all(same) is as_it_is
+
+
+def test_many_values_are_stored_under_their_own_names(tmp_path: Path) -> None:
+    values = {f"v{at}": torch.full((1000,), float(at % 30)) for at in range(40)}
+    files = codecs.store_all({name: partial(codecs.store, value, tmp_path) for name, value in values.items()})
+    assert list(files) == list(values)
+    assert {path.name for path in tmp_path.iterdir()} == set(files.values())
+    assert len(set(files.values())) == 30
+    assert all(torch.equal(codecs.read(tmp_path / files[name]), value) for name, value in values.items())
+
+
+def test_small_parts_of_large_tensors_are_taken_out() -> None:
+    rows = torch.rand(10, 100)
+    value = {"part": rows[3], "half": rows[:6], "n": 2}
+    own = codecs.on_its_own(value)
+    assert torch.equal(own["part"], rows[3])
+    assert own["part"].untyped_storage().nbytes() == 400
+    assert own["half"].data_ptr() == rows.data_ptr()
+    assert codecs.on_its_own({"half": rows[:6]})["half"].data_ptr() == rows.data_ptr()
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_reading_back_without_a_file_is_reading_back(name: str, tmp_path: Path) -> None:
+    """Engines that keep values in memory find what others find: the same bytes, types and strides, and no aliases."""
+    value = {"it": VALUES[name], "view": torch.arange(12.0).view(3, 4).T[:1], "model": a_model(), "list": [1, "x"]}
+    read = codecs.read(tmp_path / codecs.store(value, tmp_path))
+    back = codecs.read_back(value)
+    assert codecs.flatten(back)[0] == codecs.flatten(read)[0]
+    for mine, other in zip(codecs.flatten(back)[1], codecs.flatten(read)[1], strict=True):
+        assert (mine.dtype, mine.stride(), mine.tolist()) == (other.dtype, other.stride(), other.tolist())
+    back["list"].append(2)
+    assert value["list"] == [1, "x"]

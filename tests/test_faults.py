@@ -22,12 +22,13 @@ from headwater.engines.inline import Inline
 from headwater.engines.pool import Pool
 from headwater.errors import Diverged, UserError
 from headwater.experiment import Experiment
+from headwater.fallback import fall_back
 from headwater.federation import CLIENTS, SECTORS, SERVER, Federation, Located, maybe, nothing
 from headwater.specs import LocalSpec
 from headwater.stages.combine import average
 from headwater.stages.local import local_train
 from headwater.stages.site import Site, task
-from headwater.training import Event, fall_back, train
+from headwater.training import Event, train
 
 WILD = {"local": {"optimizer": "sgd", "lr": 1e30, "epochs": 3}}
 

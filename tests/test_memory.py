@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from torch import nn
 
 import toys
 from headwater.engines.inline import Inline
@@ -12,7 +13,7 @@ from headwater.params import Params
 from headwater.training import train
 
 
-def most_models_held(method: str, clients: int) -> int:
+def most_models_held(method: str, clients: int, **more: Any) -> int:
     """The largest number of different models that the inline engine held at the end of any task."""
     most = 0
 
@@ -24,7 +25,7 @@ def most_models_held(method: str, clients: int) -> int:
             most = max(most, len(models))
 
     engine = Counting()
-    sections: dict[str, Any] = {"partition": {"clients": clients, "scheme": "iid"}, "rounds": 3}
+    sections: dict[str, Any] = {"partition": {"clients": clients, "scheme": "iid"}, "rounds": 3} | more
     train(toys.tiny(method, **sections), engine=engine)
     engine.close()
     return most
@@ -33,8 +34,18 @@ def most_models_held(method: str, clients: int) -> int:
 @pytest.mark.parametrize(("method", "bound"), [("fedavg", 3), ("hfedavg", 4)])
 def test_averaging_streams(method: str, bound: int) -> None:
     """The global model, the one just trained and, where sectors average, the other sector's mean."""
-    assert most_models_held(method, 4) <= bound
-    assert most_models_held(method, 16) <= bound
+    assert most_models_held(method, 4, engine={"stack": "off"}) <= bound
+    assert most_models_held(method, 16, engine={"stack": "off"}) <= bound
+
+
+def test_of_clients_trained_together_one_stack_is_held() -> None:
+    """A model of 240 000 numbers is stacked by four."""
+
+    def wide() -> nn.Module:
+        return nn.Sequential(nn.Linear(4, 30_000), nn.ReLU(), nn.Linear(30_000, 3))
+
+    assert toys.tiny("fedavg", model=wide).stacking.width == 4
+    assert most_models_held("fedavg", 16, model=wide) <= 4 + 2
 
 
 def test_teachers_are_held_for_as_long_as_they_teach() -> None:

@@ -149,13 +149,13 @@ def params(module: nn.Module, weight: float = 1.0) -> Params:
 class Lab:
     """A method at work: `state` after `init` and after each `round`."""
 
-    def __init__(self, method: Any, around: Context, tree: Tree, dropout: float = 0.0) -> None:
+    def __init__(self, method: Any, around: Context, tree: Tree, dropout: float = 0.0, width: int = 1) -> None:
         self.method, self.context, self.tree = method, around, tree
         self.engine = Inline()
         self.engine.start(around)
         self.done: list[Done] = []
         self.engine.watch = self.done.append
-        desk = Desk(self.engine, Ledger(), around.seed, dropout=dropout)
+        desk = Desk(self.engine, Ledger(), around.seed, dropout=dropout, width=width)
         self.fed = Federation(tree, desk, tree.holders, purpose="setup")
         self.state = method.init(self.fed, self.fed.run(initial, at=SERVER, arch=next(iter(around.models))))
         self.fed.keep(self.state)
@@ -214,7 +214,8 @@ def lab(
 
 @contextmanager
 def lab_of(experiment: Experiment) -> Iterator[Lab]:
-    made = Lab(experiment.method, experiment.context(), experiment.tree, experiment.config.faults.dropout)
+    dropout, width = experiment.config.faults.dropout, experiment.stacking.width
+    made = Lab(experiment.method, experiment.context(), experiment.tree, dropout, width)
     try:
         yield made
     finally:
@@ -239,6 +240,11 @@ def gap(a: Params | Tensor, b: Params | Tensor) -> float:
 
 
 # -- a whole run on small arrays
+
+
+def rate(before: Tensor, after: Tensor, grad: Tensor) -> float:
+    """The learning rate of a plain step of descent, from what it did."""
+    return float((before - after) @ grad / (grad @ grad))
 
 
 def tiny_data(rows: int = 90, classes: int = 3, seed: int = 0, absent: int = 0) -> Data:

@@ -14,17 +14,17 @@ SOURCE = Path(__file__).parent.parent / "src" / "headwater"
 
 # From the ground up; the modules of one line may import each other.
 LAYERS: tuple[tuple[str, ...], ...] = (
-    ("errors", "registry", "rng", "specs", "strict"),
+    ("errors", "registry", "rng", "specs", "startup", "strict"),
     ("topology", "partition", "data", "models", "params", "theory"),
     ("codecs", "ledger", "metrics"),
     ("stages",),
     ("engines",),
-    ("located", "view", "federation"),
+    ("located", "fanout", "view", "federation"),
     ("algorithms",),
     ("config", "presets", "checkpoint"),
     ("experiment", "evaluation", "rundir"),
     ("report",),
-    ("outcome", "training"),
+    ("fallback", "outcome", "planning", "progress", "training"),
     ("api", "cli"),
 )
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}

@@ -11,6 +11,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from headwater import startup
+
 if TYPE_CHECKING:
     from headwater.algorithms.centralized import Centralized
     from headwater.algorithms.fed_ensemble import FedEnsemble
@@ -55,6 +57,8 @@ if TYPE_CHECKING:
     from headwater.specs import DistillSpec, LocalSpec
 
 __version__ = "0.1.0"
+
+startup.spin()  # before torch is loaded
 
 __all__ = [
     "Centralized",

@@ -2,15 +2,20 @@
 
 `values/` holds values under names made from their content, so a value that did not change is not written again;
 `round-N.json` holds the handles, the ledger and nothing else. It is written last, by renaming: it either is there and
-whole, or is not.
+whole, or is not. Writing takes time, so it is not done after every round but as often as it costs little.
 """
 
 from __future__ import annotations
 
 import importlib
 import json
+import math
 import os
-from collections.abc import Mapping
+import signal
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +28,7 @@ from headwater.topology.tree import Place
 
 VERSION = 1
 KEPT = 2
+PAUSE = 33  # times what the last checkpoint took pass before the next, so that they take 3 % of a run at most
 
 
 @dataclass(frozen=True)
@@ -46,6 +52,66 @@ def write_whole(path: Path, text: str) -> None:
     except OSError:  # on a full disk a draft would only take up room
         draft.unlink(missing_ok=True)
         raise
+
+
+class Keeper:
+    """Keeps the state of the last round that was closed, and writes it from time to time.
+
+    The first one is written at once, and then one after every round that ends late enough after the last was written.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        engine: Engine,
+        before: Callable[[], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`before` is called whenever a checkpoint is about to be written, and is part of what that takes."""
+        self._directory, self._engine, self._before, self._clock = directory, engine, before, clock
+        self._unwritten: tuple[int, Any, Ledger, float] | None = None
+        self._next = -math.inf  # when the next one may be written
+
+    @property
+    def state(self) -> Any:
+        """What may still have to be written."""
+        return self._unwritten[1] if self._unwritten else None
+
+    def keep(self, round: int, state: Any, ledger: Ledger, seconds: float) -> None:
+        self._unwritten = (round, state, ledger.copy(), seconds)
+        if self._clock() >= self._next:
+            self.write()
+
+    def write(self) -> None:
+        """The last state, unless that was done already."""
+        if self._unwritten is None:
+            return
+        begun = self._clock()
+        self._before()
+        round, state, ledger, seconds = self._unwritten
+        save(self._directory, round, state, self._engine, ledger, seconds)
+        self._unwritten = None
+        self._next = self._clock() + PAUSE * (self._clock() - begun)
+
+    def __enter__(self) -> None:
+        """From here on, a request to end (SIGTERM) is heeded like Ctrl-C, unless somebody else heeds it."""
+        self._heeds = (
+            threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+        )
+        if self._heeds:
+            signal.signal(signal.SIGTERM, _stop)
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """A run that ends before its time still leaves its last state; what ended it is told, whatever happens here."""
+        if kind is not None:
+            with suppress(Exception):
+                self.write()
+        if self._heeds:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def _stop(*_: object) -> None:
+    raise KeyboardInterrupt
 
 
 def save(directory: Path, round: int, state: Any, engine: Engine, ledger: Ledger, seconds: float) -> None:

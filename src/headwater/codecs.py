@@ -12,8 +12,11 @@ import hashlib
 import json
 import os
 import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, fields, is_dataclass
 from functools import lru_cache
+from math import prod
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -26,6 +29,9 @@ from headwater.params import Layout, Params
 
 ALIGN = 64
 MAGIC = b"HEADWATER1"
+WRITERS = 16  # files that are made to last at a time
+PLAIN = (str, int, float, bool, type(None))
+SHORT = 4096  # bytes of a skeleton that is worth remembering
 RECORDS: dict[str, type] = {kind.__name__: kind for kind in (Examples, Params)}
 
 
@@ -53,73 +59,79 @@ def _layout_text(layout: Layout) -> str:
 def flatten(value: Any) -> tuple[Any, list[Tensor]]:
     """(skeleton, tensors)."""
     tensors: list[Tensor] = []
+    return _flat(value, tensors), tensors
 
-    def walk(v: Any) -> Any:
-        if v is None or isinstance(v, bool | int | float | str):
-            return v
-        if isinstance(v, np.generic):
-            return v.item()
-        if isinstance(v, np.ndarray):
-            v = torch.from_numpy(np.ascontiguousarray(v))
-        if isinstance(v, Tensor):
-            tensors.append(v.detach().contiguous())
-            return {"$": "tensor", "n": len(tensors) - 1}
-        if isinstance(v, Layout):
-            return {"$": "layout", "v": _layout_text(v)}
-        if isinstance(v, tuple | list):
-            return {"$": type(v).__name__, "v": [walk(item) for item in v]}
-        if isinstance(v, dict):
-            return {"$": "dict", "v": [[walk(key), walk(item)] for key, item in v.items()]}
-        if is_dataclass(v) and type(v).__name__ in RECORDS:
-            return {"$": type(v).__name__, "v": {f.name: walk(getattr(v, f.name)) for f in fields(v)}}
-        raise TypeError(
-            f"a value of type {type(v).__name__} cannot travel; use numbers, strings, tensors, models, tuples and dicts"
-        )
 
-    return walk(value), tensors
+def _flat(v: Any, tensors: list[Tensor]) -> Any:
+    if v is None or isinstance(v, bool | int | float | str):
+        return v
+    if isinstance(v, np.generic):
+        return v.item()
+    if isinstance(v, np.ndarray):
+        v = torch.from_numpy(np.ascontiguousarray(v))
+    if isinstance(v, Tensor):
+        tensors.append(v.detach().contiguous())
+        return {"$": "tensor", "n": len(tensors) - 1}
+    if isinstance(v, Layout):
+        return {"$": "layout", "v": _layout_text(v)}
+    if isinstance(v, tuple | list):
+        return {"$": type(v).__name__, "v": [_flat(item, tensors) for item in v]}
+    if isinstance(v, dict):
+        return {"$": "dict", "v": [[_flat(key, tensors), _flat(item, tensors)] for key, item in v.items()]}
+    if is_dataclass(v) and type(v).__name__ in RECORDS:
+        return {"$": type(v).__name__, "v": {f.name: _flat(getattr(v, f.name), tensors) for f in fields(v)}}
+    raise TypeError(
+        f"a value of type {type(v).__name__} cannot travel; use numbers, strings, tensors, models, tuples and dicts"
+    )
 
 
 def rebuild(skeleton: Any, tensors: list[Tensor]) -> Any:
-    def walk(s: Any) -> Any:
-        if not isinstance(s, dict):
-            return s
-        kind = s["$"]
-        if kind == "tensor":
-            return tensors[s["n"]]
-        if kind == "layout":
-            return _layout(s["v"])
-        if kind == "dict":
-            return {walk(key): walk(item) for key, item in s["v"]}
-        if kind in ("tuple", "list"):
-            items = [walk(item) for item in s["v"]]
-            return tuple(items) if kind == "tuple" else items
-        return RECORDS[kind](**{name: walk(item) for name, item in s["v"].items()})
+    if not isinstance(skeleton, dict):
+        return skeleton
+    kind: str = skeleton["$"]
+    held: Any = skeleton.get("v")
+    if kind == "tensor":
+        return tensors[skeleton["n"]]
+    if kind == "layout":
+        return _layout(held)
+    if kind == "dict":
+        return {rebuild(key, tensors): rebuild(item, tensors) for key, item in held}
+    if kind in ("tuple", "list"):
+        items = [rebuild(item, tensors) for item in held]
+        return tuple(items) if kind == "tuple" else items
+    return RECORDS[kind](**{name: rebuild(item, tensors) for name, item in held.items()})
 
-    return walk(skeleton)
+
+def read_back(value: Any) -> Any:
+    """A value as it is found once it was written and read: the same types and strides, and no gradient."""
+    kind = type(value)
+    if kind in PLAIN or (kind is Params and as_read(value)):
+        return value
+    if kind in (tuple, list):
+        return kind(map(read_back, value))
+    if kind is dict and all(type(key) in PLAIN for key in value):
+        return {key: read_back(item) for key, item in value.items()}
+    skeleton, tensors = flatten(value)
+    return rebuild(skeleton, [tensor.view(-1).view(tensor.shape) for tensor in tensors])
+
+
+def as_read(model: Params) -> bool:
+    """Whether a model is just that already."""
+    vector, counters = model.vector, model.counters
+    return (
+        type(vector) is Tensor
+        and type(counters) is Tensor
+        and type(model.weight) in (float, int)
+        and vector.stride() == counters.stride() == (1,)
+        and not vector.requires_grad
+    )
 
 
 def info(value: Any) -> Info:
     """Array bytes (8 for a bare number) and how many models; weights, names and shapes are headers and free."""
-    total = models = 0
-
-    def walk(v: Any) -> None:
-        nonlocal total, models
-        if isinstance(v, Params):
-            total, models = total + v.nbytes, models + 1
-        elif isinstance(v, Tensor | np.ndarray):
-            total += v.nbytes
-        elif isinstance(v, int | float | np.generic):
-            total += 8
-        elif isinstance(v, Examples):
-            total += v.x.nbytes + v.y.nbytes
-        elif isinstance(v, dict):
-            for item in v.values():
-                walk(item)
-        elif isinstance(v, tuple | list):
-            for item in v:
-                walk(item)
-
-    walk(value)
+    if type(value) is Params:
+        return Info(value.nbytes, 1, "model")
+    total, models = _weigh(value)
     names: list[tuple[type | tuple[type, ...], str]] = [
         (Params, "model"),
         (Examples, "examples"),
@@ -130,18 +142,60 @@ def info(value: Any) -> Info:
     return Info(total, models, kind)
 
 
-def write(value: Any, file: BinaryIO) -> None:
+def _weigh(value: Any) -> tuple[int, int]:
+    """Bytes, and how many models."""
+    if isinstance(value, Params):
+        return value.nbytes, 1
+    if isinstance(value, Tensor | np.ndarray):
+        return value.nbytes, 0
+    if isinstance(value, int | float | np.generic):
+        return 8, 0
+    if isinstance(value, Examples):
+        return value.x.nbytes + value.y.nbytes, 0
+    if isinstance(value, dict | tuple | list):
+        found = [_weigh(item) for item in (value.values() if isinstance(value, dict) else value)]
+        return sum(total for total, _ in found), sum(models for _, models in found)
+    return 0, 0
+
+
+def on_its_own(value: Any) -> Any:
+    """A value whose tensors are not small parts of larger ones, which they would keep in memory."""
     skeleton, tensors = flatten(value)
-    places, at = [], 0
-    for tensor in tensors:
-        places.append([str(tensor.dtype).removeprefix("torch."), list(tensor.shape), at])
-        at += -(-tensor.nbytes // ALIGN) * ALIGN
-    head = json.dumps({"value": skeleton, "tensors": places, "bytes": at}).encode()
-    start = len(MAGIC) + 8 + len(head)
-    file.write(MAGIC + len(head).to_bytes(8, "little") + head + b"\0" * (-start % ALIGN))
-    for tensor in tensors:
-        file.write(tensor.reshape(-1).view(torch.uint8).numpy().data if tensor.numel() else b"")
-        file.write(b"\0" * (-tensor.nbytes % ALIGN))
+    wide = [tensor.untyped_storage().nbytes() > 2 * tensor.nbytes for tensor in tensors]
+    if not any(wide):
+        return value
+    return rebuild(skeleton, [t.clone() if parted else t for t, parted in zip(tensors, wide, strict=True)])
+
+
+@dataclass(frozen=True)
+class Laid:
+    """A value laid out for a file."""
+
+    head: bytes
+    tensors: list[Tensor]
+    bytes: int
+
+    @staticmethod
+    def out(value: Any) -> Laid:
+        skeleton, tensors = flatten(value)
+        places, at = [], 0
+        for tensor in tensors:
+            places.append([str(tensor.dtype).removeprefix("torch."), list(tensor.shape), at])
+            at += -(-tensor.nbytes // ALIGN) * ALIGN
+        text = json.dumps({"value": skeleton, "tensors": places, "bytes": at}).encode()
+        head = MAGIC + len(text).to_bytes(8, "little") + text
+        head += b"\0" * (-len(head) % ALIGN)
+        return Laid(head, tensors, len(head) + at)
+
+    def write(self, file: BinaryIO) -> None:
+        file.write(self.head)
+        for tensor in self.tensors:
+            file.write(tensor.reshape(-1).view(torch.uint8).numpy().data if tensor.numel() else b"")
+            file.write(b"\0" * (-tensor.nbytes % ALIGN))
+
+
+def write(value: Any, file: BinaryIO) -> None:
+    Laid.out(value).write(file)
 
 
 def read(path: Path) -> Any:
@@ -150,25 +204,32 @@ def read(path: Path) -> Any:
     if size < at:
         raise ValueError(f"{path} does not hold a value")
     whole = torch.from_file(str(path), shared=False, size=size, dtype=torch.uint8)  # keeps no file open, unlike mmap
-
-    def text(start: int, end: int) -> bytes:
-        return whole[start:end].numpy().tobytes()
-
-    if text(0, len(MAGIC)) != MAGIC:
+    mapped = whole.numpy()
+    if mapped[: len(MAGIC)].tobytes() != MAGIC:
         raise ValueError(f"{path} does not hold a value")
-    length = int.from_bytes(text(len(MAGIC), at), "little")
+    length = int.from_bytes(mapped[len(MAGIC) : at].tobytes(), "little")
     if size < at + length:
         raise ValueError(f"{path} is cut short")
-    head = json.loads(text(at, at + length))
+    text = mapped[at : at + length].tobytes()
+    head = _head(text) if length <= SHORT else json.loads(text)
     start = -(-(at + length) // ALIGN) * ALIGN
     if size < start + head["bytes"]:
         raise ValueError(f"{path} is cut short")
-    return rebuild(head["value"], [_tensor(whole[start:], *place) for place in head["tensors"]])
+    return rebuild(head["value"], [_tensor(whole, dtype, shape, start + at) for dtype, shape, at in head["tensors"]])
+
+
+@lru_cache(maxsize=256)
+def _head(text: bytes) -> Any:
+    """Read-only: many small values have the same."""
+    return json.loads(text)
 
 
 def _tensor(data: Tensor, dtype: str, shape: list[int], at: int) -> Tensor:
-    kind, count = getattr(torch, dtype), int(np.prod(shape, dtype=np.int64))
-    return data[at : at + count * kind.itemsize].view(kind).view(shape) if count else torch.zeros(shape, dtype=kind)
+    kind, count = getattr(torch, dtype), prod(shape)
+    if not count:
+        return torch.zeros(shape, dtype=kind)
+    flat = data[at : at + count * kind.itemsize].view(kind)
+    return flat if len(shape) == 1 else flat.view(shape)
 
 
 def store(value: Any, directory: Path) -> str:
@@ -183,6 +244,14 @@ def store(value: Any, directory: Path) -> str:
         os.fsync(file.fileno())
     os.replace(draft, directory / name)
     return name
+
+
+def store_all(stores: Mapping[str, Callable[[], str]]) -> dict[str, str]:
+    """Carry out what stores one value each, several at a time: a disk takes many in little more time than one."""
+    if len(stores) < 2:
+        return {name: store() for name, store in stores.items()}
+    with ThreadPoolExecutor(min(WRITERS, len(stores))) as writers:
+        return dict(zip(stores, writers.map(lambda store: store(), stores.values()), strict=True))
 
 
 def part_of(value: Any, path: tuple[Any, ...]) -> Any:

@@ -16,6 +16,7 @@ from headwater.engines.health import BAD
 from headwater.experiment import Experiment
 from headwater.federation import CLIENTS, SERVER, Federation, Located, nothing
 from headwater.metrics import bootstrap_mean_interval, covered, mean_interval, ordinary_interval, weighted
+from headwater.rng import stream
 from headwater.stages.evaluate import (
     class_accuracy,
     common_test,
@@ -27,6 +28,8 @@ from headwater.stages.evaluate import (
 )
 
 PHASES = ("train", "distill", "evaluate")
+MOST_EXPECTED = 100  # clients that are asked what a model's accuracy by class means for their mix of labels
+MOST_OWN = 1000  # clients that try a model on their own test rows
 
 
 @dataclass(frozen=True)
@@ -42,7 +45,11 @@ class Asked:
 
 
 def ask(fed: Federation, state: Any, tests: Located, own_tests: bool) -> Asked:
-    """Submit all that is measured of a state; nothing waits."""
+    """Submit all that is measured of a state; nothing waits.
+
+    What needs no model of a client's own is asked of everybody while they are few, and of a fixed draw of them beyond
+    that: a run's figures then cost the same however many clients are registered.
+    """
     fed = fed.whole.unseat().with_purpose("evaluate")
     model, personal, team = (getattr(state, name, None) for name in ("model", "personal", "team"))
     own = scores = nothing(CLIENTS)
@@ -52,7 +59,8 @@ def ask(fed: Federation, state: Any, tests: Located, own_tests: bool) -> Asked:
         if _common(state, own_tests):
             scores = there.run(score_on, at=CLIENTS, model=personal, rows=tests)
     elif own_tests and model is not None:
-        own = fed.run(own_accuracy, at=CLIENTS, model=fed.down(fed.down(model)))
+        some = judged(fed, MOST_OWN)
+        own = some.run(own_accuracy, at=CLIENTS, model=some.down(some.down(model)))
     teamed = outcome = by_client = nothing(SERVER)
     if team is not None:
         teamed = fed.run(evaluate_team, at=SERVER, members=together(team.members), mix=team.mix)
@@ -61,11 +69,21 @@ def ask(fed: Federation, state: Any, tests: Located, own_tests: bool) -> Asked:
     elif personal is None:
         outcome = teamed
     if outcome.nodes:
-        by_class = fed.down(fed.run(class_accuracy, at=SERVER, outcome=outcome), to=CLIENTS)
-        by_client = fed.up(fed.run(expected_accuracy, at=CLIENTS, by_class=by_class), to=SERVER)
+        some = judged(fed, MOST_EXPECTED)
+        by_class = some.down(some.run(class_accuracy, at=SERVER, outcome=outcome), to=CLIENTS)
+        by_client = some.up(some.run(expected_accuracy, at=CLIENTS, by_class=by_class), to=SERVER)
     others = getattr(state, "also", None) or {}
     also = {name: fed.run(evaluate, at=SERVER, model=other)["accuracy"] for name, other in others.items()}
     return Asked(outcome, by_client, fed.up(own, to=SERVER), fed.up(scores, to=SERVER), teamed, also)
+
+
+def judged(fed: Federation, most: int) -> Federation:
+    """Everybody who holds data or, beyond so many, a uniform draw of so many, the same in every round of a run."""
+    holders = fed.tree.holders
+    if len(holders) <= most:
+        return fed.whole
+    drawn = stream(fed.desk.seed, "judged").choice(len(holders), size=min(len(holders), MOST_OWN), replace=False)
+    return fed.among(holders[at] for at in drawn[:most].tolist())  # the smaller draw is part of the larger one
 
 
 def _common(state: Any, own_tests: bool) -> bool:
@@ -137,9 +155,8 @@ def row_of(fed: Federation, found: Answer | None, done: Sequence[Done]) -> dict[
     if found:
         row["client_accuracy"] = found.client_accuracy
         row["sector_accuracy"] = {
-            sector: weighted({c: found.client_accuracy[c] for c in known}, fed.tree.sizes)
-            for sector, team in fed.whole.teams.items()
-            if (known := [c for c in team if c in found.client_accuracy])
+            sector: weighted({c: found.client_accuracy[c] for c in team}, fed.tree.sizes)
+            for sector, team in fed.among(found.client_accuracy).teams.items()
         }
         row |= found.further
     return row | _notes(fed, done)
@@ -147,8 +164,10 @@ def row_of(fed: Federation, found: Answer | None, done: Sequence[Done]) -> dict[
 
 def _notes(fed: Federation, done: Sequence[Done]) -> dict[str, Any]:
     """Numbers that tasks noted, in tree order: the training loss, and what distillation did at each place."""
-    order = {node: i for i, node in enumerate((*fed.tree.sectors, "server", *fed.tree.clients))}
-    noted = sorted((d for d in done if d.notes), key=lambda d: (order[d.node], int(d.name.split(".")[1])))
+    told = [d for d in done if d.notes]
+    nodes = (*fed.tree.sectors, "server", *fed.tree.in_order(d.node for d in told))
+    order = {node: at for at, node in enumerate(nodes)}
+    noted = sorted(told, key=lambda d: (order[d.node], int(d.name.split(".")[1])))
     bad = [{"node": d.node, "task": d.title} for d in noted if BAD in d.notes]
     noted = [d for d in noted if BAD not in d.notes]
     losses = {d.node: d.notes["loss"] for d in noted if d.phase == "train" and "loss" in d.notes}

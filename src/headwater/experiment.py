@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -17,17 +19,21 @@ from headwater.config.catalog import stage_fields, stage_specs
 from headwater.config.fields import settings_of
 from headwater.data.base import Data, Split, carve, load
 from headwater.errors import ConfigError, nearest
+from headwater.fanout import multiplications
 from headwater.models import MODELS, auto
 from headwater.models.base import ModelSpec, in_two_parts
 from headwater.partition import PARTITIONS
-from headwater.partition.base import Partition
+from headwater.partition.base import Lazy, Partition
+from headwater.partition.rows import OwnRows, training_sizes
 from headwater.rng import stream
 from headwater.specs import DistillSpec, LocalSpec
 from headwater.stages.site import Context
+from headwater.stages.stacking import Stacking, stacking
 from headwater.topology.assign import assign
 from headwater.topology.tree import Tree
 
 Rows = Mapping[str, np.ndarray]
+LONG = 4e10  # multiplications: several seconds for one core
 LEARNING_RATE = {"sgd": 0.1, "adam": 1e-3, "adamw": 1e-3}
 
 
@@ -49,6 +55,11 @@ class Experiment:
         """Every architecture of the run by name: the clients', and those that the method brings."""
         own: dict[str, ModelSpec] = getattr(self.method, "models", lambda spec: {})(self.model)
         return dict(zip(self.tree.archs, (self.model, *self.others), strict=True)) | own
+
+    @cached_property
+    def stacking(self) -> Stacking:
+        """Whether clients are trained together."""
+        return stacking(self.method, self.models, self.config.engine.stack)
 
     def context(self) -> Context:
         return Context(self.split, self.rows, self.test_rows, self.models, self.config.seed)
@@ -72,19 +83,20 @@ def prepare(config: Config, *, data: Data | None = None, model: Callable[[], nn.
         seed=config.seed,
     )
     partition = divide(config, split)
-    rows, test_rows = _own_tests(partition, config)
+    share = config.partition.local_test
+    rows, test_rows = (OwnRows(partition.indices, share, config.seed, test=test) for test in (False, True))
     kind = ALGORITHMS.load(config.method)
     spec, others = _specs(config, kind, split, model)
-    tree = Tree.of(
-        [len(rows[f"c{i}"]) for i in range(partition.clients)],
-        partition.sectors,
-        (spec.name, *(other.name for other in others)),
-    )
-    built = method_from(kind, config.algorithm, _stages(config, kind, split))
+    names = (spec.name, *(other.name for other in others))
+    tree = Tree.of(training_sizes(partition.lengths, share), partition.sectors, names)
+    built = method_from(kind, config.algorithm, _stages(config, kind, split, partition))
     resolved = config.merged({"model": _described(spec)} if model is None else {})
     chosen = stage_specs(built)
     resolved = resolved.merged({name: asdict(spec) for name, spec in chosen.items()})
     _check(chosen, split, built)
+    if not config.engine.server_threads:
+        threads = _server_threads(config, chosen.get("server"), split, spec)
+        resolved = resolved.merged({"engine": {"server_threads": threads}})
     made = Experiment(resolved, split, partition, tree, spec, built, rows, test_rows, loaded.class_names, others)
     for extra in made.models.values():  # a method may refuse the model, or bring one that cannot be built
         extra.outline()
@@ -153,25 +165,18 @@ def divide(config: Config, split: Split) -> Partition:
         indices = scheme.split_tree(labels, sectors, stream(config.seed, "partition"))
         return Partition(tuple(indices), sectors)
     indices = scheme.split(labels, part.clients, stream(config.seed, "partition"))
-    counts = np.stack([np.bincount(labels[i], minlength=split.classes) for i in indices])
+    if isinstance(indices, Lazy) and part.assign != "balanced":  # sizes are enough, and are there
+        counts = indices.lengths[:, None]
+    else:
+        counts = np.stack([np.bincount(labels[i], minlength=split.classes) for i in indices])
     sectors = assign(part.assign, counts, part.sectors, stream(config.seed, "sectors"))
-    return Partition(tuple(indices), sectors)
+    return Partition(indices, sectors)
 
 
-def _own_tests(partition: Partition, config: Config) -> tuple[Rows, Rows]:
-    """Each client's rows for training and for its own test; a client always keeps a row to train on."""
-    rows, tests = {}, {}
-    for number, indices in enumerate(partition.indices):
-        held = min(round(config.partition.local_test * len(indices)), max(0, len(indices) - 1))
-        order = stream(config.seed, "local_test", number).permutation(len(indices))
-        tests[f"c{number}"] = np.sort(indices[order[:held]])
-        rows[f"c{number}"] = np.sort(indices[order[held:]])
-    return rows, tests
-
-
-def _stages(config: Config, kind: Any, split: Split) -> dict[str, LocalSpec | DistillSpec]:
+def _stages(config: Config, kind: Any, split: Split, partition: Partition) -> dict[str, LocalSpec | DistillSpec]:
     wanted = stage_fields(kind)
-    client = max(1, len(split.train) // config.partition.clients)  # the same for every seed
+    samples = len(split.train) if partition.rule is None else int(partition.lengths.sum())
+    client = max(1, samples // config.partition.clients)  # the same for every seed
     suits = _suits(config, kind)
     specs: dict[str, LocalSpec | DistillSpec] = {}
     if "local" in wanted:
@@ -186,6 +191,19 @@ def _stages(config: Config, kind: Any, split: Split) -> dict[str, LocalSpec | Di
                 section, DistillSpec, _join(own, suits.get(section, {}), getattr(config, section))
             )
     return specs
+
+
+def _server_threads(config: Config, spec: Any, split: Split, model: ModelSpec) -> int:
+    """All cores for a student at the server that is taught for long, else as many threads as any task has.
+
+    Recorded in the configuration, since another number of threads may give other last digits.
+    """
+    if not isinstance(spec, DistillSpec):
+        return config.engine.threads
+    passes = spec.epochs if spec.epochs is not None else (spec.steps or 0) * spec.batch / max(1, len(split.reference))
+    convolves = any(isinstance(part, nn.Conv2d) for part in model.outline().modules())
+    long = convolves and passes * len(split.reference) * multiplications(model) > LONG
+    return max(config.engine.threads, os.cpu_count() or 1) if long else config.engine.threads
 
 
 def batch_for(rows: int) -> int:

@@ -7,14 +7,15 @@ server can be read.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from headwater.engines.base import LOST, Bundle, Job, Ref
 from headwater.errors import PlaceError
+from headwater.fanout import fan_out
 from headwater.ledger import DOWN, UP, Row
-from headwater.located import Located, each, inputs_for, maybe, names_in, nothing
+from headwater.located import Located, each, inputs_for, maybe, names_in, nothing, told_apart
 from headwater.topology.tree import CLIENTS, ROOT, SECTORS, SERVER, Place
 from headwater.view import Desk, View
 
@@ -30,17 +31,17 @@ class Federation(View):
         title = getattr(task, "__name__", str(task))
         nth = self.desk.calls[title]
         self.desk.calls[title] += 1
-        refs = {}
+        same, by_node = told_apart(inputs, title)
+        plain, jobs = frozenset(same), []
         for node in self.nodes(at):
             home = self.home(node)
-            given = inputs_for(inputs, title, at, node, home, self.seats.get(node))
+            given = same | inputs_for(by_node, title, at, node, home, self.seats.get(node))
             name = self.desk.name(self.round, f"{title}@{node}")
             key = (self.round, title, nth, node)
-            job = Job(name, task, node, home, given, key, self._struck(home, title, nth))
-            self.desk.engine.submit(job)
-            self.desk.submitted[self.round, job.phase] += 1
-            refs[node] = Ref(name, home)
-        return Located(at, refs)
+            size = self.tree.sizes[home]
+            jobs.append(Job(name, task, node, home, given, key, self._struck(home, title, nth), size, plain))
+        self.desk.submit(self.round, fan_out(self, jobs))
+        return Located(at, {job.node: Ref(job.name, job.home) for job in jobs})
 
     def _struck(self, home: str, title: str, nth: int) -> bool:
         """Simulated loss: drawn by (round, home, task) in program order, so every engine loses the same."""
@@ -58,9 +59,7 @@ class Federation(View):
         if to.height <= x.place.height:
             raise PlaceError(f"up() cannot move from {x.place.value} to {to.value}; use down() for that")
         bundles: dict[str, dict[str, Ref]] = {parent: {} for parent in self.nodes(to)}
-        for child in self.nodes(x.place):
-            if child not in x.nodes:
-                continue
+        for child in self.nodes_of(x.place, x.nodes):
             parent = ROOT if to is SERVER else self.tree.sector_of[child]
             ref = x.at(child, self.home(child), "up", self.seats.get(child))
             bundles[parent][child] = self._carry(ref, child, parent, UP)
@@ -108,13 +107,14 @@ class Federation(View):
 
     def _carry(self, ref: Ref, lower: str, upper: str, direction: str) -> Ref:
         home = self.home(upper) if direction == UP else self.home(lower)
-        if lower not in self.tree.sector_of:
+        client = lower in self.tree.sector_of
+        if not client:
             tiers = [("server_sector", True)]
         elif upper != ROOT:
             tiers = [("sector_client", True)]
         else:  # straight through: the sector is a wire, so the value is charged on both tiers
             tiers = [("server_sector", direction == UP), ("sector_client", direction == DOWN)]
-        ends = (self.role(lower), self.role(upper))
+        ends = ("client" if client else self.role(lower), self.role(upper))
         return self._deliver(ref, home, lower, direction, tiers, ends if direction == UP else (ends[1], ends[0]))
 
     def _deliver(
@@ -173,7 +173,7 @@ class Federation(View):
         self.desk.release(names_in(state))
         self.desk.settle(self.round)
 
-    def begin(self, round: int, clients: tuple[str, ...]) -> Federation:
+    def begin(self, round: int, clients: Sequence[str]) -> Federation:
         self.desk.calls.clear()
         self.desk.lost.clear()
         return replace(self, round=round, clients=clients, seats={}, purpose="train")

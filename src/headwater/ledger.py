@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from headwater.codecs import Info
 
@@ -17,8 +17,7 @@ TIERS = ("server_sector", "sector_client")
 UP, DOWN = "up", "down"
 
 
-@dataclass(frozen=True)
-class Row:
+class Row(NamedTuple):
     """One value on one edge. Sender and receiver are the true ends, as roles and as homes."""
 
     round: int
@@ -51,20 +50,20 @@ class Ledger:
         """Close the rows of rounds up to this one. A value whose sender was lost has no size and is not charged."""
         due = [row for row in self._open if row.round <= until]
         self._open = [row for row in self._open if row.round > until]
-        for row in due:
-            size = infos[row.name]
+        for round, purpose, tier, direction, lower, _, _, roles, name, end in due:
+            size = infos[name]
             if size is None:
                 continue
-            self.bytes_[row.round, row.purpose, row.tier, row.direction] += size.bytes
-            self.models[row.purpose, row.tier, row.direction] += size.models
-            if row.end:
-                self.seen[row.purpose, *row.roles, size.kind] += 1
-            end = (row.purpose, row.tier, row.lower)
-            if row.direction == DOWN:
-                self._sent.add(end)
-            elif end in self._sent:
-                self._sent.discard(end)
-                self.trips[row.purpose, row.tier] += 1
+            self.bytes_[round, purpose, tier, direction] += size.bytes
+            self.models[purpose, tier, direction] += size.models
+            if end:
+                self.seen[purpose, *roles, size.kind] += 1
+            edge = (purpose, tier, lower)
+            if direction == DOWN:
+                self._sent.add(edge)
+            elif edge in self._sent:
+                self._sent.discard(edge)
+                self.trips[purpose, tier] += 1
 
     def bytes(
         self, tier: str, direction: str | None = None, *, purpose: str = "train", round: int | None = None
@@ -72,11 +71,9 @@ class Ledger:
         """Bytes on a tier, of training unless another purpose is named."""
         if tier not in TIERS:
             raise ValueError(f"a tier is one of {', '.join(TIERS)}, got {tier!r}")
-        return sum(
-            n
-            for (r, p, t, d), n in self.bytes_.items()
-            if (p, t) == (purpose, tier) and direction in (None, d) and round in (None, r)
-        )
+        rounds = {r for r, *_ in self.bytes_} if round is None else (round,)
+        directions = (UP, DOWN) if direction is None else (direction,)
+        return sum(self.bytes_.get((r, purpose, tier, d), 0) for r in rounds for d in directions)
 
     def of_round(self, round: int) -> dict[str, dict[str, int]]:
         return {t: {d: self.bytes(t, d, round=round) for d in (UP, DOWN)} for t in TIERS}
@@ -102,6 +99,11 @@ class Ledger:
             | {"round_trips": self.trips[purpose, tier]}
             for tier in TIERS
         }
+
+    def copy(self) -> Ledger:
+        """As it is now: what is settled later is not in it, nor are the rows that are open."""
+        counted = (self.bytes_.copy(), self.models.copy(), self.trips.copy(), self.seen.copy())
+        return Ledger(*counted, self._sent.copy())
 
     def state(self) -> dict[str, Any]:
         """All of it, for a checkpoint."""

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, is_dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import torch
 
 from headwater.data.base import Examples
-from headwater.engines.base import Bundle, Perhaps, Ref, rebuilt
+from headwater.engines.base import Bundle, Perhaps, Ref, field_names, rebuilt
 from headwater.errors import PlaceError
 from headwater.params import Params
 from headwater.topology.tree import CLIENTS, SECTORS, Place
@@ -25,6 +26,20 @@ class Located:
 
     def __getitem__(self, key: Any) -> Located:
         return Located(self.place, {node: ref[key] for node, ref in self.nodes.items()})
+
+    @cached_property
+    def names(self) -> frozenset[str]:
+        """The names of all values. One at a seat cannot be kept: the seat ends with the round."""
+        for node, held in self.nodes.items() if self.place is SECTORS else ():
+            for ref in [held] if isinstance(held, Ref) else held.refs.values():
+                if ref.home != node:
+                    raise PlaceError(
+                        f"the state keeps a value of {node!r} at {ref.home!r}, a seat that ends with the round; "
+                        "give it back to the host with unseat().hand() before the round ends"
+                    )
+        bundles = [held for held in self.nodes.values() if isinstance(held, Bundle)]
+        alone = [held.name for held in self.nodes.values() if isinstance(held, Ref)]
+        return frozenset(alone).union(*([ref.name for ref in held.refs.values()] for held in bundles))
 
     def __iter__(self) -> Any:
         raise TypeError(
@@ -79,6 +94,28 @@ def each(values: Mapping[str, Any]) -> Each:
     return Each(values)
 
 
+def told_apart(inputs: Mapping[str, Any], task: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Inputs that are the same at every node, as a task gets them, and those with a handle in them."""
+    same: dict[str, Any] = {}
+    by_node: dict[str, Any] = {}
+    for name, value in inputs.items():
+        if _varies(value):
+            by_node[name] = value
+        else:
+            same[name] = _filled(name, value, task, _never)
+    return same, by_node
+
+
+def _varies(value: Any) -> bool:
+    if isinstance(value, Located | Maybe | Each):
+        return True
+    if isinstance(value, dict):
+        return any(map(_varies, value.values()))
+    if isinstance(value, tuple | list):
+        return any(map(_varies, value))
+    return any(_varies(getattr(value, part)) for part in field_names(type(value)))
+
+
 def inputs_for(inputs: Any, task: str, at: Place, node: str, home: str, leader: str | None) -> Any:
     """The inputs of one job: handles become names of what is at this node's home, or an error says what is missing."""
 
@@ -101,7 +138,7 @@ def inputs_for(inputs: Any, task: str, at: Place, node: str, home: str, leader: 
                 f"{task} at {node!r}: input {name!r} has no value at {key!r}; "
                 "wrap it in maybe() if that is expected, or run among() the nodes that hold one"
             )
-        refs = [held] if isinstance(held, Ref) else list(held.refs.values())
+        refs = (held,) if isinstance(held, Ref) else held.refs.values()
         away = next((ref.home for ref in refs if ref.home != home), None)
         if away is not None:
             where = "its host" if away == node else "a former seat"
@@ -111,59 +148,58 @@ def inputs_for(inputs: Any, task: str, at: Place, node: str, home: str, leader: 
             )
         return Perhaps(held) if optional else held
 
-    def walk(name: str, value: Any) -> Any:
+    def fill(name: str, value: Any) -> Any:
         if isinstance(value, Located):
             return find(name, value, optional=False)
         if isinstance(value, Maybe):
             return find(name, value.value, optional=True)
-        if isinstance(value, Each):
-            if node not in value.values:
-                raise PlaceError(
-                    f"{task} at {node!r}: each() of input {name!r} has no value for it; give one to every node"
-                )
-            return walk(name, value.values[node])
-        if isinstance(value, Params | Examples | torch.Tensor | np.ndarray):
+        if node not in value.values:
             raise PlaceError(
-                f"{task}: input {name!r} is a plain {type(value).__name__}; arrays travel by up() and down() only, "
-                "so that they are counted — compute it with run() where it is needed, or move it"
+                f"{task} at {node!r}: each() of input {name!r} has no value for it; give one to every node"
             )
-        if isinstance(value, dict):
-            return {key: walk(f"{name}[{key!r}]", item) for key, item in value.items()}
-        if is_dataclass(value) and not isinstance(value, type):  # a spec, or a loss term with values of its own
-            parts = {part.name: getattr(value, part.name) for part in fields(value)}
-            found = {part: walk(f"{name}.{part}", item) for part, item in parts.items()}
-            changed = {part: item for part, item in found.items() if item is not parts[part] and item != parts[part]}
-            return rebuilt(value, changed)
-        if isinstance(value, tuple | list):
-            return tuple(walk(f"{name}[{i}]", item) for i, item in enumerate(value))
-        return value
+        return _filled(name, value.values[node], task, fill)
 
-    return {name: walk(name, value) for name, value in inputs.items()}
+    return {name: _filled(name, value, task, fill) for name, value in inputs.items()}
+
+
+def _filled(name: str, value: Any, task: str, fill: Callable[[str, Any], Any]) -> Any:
+    """An input with each handle in it replaced by what `fill` makes of it; no array may be among them."""
+    if isinstance(value, Located | Maybe | Each):
+        return fill(name, value)
+    if isinstance(value, Params | Examples | torch.Tensor | np.ndarray):
+        raise PlaceError(
+            f"{task}: input {name!r} is a plain {type(value).__name__}; arrays travel by up() and down() only, "
+            "so that they are counted — compute it with run() where it is needed, or move it"
+        )
+    if isinstance(value, dict):
+        return {key: _filled(f"{name}[{key!r}]", item, task, fill) for key, item in value.items()}
+    if names := field_names(type(value)):  # a spec, or a loss term with values of its own
+        parts = {part: getattr(value, part) for part in names}
+        found = {part: _filled(f"{name}.{part}", item, task, fill) for part, item in parts.items()}
+        changed = {part: item for part, item in found.items() if item is not parts[part] and item != parts[part]}
+        return rebuilt(value, changed)
+    if isinstance(value, tuple | list):
+        return tuple(_filled(f"{name}[{i}]", item, task, fill) for i, item in enumerate(value))
+    return value
+
+
+def _never(name: str, value: Any) -> Any:
+    raise AssertionError(f"{name} was taken for a plain value")
 
 
 def located_in(state: Any) -> list[Located]:
     """All handles in a state: fields of dataclasses, items of tuples and dicts."""
     if isinstance(state, Located):
         return [state]
-    if is_dataclass(state) and not isinstance(state, type):
-        return [x for f in fields(state) for x in located_in(getattr(state, f.name))]
-    if isinstance(state, Mapping):
-        return [x for item in state.values() for x in located_in(item)]
     if isinstance(state, tuple | list):
         return [x for item in state for x in located_in(item)]
+    if names := field_names(type(state)):
+        return [x for name in names for x in located_in(getattr(state, name))]
+    if isinstance(state, Mapping):
+        return [x for item in state.values() for x in located_in(item)]
     return []
 
 
 def names_in(state: Any) -> set[str]:
-    """The names that a state holds. A value at a seat cannot be kept: the seat ends with the round."""
-    names: set[str] = set()
-    for x in located_in(state):
-        for node, held in x.nodes.items():
-            for ref in [held] if isinstance(held, Ref) else held.refs.values():
-                if x.place is SECTORS and ref.home != node:
-                    raise PlaceError(
-                        f"the state keeps a value of {node!r} at {ref.home!r}, a seat that ends with the round; "
-                        "give it back to the host with unseat().hand() before the round ends"
-                    )
-                names.add(ref.name)
-    return names
+    """The names that a state holds."""
+    return set[str]().union(*(x.names for x in located_in(state)))

@@ -74,13 +74,18 @@ class RunDirectory:
         write_whole(path, "".join(to_json(row) + "\n" for row in kept))
         return kept
 
+    def sync(self) -> None:
+        """See that the rows so far are on the disk, before a checkpoint is that counts on them."""
+        with self.rows_path.open("ab") as file:
+            os.fsync(file.fileno())
+
     def add_row(self, row: dict[str, Any]) -> None:
         with self.rows_path.open("a", encoding="utf-8") as file:
             file.write(to_json(row) + "\n")
 
     def add_spans(self, spans: list[dict[str, Any]]) -> None:
         with self.spans_path.open("a", encoding="utf-8") as file:
-            file.write("".join(to_json(span) + "\n" for span in spans))
+            file.write("".join(json.dumps(span) + "\n" for span in spans))  # times, names and numbers: all finite
 
     def write(self, name: str, content: dict[str, Any]) -> None:
         write_whole(self.path / name, to_json(content, indent=1))

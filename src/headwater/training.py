@@ -1,51 +1,41 @@
-"""The outer loop: init, rounds, evaluation, one row a round, one checkpoint a round."""
+"""The outer loop: init, rounds, evaluation, one row a round, and a checkpoint now and then."""
 
 from __future__ import annotations
 
+import gc
 import json
 import platform
 import time
-from collections.abc import Callable
-from contextlib import nullcontext
-from dataclasses import dataclass, fields, is_dataclass, replace
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, fields, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from headwater import checkpoint
+from headwater.checkpoint import Keeper
 from headwater.engines import open_engine
-from headwater.engines.base import Done, Engine, rebuilt
+from headwater.engines.base import Done, Engine
 from headwater.engines.health import BAD, Complaint, likely_causes
 from headwater.errors import Diverged
 from headwater.evaluation import Answer, Asked, answer, ask, cautions, row_of, summary_of, tests_for, told_by
 from headwater.experiment import Experiment
-from headwater.federation import CLIENTS, SERVER, Desk, Federation, Located
+from headwater.fallback import fall_back
+from headwater.fanout import Fanout
+from headwater.federation import SERVER, Desk, Federation, Located
 from headwater.ledger import Ledger
 from headwater.located import names_in
 from headwater.models.base import ModelSpec
 from headwater.outcome import Run, named
 from headwater.params import Params, digest
+from headwater.progress import Event, Progress
 from headwater.rundir import RunDirectory
 from headwater.stages.combine import initial
 from headwater.stages.site import Context
 from headwater.topology.presence import participants
 
 __all__ = ["Event", "open_engine", "train"]
-
-
-@dataclass(frozen=True)
-class Event:
-    """News from a run, for a progress display."""
-
-    kind: str  # start, task, warning, round, end
-    round: int
-    rounds: int
-    phase: str = ""
-    done: int = 0
-    total: int = 0
-    accuracy: float | None = None
-    seconds: float = 0.0
-    text: str = ""  # of a warning
 
 
 @dataclass(frozen=True)
@@ -74,30 +64,50 @@ def train(
 ) -> Run:
     """Run an experiment. With `out`, leave its files there and carry on from what an earlier try left."""
     directory = RunDirectory(out, experiment.config) if out is not None else None
-    with nullcontext(engine) if engine is not None else open_engine(experiment.config, [experiment]) as used:
-        return _Loop(experiment, used, directory, watch or (lambda event: None)).run()
+    opened = open_engine(experiment.config, [experiment]) if engine is None else nullcontext(engine)
+    with _little_garbage(), opened as used:
+        return _Loop(experiment, used, directory, Progress(watch, experiment.config.rounds)).run()
+
+
+@contextmanager
+def _little_garbage() -> Iterator[None]:
+    """All that is there when training begins stays: the collector of garbage need not go through it in between."""
+    frozen = gc.get_freeze_count()
+    if not frozen:
+        gc.freeze()
+    try:
+        yield
+    finally:
+        if not frozen:
+            gc.unfreeze()
 
 
 class _Loop:
     def __init__(
-        self, experiment: Experiment, engine: Engine, directory: RunDirectory | None, tell: Callable[[Event], None]
+        self, experiment: Experiment, engine: Engine, directory: RunDirectory | None, progress: Progress
     ) -> None:
-        self.experiment, self.engine, self.directory, self.tell = experiment, engine, directory, tell
+        self.experiment, self.engine, self.directory, self.progress = experiment, engine, directory, progress
         self.config, self.tree = experiment.config, experiment.tree
-        self.began = time.time()
-        self.accuracy: float | None = None
         self.own_tests = self.config.partition.local_test > 0
         self.partition = self._partition()
+        self.keeper = Keeper(directory.checkpoints, engine, directory.sync) if directory else None
 
     def run(self) -> Run:
+        if self.keeper is None:
+            return self._run()
+        with self.keeper:
+            return self._run()
+
+    def _run(self) -> Run:
         self.context = _context(self.experiment)
         self.engine.start(self.context)
         held, first = self._begin()
-        self.engine.watch = self._task_done
+        submitted = self.fed.desk.submitted
+        self.engine.watch = (lambda done: self.progress.task(done, submitted)) if self.progress.watch else None
         rounds, found = self.config.rounds, None
-        self._say("start", first - 1)
+        self.progress.say("start", first - 1)
         for sentence in cautions(self.experiment):
-            self._say("warning", first - 1, text=sentence)
+            self.progress.say("warning", first - 1, text=sentence)
         for number in range(first, rounds + 1):
             self._open(number, held)
             held = self.open[-1].held
@@ -108,12 +118,19 @@ class _Loop:
         if found is None:  # every round was done before; only the last files were missing
             found = self._measure(held)
         run = self._finish(held, found)
-        self._say("end", rounds)
+        self.progress.say("end", rounds)
         self.engine.watch = None
         return run
 
     def _begin(self) -> tuple[Held, int]:
-        desk = Desk(self.engine, Ledger(), self.config.seed, dropout=self.config.faults.dropout)
+        desk = Desk(
+            self.engine,
+            Ledger(),
+            self.config.seed,
+            dropout=self.config.faults.dropout,
+            width=self.experiment.stacking.width,
+            fanout=Fanout.of(self.context),
+        )
         self.fed = Federation(self.tree, desk, self.tree.holders, purpose="setup")
         self.history: list[dict[str, Any]] = []
         self.spans: list[dict[str, Any]] = []  # a directory keeps them, where there is one
@@ -124,7 +141,7 @@ class _Loop:
             self.history = self.directory.resume(last.round if last else -1)
         if last:
             desk.ledger, desk.named = last.ledger, set(last.names)
-            self.began -= last.seconds  # a run's time is that of all its parts
+            self.progress.began -= last.seconds  # a run's time is that of all its parts
             return last.state, last.round + 1
         model = self.fed.run(initial, at=SERVER, arch=self.experiment.model.name)
         state = self.experiment.method.init(self.fed, model)
@@ -154,34 +171,38 @@ class _Loop:
         done = self._take_reports(number)
         row = row_of(fed, found, done)
         self.history.append(row)
-        if self.directory:  # the row first: a checkpoint then always has its rows
+        if self.directory and self.keeper:  # the row first: a checkpoint then always has its rows
             self.directory.add_row(row)
-            seconds = time.time() - self.began
-            checkpoint.save(self.directory.checkpoints, number, this.held, self.engine, fed.desk.ledger, seconds)
+            self.keeper.keep(number, this.held, fed.desk.ledger, time.time() - self.progress.began)
+            if number == self.config.rounds:
+                self.keeper.write()
         if self.open[1:]:  # the last round's state is kept, for the export
             self.open.remove(this)
         self._release()
         if self.open[0] is this:
             self.open.clear()
-        self.accuracy = row["accuracy"] if found else self.accuracy
+        if found:
+            self.progress.accuracy = row["accuracy"]
         if bad := row.get("bad_updates"):
             phase = next(d.phase for d in done if d.title == bad[0]["task"])
             told = Complaint(self.context, phase, bad[0]["task"], bad[0]["node"], number, len(bad) - 1)
-            self._say("warning", number, text=told.dropped)
-        self._say("round", number)
+            self.progress.say("warning", number, text=told.dropped)
+        self.progress.round_closed(number)
         return found
 
     def _release(self) -> None:
-        """Let go of all that neither an open round nor its checkpoint needs."""
-        self.fed.desk.release(names_in([(each.held, each.asked) for each in self.open]))
+        """Let go of all that neither an open round nor a checkpoint needs."""
+        needed = [(each.held, each.asked) for each in self.open]
+        self.fed.desk.release(names_in([needed, self.keeper.state if self.keeper else None]))
 
     def _take_reports(self, number: int) -> list[Done]:
         """The reports of a round, which by now are complete; those of the next may have come in between."""
         mine = [done for done in self.engine.done if done.round <= number]
         self.engine.done[:] = [done for done in self.engine.done if done.round > number]
+        began = self.progress.began
         spans = [
             {"round": d.round, "task": d.title, "phase": d.phase, "node": d.node}
-            | {"start": round(d.start - self.began, 6), "end": round(d.end - self.began, 6), "worker": d.worker}
+            | {"start": round(d.start - began, 6), "end": round(d.end - began, 6), "worker": d.worker}
             for d in sorted(mine, key=lambda d: (d.start, d.name))
         ]
         if self.directory:
@@ -212,11 +233,12 @@ class _Loop:
             **summary_of(found, self.history, config.seed),
             **told_by(self.experiment, self.history),
             "ledger": ledger.summary(),
-            "seconds": round(time.time() - self.began, 3),
+            "seconds": round(time.time() - self.progress.began, 3),
             "partition_sha256": self.experiment.partition.sha256,
             "model_sha256": digest(tensors),
             "data": config.data.name,
             "model": model.name,
+            "stacking": self.experiment.stacking.to_dict(),
             "parameters": next((p.layout.size for p in params.values()), 0) or model.count(),
             "clients": len(self.tree.clients),
             "sectors": len(self.tree.sectors),
@@ -244,9 +266,8 @@ class _Loop:
         return members
 
     def _partition(self) -> dict[str, Any]:
-        split, partition = self.experiment.split, self.experiment.partition
-        counts = partition.counts(split.train.y.numpy(), split.classes).tolist()
-        return partition.manifest() | {"counts": counts, "classes": list(self.experiment.class_names)}
+        split = self.experiment.split
+        return self.experiment.partition.told(split.train.y.numpy(), split.classes, self.experiment.class_names)
 
     def _about(self, params: dict[str, Params]) -> dict[str, str]:
         """What is needed to build the model, or each of the members, again and use it."""
@@ -259,33 +280,6 @@ class _Loop:
             about["members"] = {name: told(self.context.models[p.layout.arch]) for name, p in params.items()}
         return {"headwater": json.dumps(about)}
 
-    def _task_done(self, done: Done) -> None:
-        finished = sum((d.round, d.phase) == (done.round, done.phase) for d in self.engine.done)
-        total = max(finished, self.fed.desk.submitted[done.round, done.phase])
-        self._say("task", done.round, done.phase, finished, total)
-
-    def _say(self, kind: str, number: int, phase: str = "", done: int = 0, total: int = 0, text: str = "") -> None:
-        seconds = time.time() - self.began
-        self.tell(Event(kind, number, self.config.rounds, phase, done, total, self.accuracy, seconds, text))
-
-
-def fall_back(fed: Federation, old: Any, new: Any) -> Any:
-    """A new state in which what was lost at the server or at a sector is as it was, by node."""
-    if isinstance(new, Located) and isinstance(old, Located):
-        if new.place is not old.place or new.place is CLIENTS:
-            return new
-        before = Located(old.place, {node: ref for node, ref in old.nodes.items() if node in new.nodes})
-        return fed.update(before, new)
-    if is_dataclass(new) and not isinstance(new, type) and type(new) is type(old):
-        parts = {f.name: (getattr(old, f.name), getattr(new, f.name)) for f in fields(new)}
-        found = {name: fall_back(fed, *both) for name, both in parts.items()}
-        return rebuilt(new, {name: item for name, item in found.items() if item is not parts[name][1]})
-    if isinstance(new, dict) and isinstance(old, dict):
-        return {key: fall_back(fed, old[key], item) if key in old else item for key, item in new.items()}
-    if isinstance(new, tuple) and isinstance(old, tuple):
-        return tuple(fall_back(fed, a, b) for a, b in zip(old, new, strict=False)) + new[len(old) :]
-    return new
-
 
 def _context(experiment: Experiment) -> Context:
     """What tasks find, and what is said and done if one of them does not give numbers."""
@@ -297,4 +291,6 @@ def _context(experiment: Experiment) -> Context:
         causes=likely_causes(experiment.method),
         availability=faults.availability,
         period=faults.period,
+        stack=experiment.config.engine.stack,
+        server_threads=experiment.config.engine.server_threads or experiment.config.engine.threads,
     )

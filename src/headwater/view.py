@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Self
 
 import numpy as np
 
-from headwater.engines.base import Engine
+from headwater.engines.base import Engine, Job
 from headwater.errors import PlaceError
+from headwater.fanout import Fanout
 from headwater.ledger import Ledger
 from headwater.rng import Key, stream
-from headwater.topology.tree import CLIENTS, ROOT, SECTORS, SERVER, Place, Tree
+from headwater.topology.members import Joined
+from headwater.topology.tree import CLIENTS, ROOT, SECTORS, Place, Tree
 
 
 @dataclass
@@ -30,6 +33,17 @@ class Desk:
     opened: dict[int, list[str]] = field(default_factory=dict)  # names by round, until it is settled
     dropout: float = 0.0
     lost: set[str] = field(default_factory=set)  # homes lost in this round
+    width: int = 1  # clients that are trained together, at most
+    fanout: Fanout = field(default_factory=Fanout)  # which passes are jobs of their own
+
+    def submit(self, round: int, jobs: Sequence[Job]) -> None:
+        """The jobs of one run; those of a task that can be done together go in groups of about equal size."""
+        width = self.width if jobs and getattr(jobs[0].task, "together", None) else 1
+        groups = math.ceil(len(jobs) / width)
+        for at in range(groups):
+            self.engine.submit(*jobs[at * len(jobs) // groups : (at + 1) * len(jobs) // groups])
+        if jobs:
+            self.submitted[round, jobs[0].phase] += len(jobs)
 
     def name(self, round: int, what: str) -> str:
         """A name that depends on the program alone, so that every engine and every resumed run gives the same."""
@@ -43,6 +57,7 @@ class Desk:
         """Drop all names but these. Nothing waits: what was submitted already still gets its inputs."""
         self.engine.drop(self.named - kept)
         self.named &= kept
+        self.fanout.asked.clear()
 
     def settle(self, until: int) -> None:
         """See that rounds up to this one are done, and close their rows of the ledger. Waits."""
@@ -55,18 +70,24 @@ class Desk:
 
 @dataclass(frozen=True)
 class View:
-    """Some of the clients, who sits for their sectors, the round and its purpose. Free, immutable, never a copy."""
+    """Some of the clients, who sits for their sectors, the round and its purpose. Free, immutable, never a copy.
+
+    In a view of everybody the clients are those of the tree, which are not written out unless somebody goes through
+    them all.
+    """
 
     tree: Tree
     desk: Desk
-    clients: tuple[str, ...]
+    clients: Sequence[str]
     round: int = 0
     purpose: str = "train"
     seats: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property
-    def teams(self) -> dict[str, list[str]]:
+    def teams(self) -> Mapping[str, Sequence[str]]:
         """The clients of each sector; a sector without clients is not in the view."""
+        if self.clients is self.tree.holders:
+            return self.tree.teams
         teams: dict[str, list[str]] = {}
         for client in self.clients:
             teams.setdefault(self.tree.sector_of[client], []).append(client)
@@ -77,8 +98,10 @@ class View:
         return tuple(self.teams)
 
     @cached_property
-    def sizes(self) -> dict[str, int]:
+    def sizes(self) -> Mapping[str, int]:
         """Samples registered at each node of the view, for rules that act before training."""
+        if self.clients is self.tree.holders:
+            return Joined(self.tree.holder_sizes, {node: self.tree.sizes[node] for node in (*self.sectors, ROOT)})
         own = {client: self.tree.sizes[client] for client in self.clients}
         return own | {s: sum(own[c] for c in team) for s, team in self.teams.items()} | {ROOT: sum(own.values())}
 
@@ -88,11 +111,13 @@ class View:
         return replace(self, clients=self.tree.holders)
 
     def among(self, clients: Iterable[str]) -> Self:
+        if clients is self.tree.holders:
+            return self.whole
         wanted = set(clients)
-        unknown = wanted - set(self.tree.clients)
+        unknown = {client for client in wanted if client not in self.tree.clients}
         if unknown:
             raise PlaceError(f"there is no client {min(unknown)!r} in the tree; among() takes names of clients")
-        return replace(self, clients=tuple(c for c in self.tree.holders if c in wanted))
+        return replace(self, clients=self.tree.in_order(client for client in wanted if client in self.tree.holders))
 
     def seat(self, seats: Mapping[str, str]) -> Self:
         """Let a client act as its sector: the sector's home is then that client."""
@@ -109,8 +134,16 @@ class View:
     def with_purpose(self, purpose: str) -> Self:
         return replace(self, purpose=purpose)
 
-    def nodes(self, place: Place) -> tuple[str, ...]:
-        return {SERVER: (ROOT,), SECTORS: self.sectors, CLIENTS: self.clients}[place]
+    def nodes(self, place: Place) -> Sequence[str]:
+        if place is CLIENTS:
+            return self.clients
+        return self.sectors if place is SECTORS else (ROOT,)
+
+    def nodes_of(self, place: Place, held: Mapping[str, object]) -> Sequence[str]:
+        """The nodes at a place that hold something, in tree order; where few of all clients do, at the cost of few."""
+        if place is CLIENTS and self.clients is self.tree.holders and len(held) < len(self.clients):
+            return self.tree.in_order(client for client in held if client in self.clients)
+        return [node for node in self.nodes(place) if node in held]
 
     def home(self, node: str) -> str:
         return self.seats.get(node, node)

@@ -13,6 +13,8 @@ import toys
 from headwater import checkpoint
 from headwater.algorithms import ALGORITHMS
 from headwater.data.base import Data
+from headwater.engines.base import Done
+from headwater.engines.inline import Inline
 from headwater.errors import ConfigError
 from headwater.federation import SERVER
 from headwater.located import located_in
@@ -240,3 +242,19 @@ def test_data_was_never_changed() -> None:
     fresh: Data = toys.tiny_data()
     assert torch.equal(DATA.train.x, fresh.train.x)
     assert torch.equal(DATA.train.y, fresh.train.y)
+
+
+@every_method
+def test_clients_are_trained_together_where_it_says_so(method: str) -> None:
+    experiment = toys.tiny(method, arrays=DATA)
+    engine = Inline()
+    seen: list[Done] = []
+    found = train(experiment, engine=engine, watch=lambda event: seen.extend(engine.done))
+    watched = [done for done in seen if done.title == "local_train" and done.node != "server"]
+    together = {"together" in done.notes for done in watched}
+    assert together == {experiment.stacking.width > 1} or method == "centralized"
+    assert found.result["stacking"] == experiment.stacking.to_dict()
+    off = toys.tiny(method, arrays=DATA, engine={"stack": "off"})
+    assert off.stacking.way == "loop"
+    alone = train(off)
+    assert found.accuracy == pytest.approx(alone.accuracy, abs=0.11)  # the last digits may differ

@@ -57,3 +57,15 @@ def test_a_preset_shows_its_own_split(call: Call, npz: Path, tmp_path: Path, mon
     told = call("partition", "demo", *sets, "--json", "-q")
     assert len(json.loads(told.out)["clients"]) == 20
     assert (tmp_path / "runs/partition-small-seed0/partition.json").exists()
+
+
+def test_a_large_population_shows_its_first_clients(call: Call, npz: Path, tmp_path: Path) -> None:
+    words = ["partition", "--set", f"data.name={npz}", "--out", tmp_path / "p", "--quiet", "--set", "partition.size=5"]
+    words += ["--set", "partition.scheme=drawn", "--set", "partition.clients=20000", "--set", "partition.sectors=2"]
+    told = call(*words, "--json")
+    assert (told.status, told.err) == (0, "")
+    facts = json.loads(told.out)
+    assert facts["counted"] == {"first": 1000, "of": 20_000}
+    assert len(facts["clients"]) == len(facts["counts"]) == 1000
+    assert sum(row["size"] for row in facts["sectors"]) == 5000
+    assert (tmp_path / "p/partition.json").stat().st_size < 60_000

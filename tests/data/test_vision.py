@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
 import io
+import sys
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -60,6 +62,47 @@ class TestDigits:
 
     def test_is_the_same_every_time(self) -> None:
         assert torch.equal(load("digits").test.x, load("digits").test.x)
+
+    def test_are_those_that_scikit_learn_gives(self) -> None:
+        from sklearn.datasets import load_digits
+
+        bunch, found = load_digits(), load("digits")
+        x, y = torch.cat([found.train.x, found.test.x]), torch.cat([found.train.y, found.test.y])
+        ours = {(*row, label) for row, label in zip(x.flatten(1).tolist(), y.tolist(), strict=True)}
+        theirs = zip((bunch.data / 8 - 1).tolist(), bunch.target.tolist(), strict=True)
+        assert ours == {(*row, label) for row, label in theirs}
+
+    @pytest.mark.parametrize(
+        ("content", "sentence"),
+        [
+            (None, r"digits\.csv\.gz is not there; install scikit-learn again"),
+            (b"not packed", r"digits\.csv\.gz is damaged or incomplete"),
+            (gzip.compress(b"0,1,2\n" * 99)[:-9], r"digits\.csv\.gz is damaged or incomplete"),
+            (gzip.compress(b"0,1,2\n"), r"digits\.csv\.gz is damaged or incomplete"),
+            (gzip.compress(b",".join([b"0"] * 64) + b"\n"), r"a line has 64 values instead of 65"),
+            (gzip.compress(b"one,two\n"), r"digits\.csv\.gz is damaged or incomplete"),
+        ],
+        ids=["absent", "not packed", "cut short", "three values", "64 values", "words"],
+    )
+    def test_another_scikit_learn(
+        self, content: bytes | None, sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        folder = tmp_path / "sklearn" / "datasets" / "data"
+        folder.mkdir(parents=True)
+        (tmp_path / "sklearn" / "__init__.py").touch()
+        if content is not None:
+            (folder / "digits.csv.gz").write_bytes(content)
+        monkeypatch.delitem(sys.modules, "sklearn", raising=False)
+        monkeypatch.syspath_prepend(str(tmp_path))
+        with pytest.raises(DataError, match=sentence):
+            load("digits")
+
+    def test_without_scikit_learn(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.delitem(sys.modules, "sklearn", raising=False)
+        load("digits")  # so that all that is needed but the data has been imported
+        monkeypatch.setattr(sys, "path", [])
+        with pytest.raises(DataError, match="scikit-learn, which is not installed; install it"):
+            load("digits")
 
     def test_a_line_separates_the_classes_well(self) -> None:
         """A mix-up of labels or images would show: nearest class mean reaches 85 % on this set."""

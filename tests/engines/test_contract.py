@@ -13,18 +13,22 @@ from typing import Any
 import cloudpickle
 import pytest
 import torch
+from torch import nn
 
+import toys
 from headwater import codecs
 from headwater.algorithms import ALGORITHMS
 from headwater.config import Config, catalog
 from headwater.data.base import Data, load
 from headwater.engines import ENGINES
 from headwater.engines.base import LOST, Bundle, Done, Engine, Job, Ref
+from headwater.engines.inline import Inline
 from headwater.errors import DataError, MissingExtra, PlaceError, TaskError
 from headwater.experiment import Experiment, prepare
 from headwater.federation import CLIENTS, SECTORS, SERVER, Desk, Federation, each, maybe, nothing
 from headwater.ledger import Ledger
 from headwater.outcome import Run
+from headwater.specs import LocalSpec
 from headwater.stages.combine import average, initial
 from headwater.stages.local import local_train
 from headwater.stages.site import Site, task
@@ -596,6 +600,71 @@ def test_every_engine_gives_the_same_bits(method: str, opened: Any) -> None:
         found = train(made, engine=opened(name, workers))
         assert found.result["model_sha256"] == expected.result["model_sha256"], (name, workers)
         assert without_times(found) == without_times(expected), (name, workers)
+
+
+@pytest.mark.parametrize("method", ["fedavg", "scaffold", "fedprox", "feddyn", "mtgc", "fedhead"])
+def test_every_engine_gives_the_same_bits_of_clients_trained_together(method: str, opened: Any) -> None:
+    """In a process with one hand and with three, and on workers; with clients that are lost on the way."""
+    sizes = ((9, 25, 14, 1, 8, 13), (0, 1, 0, 0, 1, 1))
+    made = toys.tiny(
+        method,
+        arrays=toys.tiny_data(150),
+        sizes=sizes,
+        model=wide,
+        rounds=3,
+        faults={"dropout": 0.2},
+        partition={"participation": 0.8},
+    )
+    assert made.stacking.way == "hand"
+    expected = train(made, engine=Inline(hands=1))
+    assert without_times(train(made, engine=Inline(hands=3))) == without_times(expected)
+    for name, workers in CREWS[:2]:
+        assert without_times(train(made, engine=opened(name, workers))) == without_times(expected)
+
+
+def wide() -> nn.Module:
+    """Large enough for several threads to be used, and small enough for several clients to be stacked."""
+    return nn.Sequential(nn.Linear(4, 30_000), nn.ReLU(), nn.Linear(30_000, 3))
+
+
+def test_jobs_of_one_group_are_each_what_they_would_be_alone(engine: Engine, experiment: Experiment) -> None:
+    """Lost ones and ones that cannot be stacked among them; each is reported, and moved like any other."""
+    fed = federation(engine, experiment)
+    start = fed.down(fed.run(initial, at=SERVER, arch=experiment.model.name), to=CLIENTS)
+    spec = LocalSpec(epochs=1, batch=4)
+
+    def training(name: str, node: str, lost: bool = False) -> Job:
+        given = {"start": start.nodes[node], "spec": spec}
+        return Job(name, local_train, node, node, given, (1, "local_train", 0, node), lost)
+
+    jobs = [training(f"g-{node}", node, node == "c1") for node in ("c0", "c1", "c2")]
+    engine.submit(*jobs)
+    engine.move(at("g-c2", "c2"), "server", "moved")
+    engine.finish([job.name for job in jobs])
+    assert [d.node for d in engine.done if d.title == "local_train"] == ["c0", "c1", "c2"]
+    assert engine.read(at("g-c1", "c1")) is LOST
+    assert engine.info("g-c1") is None
+    for node in ("c0", "c2"):
+        engine.submit(training(f"a-{node}", node))
+        found = engine.read(at(f"g-{node}", node))
+        assert toys.gap(found, engine.read(at(f"a-{node}", node))) < 1e-6
+        assert found.weight == experiment.tree.sizes[node]
+    assert torch.equal(engine.read(at("moved")).vector, engine.read(at("g-c2", "c2")).vector)
+
+
+def test_what_goes_wrong_in_a_group_is_told(engine: Engine) -> None:
+    engine.submit(*[job(f"x{i}", breaks_together, f"c{i}") for i in range(2)])
+    with pytest.raises(TaskError, match=r"breaks_together at c0 \(home c0\) and 1 more failed: ValueError: on purpose"):
+        engine.read(at("x1", "c1"))
+
+
+def _never_together(sites: Any, inputs: Any, hands: int) -> Any:
+    raise ValueError("on purpose")
+
+
+@task("train", together=_never_together)
+def breaks_together(site: Site) -> float:
+    return 0.0
 
 
 @pytest.fixture(scope="module")

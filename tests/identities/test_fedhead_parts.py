@@ -72,7 +72,8 @@ def test_h8_teachers_are_distributions(weights: str) -> None:
     around = toys.context(CLIENTS_H, toys.net, classes=3)
     counts = {f"c{i}": torch.bincount(rows.y, minlength=3).double() for i, rows in enumerate(CLIENTS_H)}
     at = toys.site(around)
-    shares = learn(at, members, toys.blobs(15, seed=7))
+    rows = toys.blobs(15, seed=7)
+    shares = learn({name: at.bench(model).outputs(rows.x) for name, model in members.items()}, rows.y)
     assert sum(shares.values()) == pytest.approx(1)
     found = ensemble(at, members, REFERENCE, weights=weights, counts=counts, shares=shares).probs
     assert toys.gap(found.sum(1), torch.ones(20, dtype=torch.float64)) <= 1e-12

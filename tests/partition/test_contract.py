@@ -1,4 +1,5 @@
-"""What every listed scheme promises, whatever its idea."""
+"""What every listed scheme promises, whatever its idea; one that says `SHARED` is excused from giving every sample to
+one client, and has checks of its own."""
 
 from __future__ import annotations
 
@@ -17,6 +18,7 @@ Split = Callable[..., list[Any]]
 OPTIONS: dict[str, dict[str, Any]] = {  # so that tiny sets can be split too, and by few clients
     "dirichlet-balanced": {"min_size": 0},
     "blocked": {"block": 1},
+    "drawn": {"size": 2},
 }
 # Of 600 samples of ten classes over 20 clients: a published split must not change with the version or the machine.
 FIXED = {
@@ -27,13 +29,34 @@ FIXED = {
     "blocked": "3916ba63195dd6c7",
     "two-level": "3a3402e815720292",  # all clients as one sector is the scheme before
     "shards": "304116bc3a47ec74",
+    "drawn": "1733371ba439ab9a",  # of the rule; what it draws is fixed in its own tests
 }
 UNEQUAL = np.repeat([0, 1, 2, 3], [200, 50, 7, 1])
 
 
+SHARED = [name for name in PARTITIONS if getattr(PARTITIONS.load(name), "SHARED", False)]
+SPLITS = [name for name in PARTITIONS if name not in SHARED]
+
+
 @pytest.fixture(params=list(PARTITIONS))
 def split(request: pytest.FixtureRequest) -> Split:
-    scheme = PARTITIONS.load(request.param)(**OPTIONS.get(request.param, {}))
+    return by_name(request.param)
+
+
+@pytest.fixture(params=SPLITS)
+def whole(request: pytest.FixtureRequest) -> Split:
+    """Of those that give every sample to one client."""
+    return by_name(request.param)
+
+
+@pytest.fixture(params=SHARED)
+def shared(request: pytest.FixtureRequest) -> Split:
+    """Of those in which a sample may be at several clients, or at none."""
+    return by_name(request.param)
+
+
+def by_name(name: str) -> Split:
+    scheme = PARTITIONS.load(name)(**OPTIONS.get(name, {}))
 
     def run(labels: Any, clients: int, seed: int = 0) -> list[Any]:
         return scheme.split(labels, clients, stream(seed, "partition"))  # type: ignore[no-any-return]
@@ -46,8 +69,8 @@ def every_index_once(parts: list[Any], samples: int) -> bool:
 
 
 @pytest.mark.parametrize("clients", [1, 2, 7, 20])
-def test_every_index_is_used_once(split: Split, clients: int) -> None:
-    parts = split(UNEQUAL, clients)
+def test_every_index_is_used_once(whole: Split, clients: int) -> None:
+    parts = whole(UNEQUAL, clients)
     assert len(parts) == clients
     assert every_index_once(parts, len(UNEQUAL))
 
@@ -58,12 +81,12 @@ def test_indices_are_sorted_int64(split: Split) -> None:
         assert np.array_equal(part, np.sort(part))
 
 
-def test_one_client_gets_everything(split: Split) -> None:
-    assert np.array_equal(split(UNEQUAL, 1)[0], np.arange(len(UNEQUAL)))
+def test_one_client_gets_everything(whole: Split) -> None:
+    assert np.array_equal(whole(UNEQUAL, 1)[0], np.arange(len(UNEQUAL)))
 
 
-def test_more_clients_than_samples_leaves_some_empty(split: Split) -> None:
-    parts = split(np.array([0, 1, 1]), 8)
+def test_more_clients_than_samples_leaves_some_empty(whole: Split) -> None:
+    parts = whole(np.array([0, 1, 1]), 8)
     assert len(parts) == 8
     assert every_index_once(parts, 3)
 
@@ -77,7 +100,7 @@ def test_same_seed_same_split_and_other_seed_another(split: Split) -> None:
 @pytest.mark.parametrize("name", list(PARTITIONS))
 def test_the_split_of_a_seed_is_fixed(name: str) -> None:
     parts = PARTITIONS.load(name)().split(np.tile(np.arange(10), 60), 20, stream(0, "partition"))
-    assert Partition(tuple(parts), (0,) * 20).sha256[:16] == FIXED[name]
+    assert Partition(parts, (0,) * 20).sha256[:16] == FIXED[name]
 
 
 def test_labels_are_left_alone(split: Split) -> None:
@@ -86,12 +109,12 @@ def test_labels_are_left_alone(split: Split) -> None:
     assert np.array_equal(labels, UNEQUAL)
 
 
-def test_a_class_without_samples_is_no_obstacle(split: Split) -> None:
-    assert every_index_once(split(np.array([0, 3, 3, 0, 7, 7]), 2), 6)
+def test_a_class_without_samples_is_no_obstacle(whole: Split) -> None:
+    assert every_index_once(whole(np.array([0, 3, 3, 0, 7, 7]), 2), 6)
 
 
-def test_small_unsigned_labels_do(split: Split) -> None:
-    assert every_index_once(split(UNEQUAL.astype(np.uint8), 3), len(UNEQUAL))
+def test_small_unsigned_labels_do(whole: Split) -> None:
+    assert every_index_once(whole(UNEQUAL.astype(np.uint8), 3), len(UNEQUAL))
 
 
 def test_refuses_nobody_and_nothing(split: Split) -> None:
@@ -101,3 +124,31 @@ def test_refuses_nobody_and_nothing(split: Split) -> None:
         split(np.empty(0, np.int64), 3)
     with pytest.raises(DataError, match="whole-number label"):
         split(np.array([0.5, 1.0]), 3)
+
+
+class TestShared:
+    """What a scheme promises that is excused from the rule of one client a sample."""
+
+    @pytest.mark.parametrize("clients", [1, 2, 7, 20])
+    def test_no_client_holds_a_sample_twice(self, shared: Split, clients: int) -> None:
+        parts = shared(UNEQUAL, clients)
+        assert len(parts) == clients
+        for part in parts:
+            assert len(np.unique(part)) == len(part) > 0
+            assert 0 <= part[0] <= part[-1] < len(UNEQUAL)
+
+    def test_a_clients_draw_does_not_depend_on_the_number_of_clients(self, shared: Split) -> None:
+        few, many = shared(UNEQUAL, 3), shared(UNEQUAL, 300_000)
+        assert all(np.array_equal(few[at], many[at]) for at in range(3))
+
+    def test_labels_of_any_kind_of_number_give_the_same(self, shared: Split) -> None:
+        small, large = shared(UNEQUAL.astype(np.uint8), 3), shared(UNEQUAL, 3)
+        assert all(np.array_equal(a, b) for a, b in zip(small, large, strict=True))
+        assert Partition(small, (0, 0, 0)) == Partition(large, (0, 0, 0))
+
+    def test_a_partition_takes_the_rule_and_not_the_lists(self, shared: Split) -> None:
+        """As lists, samples that several clients hold are a mistake."""
+        parts = shared(UNEQUAL, 200)
+        assert Partition(parts, (0,) * 200).rule is not None
+        with pytest.raises(DataError, match="one client only"):
+            Partition(tuple(parts), (0,) * 200)

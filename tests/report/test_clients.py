@@ -8,6 +8,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headwater.partition.base import pack
 from headwater.report import clients
 from headwater.report.groups import Group
 from headwater.report.runs import read
@@ -38,6 +39,19 @@ def test_without_partition_there_is_one_lane(fake, tmp_path):
     drawn = clients.card_of(group, "k", clients.axis([group]), few=False)
     assert drawn.count('class="bar"') == 1
     assert ", clients: " in drawn
+
+
+def test_of_very_many_it_is_said_that_some_were_drawn(fake, tmp_path):
+    placed = tuple(at % 2 for at in range(50_000))
+    asked = {f"c{at}": 0.5 for at in range(7, 50_000, 500)}
+    run = read(fake(result={"client_accuracy": asked}).write(tmp_path / "a"))
+    group = Group("x", (replace(run, partition=run.partition | {"sectors": pack(placed)}),))
+    drawn = clients.card_of(group, "k", clients.axis([group]), few=True)
+    assert "100 clients drawn among 50\u202f000: lowest" in drawn
+    dots = dict(re.findall(r"<title>c(\d+), sector (\d+): ", drawn))
+    assert {int(client): int(sector) for client, sector in dots.items()} == {
+        int(client[1:]): placed[int(client[1:])] for client in asked
+    }
 
 
 def test_nothing_recorded_nothing_drawn(fake, tmp_path):

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from PIL import Image
 
+from headwater.partition.base import pack
 from headwater.report import figures, style
 from headwater.report.runs import find, read
 
@@ -52,3 +55,15 @@ def test_the_split_is_drawn_from_its_counts(fake, tmp_path):
     run.partition.pop("counts")
     assert figures.split(run, tmp_path / "none.png") is None
     assert not (tmp_path / "none.png").exists()
+
+
+def test_of_a_population_the_first_clients_are_drawn(fake, tmp_path):
+    run = read(fake(clients=230, sectors=2).write(tmp_path / "a"))
+    told = run.partition | {"rule": {"clients": 5000}, "sectors": pack(run.partition["sectors"] + [0] * 4770)}
+    heights = {}
+    for name, partition in (("all", run.partition), ("some", told)):
+        with Image.open(figures.split(replace(run, partition=partition), tmp_path / "split.png")) as picture:
+            heights[name] = picture.height
+    assert 0.8 < heights["some"] / heights["all"] < 0.95  # 200 rows in place of 230
+    far = told | {"sectors": [5] * 230}  # nobody of the sectors before is among the first
+    assert figures.split(replace(run, partition=far), tmp_path / "none.png") is None

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import pytest
 
+from headwater.partition.base import pack
 from headwater.report.holdings import Holding, class_names, client_sectors
 from headwater.report.runs import read
 from headwater.report.split import card_of
@@ -75,3 +76,19 @@ def test_an_empty_client_keeps_its_column(fake, tmp_path):
     held = Holding.of(run.partition)
     assert held.names == ["0", "1", "2"]
     assert "client 1," not in card_of(run, "s", "x")
+
+
+def test_of_a_large_population_it_is_said_how_many_were_counted(fake, tmp_path):
+    placed = tuple(at % 3 for at in range(50_000))
+    run = read(fake(clients=60).write(tmp_path / "a"))
+    rows = run.partition["counts"]
+    told = run.partition | {"sectors": pack(placed), "counted": {"first": 60, "of": 50_000}}
+    assert client_sectors(told)[49_999] == placed[49_999]
+    assert client_sectors(told).get(50_000) is None
+    held = Holding.of(told)
+    assert held.names[:3] == ["0", "3", "6"]
+    assert [sum(row) for row in held.counts] == [sum(rows[int(name)]) for name in held.names]
+    drawn = card_of(replace(run, partition=told), "s", "Who holds what").replace("\u202f", " ").replace("\xa0", " ")
+    assert "the first 60 of 50 000 clients in 3 sectors" in drawn
+    assert "may share samples" in drawn
+    assert client_sectors(told | {"sectors": "<u1:nonsense"}) == {}

@@ -1,13 +1,19 @@
 from __future__ import annotations
 
+import resource
+import tempfile
+from pathlib import Path
+
 import pytest
 import torch
 from torch import Tensor, nn
 
 import toys
+from headwater import stages
+from headwater.errors import OutputError
 from headwater.params import Params
 from headwater.specs import LocalSpec
-from headwater.stages.bench import Bench
+from headwater.stages.bench import Bench, room
 from headwater.stages.local import local_train
 from headwater.stages.terms import Proximal
 
@@ -53,6 +59,31 @@ def test_load_leaves_the_model_alone() -> None:
 def test_refuses_another_architecture() -> None:
     with pytest.raises(ValueError, match="does not fit"):
         bench().load(toys.params(toys.linear()))
+
+
+def test_every_part_knows_whether_it_is_trained() -> None:
+    """Whatever came before: evaluation, a batch of one, or nothing but parts that their maker left resting."""
+
+    def resting() -> nn.Module:
+        made = toys.normed()
+        for part in made.children():
+            part.eval()
+        return made
+
+    def modes(made: Bench) -> set[tuple[bool, bool]]:
+        return {(isinstance(part, nn.BatchNorm1d), part.training) for part in made.module.modules()}
+
+    made = bench(resting)
+    for batch, normed in ((6, True), (1, False), (1, False), (6, True), (0, True), (1, False)):
+        if not batch:
+            made.outputs(ROWS.x)
+            assert modes(made) == {(False, False), (True, False)}
+            continue
+        made.train(batch)
+        assert modes(made) == {(False, True), (True, normed)}
+    made.outputs(ROWS.x)
+    made.train(1)
+    assert modes(made) == {(False, True), (True, False)}
 
 
 def test_building_draws_nothing_from_the_global_generator() -> None:
@@ -170,3 +201,44 @@ def test_layout_names_every_tensor_of_the_state() -> None:
     model = Params.of(toys.normed(), toys.ARCH)
     assert set(model.named()) == set(toys.normed().state_dict())
     assert model.nbytes == 4 * (model.layout.size + 8) + 8
+
+
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="only Linux tells what is mapped")
+class TestLargeTables:
+    def test_are_the_same_in_a_file(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        """As large as it may be it is held; a byte less room, and it is in a file, of which no name is left."""
+        made = bench()
+        held = made.outputs(ROWS.x, 4)
+        monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+        monkeypatch.setattr(stages.bench, "LARGE", held.nbytes)
+        assert not in_a_file(made.outputs(ROWS.x, 4))
+        monkeypatch.setattr(stages.bench, "LARGE", held.nbytes - 1)
+        found = made.outputs(ROWS.x, 4)
+        assert in_a_file(found)
+        assert torch.equal(found, held)
+        assert list(tmp_path.iterdir()) == []
+
+    def test_without_room(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+        monkeypatch.setattr(stages.bench, "LARGE", 10)
+        before = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100, before[1]))
+        try:
+            with pytest.raises(OutputError, match=r"no room for 4,000 bytes of models' outputs .* set TMPDIR"):
+                room((100, 10), torch.float32)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        assert list(tmp_path.iterdir()) == []
+
+
+def in_a_file(table: Tensor) -> bool:
+    """Whether the memory of a table is a mapped file."""
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        start, end = (int(part, 16) for part in line.split()[0].split("-"))
+        if start <= table.data_ptr() < end:
+            return "headwater-table-" in line
+    return False
+
+
+def test_no_inputs() -> None:
+    assert bench().outputs(ROWS.x[:0]).shape == (0, 3)

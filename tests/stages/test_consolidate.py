@@ -1,18 +1,24 @@
 from __future__ import annotations
 
 import math
+import weakref
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
 from torch import Tensor, nn
 
 import toys
+from headwater import stages
+from headwater.data.base import Examples
 from headwater.errors import ConfigError
+from headwater.models.base import ModelSpec
 from headwater.params import Params
 from headwater.specs import DistillSpec
-from headwater.stages.consolidate import average_like, distill, judge, validation
+from headwater.stages.answers import Panel, answer, judge, score
+from headwater.stages.bench import Bench
+from headwater.stages.consolidate import average_like, distill, drop_worst, validation
 from headwater.stages.ensemble import ensemble, learn
 from headwater.stages.site import Context
 
@@ -28,6 +34,10 @@ def around(**options: object) -> Context:
 def models(count: int, seed: int = 0) -> list[Params]:
     torch.manual_seed(seed)
     return [toys.params(toys.net(), weight=float(i + 1)) for i in range(count)]
+
+
+def said(rows: Examples) -> dict[str, Tensor]:
+    return {name: toys.site(around()).bench(model).outputs(rows.x) for name, model in TEAM.items()}
 
 
 TEAM = {f"c{i}": m for i, m in enumerate(models(3))}
@@ -64,17 +74,103 @@ def test_start_and_teachers_are_left_alone() -> None:
 @pytest.mark.parametrize("epochs", [0, 1, 7])
 @pytest.mark.parametrize("batch", [3, 4, 100])
 def test_teachers_are_asked_once(epochs: int, batch: int) -> None:
-    """members × ceil(n / batch) forward passes of teachers however long training is, and one a step of the student."""
+    """Each teacher sees each row once however long training is, and the student sees it once an epoch."""
     place = around()
-    passes = {True: 0, False: 0}  # by training mode
+    rows = {True: 0, False: 0}  # by training mode
 
     def count(module: nn.Module, inputs: object, output: Tensor) -> None:
-        passes[module.training] += 1
+        rows[module.training] += len(output)
 
     place.bench(toys.ARCH, 0).module.register_forward_hook(count)
     distill(toys.site(place), start=START, teachers=TEAM, spec=replace(SPEC, epochs=epochs, batch=batch))
-    assert passes[False] == (3 * math.ceil(10 / batch) if epochs else 0)
-    assert passes[True] == epochs * math.ceil(10 / batch)
+    assert rows == {True: epochs * 10, False: 3 * 10 if epochs else 0}
+
+
+class TestAnswers:
+    """What teachers say may have been asked for beforehand."""
+
+    OPTIONS: ClassVar[list[dict[str, Any]]] = [
+        {},
+        {"val": VAL},
+        {"hold": 0.3},
+        {"hold": 0.3, "weights": "learned"},
+        {"val": VAL, "weights": "learned", "mix": "logits"},
+        {"val": VAL, "weights": "learned", "epochs": 0},
+        {"hold": 0.3, "weights": "learned", "epochs": 0},
+        {"hold": 0.3, "epochs": 0},
+    ]
+
+    @pytest.mark.parametrize("options", OPTIONS)
+    @pytest.mark.parametrize("parts", [1, 2, 8])
+    def test_make_no_difference(self, options: dict[str, Any], parts: int) -> None:
+        given = {key: value for key, value in options.items() if key in ("val", "hold")}
+        spec = replace(SPEC, **{key: value for key, value in options.items() if key not in given})
+        one, two = toys.site(around()), toys.site(around())
+        told = {str(i): answer(toys.site(around()), TEAM, part=(i, parts), **given) for i in range(parts)}
+        assert [name for group in told.values() for name in group] == list(TEAM)
+        first = distill(one, start=START, teachers=TEAM, spec=spec, **given)
+        second = distill(two, start=START, teachers=TEAM, spec=spec, answers=told, **given)
+        assert torch.equal(first.vector, second.vector)
+        assert one.notes == two.notes
+
+    def test_are_believed(self) -> None:
+        """Whoever has answered is not asked again, and whoever has not is."""
+        lie = answer(toys.site(around()), {"c0": TEAM["c1"]})
+        found = distill(toys.site(around()), start=START, teachers=TEAM, spec=SPEC, answers={"": lie})
+        other = TEAM | {"c0": replace(TEAM["c1"], weight=TEAM["c0"].weight)}
+        expected = distill(toys.site(around()), start=START, teachers=other, spec=SPEC)
+        assert torch.equal(found.vector, expected.vector)
+
+    def test_in_a_file(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        held = distill(toys.site(around()), start=START, teachers=TEAM, val=VAL, spec=SPEC)
+        monkeypatch.setattr(stages.bench, "LARGE", 100)
+        found = distill(toys.site(around()), start=START, teachers=TEAM, val=VAL, spec=SPEC)
+        assert torch.equal(held.vector, found.vector)
+
+    def test_are_let_go(self) -> None:
+        """However many teachers there are, nothing is left of one when the next is asked."""
+        seen: list[weakref.ref[Tensor]] = []
+        alive = []
+        panel = Panel.of(toys.site(around()), TEAM, None, VAL, 0.0)
+        for _, _, heard in panel.hear(inputs=True, val=True):
+            alive.append(sum(table() is not None for table in seen))
+            seen += map(weakref.ref, heard.values())
+            del heard
+        assert alive == [0, 0, 0]
+        assert len(seen) == 6
+
+    def test_scores(self) -> None:
+        """The filter's scores are accuracies on the server's hold-out, whoever works them out."""
+        place = around(validation=VAL)
+        at = toys.site(place, "server")
+        told = {"": score(at, TEAM)}
+        assert told[""] == {name: judge(at.bench(model), VAL)["accuracy"] for name, model in TEAM.items()}
+        kept = drop_worst(at, models=TEAM)
+        assert list(drop_worst(at, models=TEAM, scores=told)) == list(kept)
+        assert list(drop_worst(at, models=TEAM, scores={"": {"c0": 0.0, "c1": 0.9, "c2": 0.0}})) == ["c1"]
+
+
+def test_images_are_laid_out_once() -> None:
+    """One step on images of three channels is the step of a plain loop, also with a last batch of one."""
+    torch.manual_seed(0)
+    rows = Examples(torch.randn(5, 3, 8, 8), torch.zeros(5, dtype=torch.int64))
+    spec = ModelSpec("resnet8", (3, 8, 8), 3, {"norm": "group"})
+    place = toys.context([rows], spec.build, classes=3)
+    start, teacher = place.initial(toys.ARCH, 1), replace(place.initial(toys.ARCH, 2), weight=1.0)
+    found = distill(toys.site(place), start=start, teachers={"a": teacher}, spec=SPEC)
+    target, bench, rng = (
+        ensemble(toys.site(place), {"a": teacher}, rows.x),
+        Bench(spec, toys.ARCH),
+        toys.site(place).rng,
+    )
+    bench.load(start)
+    for _ in range(2):
+        for part in torch.from_numpy(rng.permutation(5)).split(4):
+            bench.grad.zero_()
+            bench.train(len(part))
+            target.loss(part, bench(rows.x[part]), 1.0).backward()
+            bench.flat.data -= 0.2 * bench.grad
+    assert toys.gap(found.trainable, bench.flat.data) <= 1e-6
 
 
 def test_batch_norm_of_the_student_adapts_and_of_teachers_does_not() -> None:
@@ -323,7 +419,7 @@ class TestLearned:
         spec = replace(self.SPEC, mix=mix)
         at = toys.site(around())
         found = distill(at, start=START, teachers=TEAM, val=VAL, spec=spec)
-        shares = learn(toys.site(around()), TEAM, VAL, mix=mix)
+        shares = learn(said(VAL), VAL.y, mix=mix)
         weighed = {name: replace(m, weight=shares[name]) for name, m in TEAM.items()}
         other = distill(toys.site(around()), start=START, teachers=weighed, spec=replace(spec, weights="samples"))
         assert toys.gap(found, other) <= 1e-12
@@ -335,7 +431,7 @@ class TestLearned:
         at = toys.site(around())
         distill(at, start=START, teachers=TEAM, spec=self.SPEC, hold=0.2)
         held = ROWS.take(toys.site(around()).rng.permutation(10)[:2])
-        expected = learn(toys.site(around()), TEAM, held)
+        expected = learn(said(held), held.y)
         assert at.notes["largest_share"] == pytest.approx(max(expected.values()))
 
     def test_need_a_validation_set(self) -> None:
@@ -371,3 +467,23 @@ def test_average_like() -> None:
     alike = average_like(at, {"c0": a, "c1": other, "c2": b}, like=slopes(9), by="uniform")
     assert alike.vector.tolist() == pytest.approx([0, 0])
     assert average_like(at, {"c1": other}, like=a) is a
+
+
+def test_a_student_at_the_server_may_have_more_threads() -> None:
+    """Only there, only while it is trained, and as before afterwards."""
+    seen: list[int] = []
+
+    class Watching(nn.Linear):
+        def forward(self, x: Tensor) -> Tensor:
+            if self.training:
+                seen.append(torch.get_num_threads())
+            return super().forward(x)
+
+    rows = toys.blobs(8, dtype=torch.float32)
+    made = toys.context([rows], lambda: Watching(3, 3), classes=3, reference=rows.x)
+    around, usual = replace(made, server_threads=3), torch.get_num_threads()
+    start = around.initial(toys.ARCH, 0)
+    for home in ("server", "c0"):
+        distill(toys.site(around, home), start, {"a": replace(start, weight=1.0)}, DistillSpec(epochs=1, batch=8))
+    assert seen == [3, usual]
+    assert torch.get_num_threads() == usual

@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 
 import toys
+from headwater import stages
 from headwater.params import Params
-from headwater.stages.ensemble import Target, ensemble, learn
+from headwater.stages.ensemble import Fold, Target, ensemble, learn
 
 X = torch.tensor([[1.0], [2.0]], dtype=torch.float64)
 AROUND = toys.context([toys.points((1, 0))], toys.Slopes)
@@ -23,6 +24,10 @@ def member(e: float, weight: float = 1.0) -> Params:
 def taught(team: dict[str, Params], x: Tensor = X, **options: object) -> list[float]:
     """P(class 0) for each input."""
     return ensemble(toys.site(AROUND), team, x, **options).probs[:, 0].tolist()
+
+
+def said(team: dict[str, Params], x: Tensor) -> dict[str, Tensor]:
+    return {name: toys.site(AROUND).bench(model).outputs(x) for name, model in team.items()}
 
 
 # Of the first, P is ⅔ at x = 1 and ⅘ at 2; of the second ⅓ and ⅕.
@@ -126,7 +131,7 @@ class TestLearned:
     """At x = 1, member(1) says ⅔ for class 0 and member(-1) says ⅓."""
 
     def shares(self, team: dict[str, Params], *rows: tuple[float, int], **options: object) -> list[float]:
-        return list(learn(toys.site(AROUND), team, toys.points(*rows), **options).values())
+        return list(learn(said(team, toys.points(*rows).x), toys.points(*rows).y, **options).values())
 
     def test_of_probabilities(self) -> None:
         """Three rows of class 0 and two of class 1: 3·log(1 + a) + 2·log(2 − a) is largest at a = (6 − 2)/5."""
@@ -160,7 +165,7 @@ class TestLearned:
         """Cross-entropy of the teacher with the labels, at the shares found and all around them."""
         team = {"a": member(2), "b": member(-1), "c": member(0.3)}
         rows = toys.points((1, 0), (2, 1), (-1, 0), (-2, 1), (0.5, 0), (3, 0), (-1, 1))
-        found = learn(toys.site(AROUND), team, rows, mix=mix)
+        found = learn(said(team, rows.x), rows.y, mix=mix)
         assert sum(found.values()) == pytest.approx(1)
 
         def loss(shares: dict[str, float]) -> float:
@@ -252,3 +257,38 @@ def test_loss_of_losses_by_labels() -> None:
     expected = sum(a * (log(p) - log(1 / 2)) for a, p in parts) / (3 / 4)
     zero = torch.zeros(1, 2, dtype=torch.float64)
     assert float(target.loss(torch.tensor([0]), zero, 1.0)) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("mix", "weights"),
+    [
+        (mix, weights)
+        for mix in ("probs", "logits", "losses")
+        for weights in ("samples", "uniform", "labels", "confidence", "learned")
+        if (mix, weights) != ("logits", "labels")
+    ],
+)
+def test_blocks_of_rows(mix: str, weights: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A table may be gone through in parts, the last one smaller: nothing of a row depends on another."""
+    x = torch.linspace(-3, 3, 20, dtype=torch.float64).unsqueeze(1)
+    team = {"a": member(1, 3), "b": member(-2, 1), "c": member(0.5, 2)}
+    options = {
+        "counts": {name: torch.tensor([1.0 + i, 2.0]) for i, name in enumerate(team)},
+        "shares": {"a": 0.2, "b": 0.5, "c": 0.3},
+    }
+    found = []
+    for block in (100, 7):
+        monkeypatch.setattr(stages.ensemble, "BLOCK", block)
+        found.append(ensemble(toys.site(AROUND), team, x, mix=mix, weights=weights, **options))
+    assert toys.gap(found[0].probs, found[1].probs) <= 1e-15
+    assert toys.gap(found[0].constant, found[1].constant) <= 1e-15
+
+
+def test_members_are_not_changed_by_their_mean() -> None:
+    """The first member's outputs are where the mean begins; they may belong to somebody."""
+    said = torch.tensor([[1.0, -1.0], [0.5, 2.0]])
+    before, fold = said.clone(), Fold(mix="logits")
+    fold.add("a", 1.0, said)
+    fold.add("b", 3.0, -said)
+    assert fold.target().probs[0].tolist() == pytest.approx(torch.softmax(-0.5 * before[0], 0).tolist())
+    assert torch.equal(said, before)

@@ -15,8 +15,8 @@ from typing import Annotated
 import click
 import typer
 
-from headwater import __version__
-from headwater.cli import compare, partition, report, run
+from headwater import __version__, startup
+from headwater.cli import compare, partition, plan, report, run
 from headwater.cli import list as listing
 from headwater.cli.show import say
 from headwater.errors import TaskError, UserError, nearest
@@ -45,6 +45,7 @@ app = typer.Typer(
 app.command("run")(run.run)
 app.command("compare")(compare.compare)
 app.command("partition")(partition.partition)
+app.command("plan")(plan.plan)
 app.command("report")(report.report)
 app.command("list")(listing.list_)
 app.command("resume")(run.resume)
@@ -70,6 +71,8 @@ def _group(
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command line; the exit status is returned, never raised."""
     given = sys.argv[1:] if arguments is None else [*arguments]
+    if arguments is None:
+        startup.begin()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal without our characters is no reason to stop
@@ -96,6 +99,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _system(error)
     except Exception as error:
         return _ours(error)
+    finally:
+        startup.end()
 
 
 def _usage(error: click.ClickException) -> str:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from headwater import startup
 from headwater.cli.options import (
     Based,
     DataDir,
@@ -95,6 +96,7 @@ def _one_seed(configs: list[Config], out: Path, done: list[Path], *, quiet: bool
         from headwater.data.base import load
         from headwater.experiment import prepare
 
+        startup.end()
         data = load(first.data.name, Path(first.data.dir) if first.data.dir else None)
         experiments = [prepare(config, data=data) for config in configs]
     places = [place(out, each.config) for each in experiments]

@@ -62,16 +62,18 @@ def partition(
         made = prepare(config)
     labels, classes = made.split.train.y.numpy(), made.split.classes
     found = summarise(made.partition, labels, classes)
-    manifest = made.partition.manifest() | {"counts": found.counts.tolist(), "classes": list(made.class_names)}
+    manifest = made.partition.told(labels, classes, made.class_names)
     _check_free(out / MANIFEST, made.partition.sha256, force)
     out.mkdir(parents=True, exist_ok=True)
     with status("drawing the split …", quiet):
         figure(made.partition, labels, classes, out / PICTURE, made.class_names)
     (out / MANIFEST).write_text(json_text.dumps(manifest), encoding="utf-8")
     if json:
-        as_json(_facts(found, made.partition.sha256, out))
+        as_json(_facts(found, manifest, out))
         return
     shown = console()
+    if counted := manifest.get("counted"):
+        shown.print(f"the first {counted['first']} of {counted['of']} clients, which draw from one pool:")
     for title, rows in (("clients", found.clients), ("sectors", found.sectors)):
         shown.print(table(list(HEADINGS), [_cells(row) for row in rows], title=title, right=HEADINGS))
     by_tier = ", ".join(f"{tier} {found.mean(tier):.3f}" for tier in ("clients", "sectors"))
@@ -101,11 +103,12 @@ def _cells(row: Any) -> list[str]:
     ]
 
 
-def _facts(found: Summary, sha256: str, out: Path) -> dict[str, Any]:
+def _facts(found: Summary, manifest: dict[str, Any], out: Path) -> dict[str, Any]:
     from dataclasses import asdict
 
     return {
-        "sha256": sha256,
+        "sha256": manifest["sha256"],
+        **({"counted": manifest["counted"]} if "counted" in manifest else {}),
         "clients": [asdict(row) for row in found.clients],
         "sectors": [asdict(row) for row in found.sectors],
         "mean_total_variation": {tier: found.mean(tier) for tier in ("clients", "sectors")},

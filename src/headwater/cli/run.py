@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from headwater import startup
 from headwater.cli.options import (
     DataDir,
     Engine,
@@ -91,6 +92,7 @@ def carry_out(config: Config, out: Path, *, quiet: bool, json: bool, force: bool
     with status(f"reading {config.data.name} …", quiet):
         from headwater.experiment import prepare
 
+        startup.end()
         experiment = prepare(config)
     directory = claim(out, experiment.config, force)
     watch = Watch(config.method, quiet)

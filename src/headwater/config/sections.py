@@ -101,11 +101,14 @@ class ModelConfig(Chosen):
 
 
 class EngineConfig(Section):
-    """Where it is computed. Never changes a result."""
+    """Where it is computed. Never changes a result, but for last digits by `threads`, `server_threads` and `stack`."""
 
     name: Literal["auto", "inline", "pool", "ray"] = "auto"
     workers: Count = 0  # 0: as many as there are cores
     threads: AtLeastOne = 1  # of every task
+    server_threads: Count = 0  # of a student at the server, for whom all others wait; 0: all cores if it takes long
+    stack: Literal["auto", "on", "off"] = "auto"  # train small models of many clients as one; "on": also by vmap
+    memory: Annotated[float, Ge(0)] = 0.0  # MB of values that wait; more are kept on disk. 0: a quarter of the memory
     overlap: bool = True  # a round begins while the one before is still being worked on, where nothing depends on it
 
 

@@ -153,13 +153,11 @@ def _useless(stage: str, values: Mapping[str, Any], tree: Mapping[str, Any]) -> 
 
 def _check_together(tree: Tree) -> None:
     """What no single key can tell."""
-    import numpy as np
-
     from headwater.data.reference import WORDS, Reference
     from headwater.engines import ENGINES
     from headwater.partition import PARTITIONS
-    from headwater.rng import stream
-    from headwater.topology.assign import assign
+    from headwater.topology.assign import MOST_COUNTED
+    from headwater.topology.assign import check as check_assign
 
     engine = tree["engine"].get("name", "auto")
     if engine != "auto" and engine not in ENGINES:
@@ -180,7 +178,12 @@ def _check_together(tree: Tree) -> None:
             f"partition.assign = 'balanced' looks at what clients hold, but {split['scheme']!r} decides that by their "
             "sectors; use 'random', 'blocks' or a list"
         )
-    assign(split["assign"], np.ones((split["clients"], 1), dtype=np.int64), split["sectors"], stream(0, "check"))
+    check_assign(split["assign"], split["clients"], split["sectors"])
+    if split["assign"] == "balanced" and getattr(built, "SHARED", False) and split["clients"] > MOST_COUNTED:
+        raise ConfigError(
+            f"partition.assign = 'balanced' counts what every client holds, which of {split['clients']} drawn clients "
+            f"would take too long (at most {MOST_COUNTED}); use 'random', 'blocks' or a list"
+        )
     for stage, kind in catalog.STAGES.items():
         if tree[stage]:  # what is not set yet must not be the reason to refuse what is
             length = {} if any(tree[stage].get(key) is not None for key in ("epochs", "steps")) else {"epochs": 1}

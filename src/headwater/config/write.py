@@ -10,7 +10,15 @@ from headwater.config.fields import NONE, plain
 
 HEADER = "# Written by Headwater: the whole configuration of a run. `headwater run` on this file repeats it.\n\n"
 # Where and when things are done, not what is computed.
-ELSEWHERE = ("data.dir", "engine.name", "engine.workers", "engine.overlap", "faults.availability", "faults.period")
+ELSEWHERE = (
+    "data.dir",
+    "engine.name",
+    "engine.workers",
+    "engine.memory",
+    "engine.overlap",
+    "faults.availability",
+    "faults.period",
+)
 
 
 def to_toml(tree: Mapping[str, Any]) -> str:

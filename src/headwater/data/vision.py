@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
+import zlib
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -18,12 +21,29 @@ GARMENTS = ("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Sh
 
 
 def digits(data_dir: Path | None = None) -> Data:
-    """scikit-learn's handwritten digits; grey levels 0 to 16 become -1 to 1."""
-    from sklearn.datasets import load_digits
+    """scikit-learn's handwritten digits; grey levels 0 to 16 become -1 to 1.
 
-    bunch = load_digits()
-    x = (np.asarray(bunch.images, np.float32) / 8.0 - 1.0)[:, None]
-    return Data(*fifth(x, np.asarray(bunch.target, np.int64), "digits"), name="digits")
+    Its file is read as it is: a line of 64 grey levels and the label for each image. Importing the package would take
+    longer than all else that a short run does.
+    """
+    package = find_spec("sklearn")
+    if package is None or not package.submodule_search_locations:
+        raise DataError(
+            "digits come with scikit-learn, which is not installed; install it with: pip install scikit-learn"
+        )
+    path = Path(package.submodule_search_locations[0], "datasets", "data", "digits.csv.gz")
+    if not path.is_file():
+        raise DataError(f"digits come with scikit-learn, but {path} is not there; install scikit-learn again")
+    try:
+        with gzip.open(path, "rt", encoding="ascii") as file:
+            table = np.loadtxt(file, delimiter=",", dtype=np.uint8, ndmin=2)
+        images = table[:, :64].reshape(-1, 8, 8)
+    except (OSError, EOFError, zlib.error, ValueError) as error:
+        raise broken(path, error) from error
+    if table.shape[1] != 65:
+        raise broken(path, f"a line has {table.shape[1]} values instead of 65")
+    x = (images.astype(np.float32) / 8.0 - 1.0)[:, None]
+    return Data(*fifth(x, table[:, 64].astype(np.int64), "digits"), name="digits")
 
 
 def fashion_mnist(data_dir: Path | None = None) -> Data:

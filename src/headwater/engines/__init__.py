@@ -27,21 +27,34 @@ PAYS = 4e6  # numbers read by training from which starting workers is worth it: 
 @contextmanager
 def open_engine(config: Config, experiments: Sequence[Experiment]) -> Iterator[Engine]:
     """An engine for these experiments, one after the other; closed at the end."""
-    workers = config.engine.workers or os.cpu_count() or 1
-    name = config.engine.name
-    if name == "auto":
-        name = "pool" if workers > 1 and sum(map(_work, experiments)) > PAYS else "inline"
+    name, workers, _ = chosen(config, experiments)
     kind = ENGINES.load(name)
-    engine = kind(threads=config.engine.threads) if name == "inline" else kind(workers, threads=config.engine.threads)
+    hands = {"hands": workers} if name == "inline" else {"workers": workers}
+    engine = kind(**hands, threads=config.engine.threads, memory=config.engine.memory)
     try:
         yield engine
     finally:
         engine.close()
 
 
+def chosen(config: Config, experiments: Sequence[Experiment]) -> tuple[str, int, str]:
+    """The engine for these experiments, its workers, and why it is this one."""
+    workers, name = config.engine.workers or os.cpu_count() or 1, config.engine.name
+    if name != "auto":
+        return name, workers, "as configured"
+    if workers <= 1:
+        return "inline", workers, "there is one worker"
+    if all(each.stacking.width > 1 for each in experiments):
+        return "inline", workers, "for clients that are trained together, threads of one process are faster"
+    if sum(map(_work, experiments)) > PAYS:
+        return "pool", workers, "there is enough to train to be worth starting workers"
+    return "inline", workers, "there is too little to train to be worth starting workers"
+
+
 def _work(experiment: Experiment) -> float:
-    split, local = experiment.split, experiment.config.local
-    rows = sum(experiment.tree.client_sizes.values())
-    passes = local.get("epochs") or local.get("steps", 1) * local.get("batch", 1) * len(experiment.tree.holders) / rows
-    numbers = max(64, split.train.x[0].numel())  # below that a step costs the same
-    return float(experiment.config.rounds * rows * passes * numbers)
+    """Numbers that training reads, about."""
+    tree, config, local = experiment.tree, experiment.config, experiment.config.local
+    rows, clients = sum(tree.sizes[sector] for sector in tree.sectors), len(tree.holders)
+    passes = local.get("epochs") or local.get("steps", 1) * local.get("batch", 1) * clients / rows
+    numbers = max(64, experiment.split.train.x[0].numel())  # below that a step costs the same
+    return float(config.rounds * rows * config.partition.participation * passes * numbers)

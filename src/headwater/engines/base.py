@@ -7,19 +7,15 @@ ledger.
 from __future__ import annotations
 
 import copy
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
-import torch
-
 from headwater.codecs import Info, part_of
-from headwater.engines.health import BAD, Complaint, sound
-from headwater.errors import Diverged, TaskError, UserError
-from headwater.rng import Key, derive
-from headwater.stages.site import Context, Site
+from headwater.rng import Key
+from headwater.stages.site import Context
 
 
 @dataclass(frozen=True)
@@ -59,6 +55,7 @@ class Lost:
 
 
 LOST = Lost()
+PLAIN = (str, int, float, type(None))
 
 
 class LostInput(Exception):  # noqa: N818 (a signal, not an error)
@@ -76,6 +73,8 @@ class Job:
     inputs: Mapping[str, Any]
     key: tuple[Key, ...]  # names the random stream: round, task, nth call of it in the round, node
     lost: bool = False  # drawn to be lost: it is not carried out
+    size: int = 0  # samples at the home: what takes longest is begun first
+    plain: frozenset[str] = frozenset()  # inputs that are known to name no value, and need not be looked through
 
     @property
     def title(self) -> str:
@@ -89,8 +88,13 @@ class Job:
     def round(self) -> int:
         return self.key[0] if self.key and isinstance(self.key[0], int) else 0
 
-    def refs(self) -> Iterator[Ref]:
-        yield from refs_in(self.inputs)
+    @cached_property
+    def _refs(self) -> tuple[Ref, ...]:
+        return tuple(refs_in([item for name, item in self.inputs.items() if name not in self.plain]))
+
+    def refs(self) -> tuple[Ref, ...]:
+        """All names of values among the inputs, in order; they are asked for several times and looked for once."""
+        return self._refs
 
 
 @dataclass(frozen=True)
@@ -117,7 +121,8 @@ class Engine(Protocol):
     def start(self, context: Context) -> None:
         """Take up a run: forget every value of the run before."""
 
-    def submit(self, job: Job) -> None: ...
+    def submit(self, *jobs: Job) -> None:
+        """A job, or several of one task that are carried out as one."""
 
     def move(self, ref: Ref, home: str, name: str) -> None:
         """The value under a new name at another home."""
@@ -149,20 +154,36 @@ class Engine(Protocol):
         """Let go of everything; safe to call twice."""
 
 
-def refs_in(inputs: Any) -> Iterator[Ref]:
-    if isinstance(inputs, Ref):
-        yield inputs
-    elif isinstance(inputs, Bundle):
-        yield from inputs.refs.values()
-    elif isinstance(inputs, Mapping):
-        for item in inputs.values():
-            yield from refs_in(item)
-    elif isinstance(inputs, tuple | list):
-        for item in inputs:
-            yield from refs_in(item)
-    elif is_dataclass(inputs) and not isinstance(inputs, type):
-        for part in fields(inputs):
-            yield from refs_in(getattr(inputs, part.name))
+def field_names(kind: Any) -> tuple[str, ...]:
+    """The fields of a kind of record; none of anything else."""
+    if kind not in _FIELDS:
+        _FIELDS[kind] = tuple(part.name for part in fields(kind)) if is_dataclass(kind) else ()
+    return _FIELDS[kind]
+
+
+_FIELDS: dict[Any, tuple[str, ...]] = {}  # asked for at every job
+
+
+def refs_in(inputs: Any) -> list[Ref]:
+    found: list[Ref] = []
+    _look(inputs, found)
+    return found
+
+
+def _look(thing: Any, found: list[Ref]) -> None:
+    if isinstance(thing, Ref):
+        found.append(thing)
+    elif isinstance(thing, Bundle):
+        found.extend(thing.refs.values())
+    elif isinstance(thing, tuple | list):
+        for item in thing:
+            _look(item, found)
+    elif names := field_names(type(thing)):
+        for name in names:
+            _look(getattr(thing, name), found)
+    elif not isinstance(thing, PLAIN) and isinstance(thing, Mapping):
+        for item in thing.values():
+            _look(item, found)
 
 
 def rebuilt(record: Any, changed: Mapping[str, Any]) -> Any:
@@ -221,44 +242,9 @@ def resolve(inputs: Any, fetch: Callable[[Ref], Any]) -> Any:
         return {key: resolve(item, fetch) for key, item in inputs.items()}
     if isinstance(inputs, tuple):
         return tuple(resolve(item, fetch) for item in inputs)
-    if is_dataclass(inputs) and not isinstance(inputs, type) and any(refs_in(inputs)):
-        return rebuilt(inputs, {f.name: resolve(getattr(inputs, f.name), fetch) for f in fields(inputs)})
+    if (names := field_names(type(inputs))) and refs_in(inputs):
+        return rebuilt(inputs, {name: resolve(getattr(inputs, name), fetch) for name in names})
     return inputs
-
-
-def execute(
-    job: Job, context: Context, fetch: Callable[[Ref], Any], release: Callable[[Ref], None], worker: int = 0
-) -> tuple[Any, Done]:
-    """Carry out one job: its value and the report. This is all that happens at a home, on every engine."""
-    begun = time.time()
-    site = Site(context, job.home, job.key)
-    for ref in job.refs():
-        if ref.home != job.home:
-            raise TaskError(f"{job.title} at {job.node} was given a value that lives at {ref.home}, not at {job.home}")
-    streamed = {name for name in getattr(job.task, "streaming", ()) if isinstance(job.inputs.get(name), Bundle)}
-    value: Any = LOST
-    try:
-        if not job.lost:
-            rest = {name: item for name, item in job.inputs.items() if name not in streamed}
-            plain = resolve(rest, fetch)
-            streams = {name: Stream(job.inputs[name].refs, fetch, release) for name in streamed}
-            with torch.random.fork_rng(devices=[]):
-                torch.default_generator.manual_seed(derive(context.seed, "torch", *job.key))
-                value = job.task(site, **plain, **streams)
-    except LostInput:
-        value = LOST
-    except (KeyboardInterrupt, TaskError, UserError):
-        raise
-    except Exception as error:
-        raise TaskError(
-            f"{job.title} at {job.node} (home {job.home}) failed: {type(error).__name__}: {error}"
-        ) from error
-    if job.phase in ("train", "distill") and value is not LOST and not sound(value):
-        if context.bad_update == "stop":
-            raise Diverged(Complaint(context, job.phase, job.title, job.node, job.round).ended)
-        value = LOST
-        site.note(**{BAD: 1})
-    return value, Done(job.name, job.title, job.phase, job.node, job.round, site.notes, begun, time.time(), worker)
 
 
 def pick(value: Any, ref: Ref) -> Any:

@@ -12,6 +12,7 @@ from contextlib import suppress
 from multiprocessing.connection import Connection
 
 from headwater.engines.shared import Reply, Space
+from headwater.startup import SPIN
 
 
 class Hand:
@@ -24,7 +25,7 @@ class Hand:
         with theirs:
             given = [str(number), str(threads), str(theirs.fileno()), *map(str, space.folders)]
             self.process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "headwater.engines.worker", *given],
+                [sys.executable, "-P", "-m", "headwater.engines.start", *given],
                 stdin=subprocess.PIPE,  # ends when this process does; nothing is ever written
                 pass_fds=[theirs.fileno()],
                 env=environment(threads),
@@ -67,6 +68,7 @@ def environment(threads: int) -> dict[str, str]:
     }
     return (
         allocator  # under what the user has set
+        | SPIN
         | os.environ
         | {
             "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path if isinstance(path, str)),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import isfinite
 from typing import Any
 
 import numpy as np
@@ -29,7 +30,7 @@ def sound(value: Any) -> bool:
         if not value.is_floating_point():
             return True
         # One pass without memory: a finite sum has finite parts. Only a sum that overflows needs a second look.
-        return bool(torch.isfinite(value.sum())) or bool(torch.isfinite(value).all())
+        return isfinite(value.sum().item()) or bool(torch.isfinite(value).all())
     if isinstance(value, Mapping):
         return all(map(sound, value.values()))
     return all(map(sound, value)) if isinstance(value, tuple | list) else True

@@ -5,13 +5,15 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from headwater import codecs
 from headwater.codecs import Info
 from headwater.engines.base import LOST, Job, Ref, pick
-from headwater.engines.shared import Failure
+from headwater.engines.shared import Failure, Result
+from headwater.engines.shelf import Budget
 from headwater.errors import TaskError
 
 
@@ -27,6 +29,27 @@ class Cell:
     waiting: list[Callable[[], None]] = field(default_factory=list)  # what to do once it is there
     choice: bool = False  # between two other values; `same` is the one that it turned out to be
     same: Name | None = None
+    budget: Budget | None = None  # of the memory that the file is in, if it is in memory
+    bytes: int = 0
+
+    def count(self, budget: Budget, bytes: int) -> None:
+        budget.used += bytes
+        self.budget, self.bytes = budget, bytes
+
+    def remove(self) -> None:
+        """Remove its file."""
+        if self.file is not None:
+            self.file.unlink(missing_ok=True)
+        if self.budget is not None:
+            self.budget.used -= self.bytes
+            self.budget = None
+
+    def fill(self, result: Result, budget: Budget) -> None:
+        self.file, self.info = result.file, result.info
+        self.count(budget, result.memory)
+        if not self.holders:  # its name was dropped before it was there
+            self.remove()
+        self.arrive()
 
     def arrive(self) -> None:
         self.there = True
@@ -36,8 +59,8 @@ class Cell:
 
     def release(self) -> None:
         self.holders -= 1
-        if not self.holders and self.file is not None:
-            self.file.unlink(missing_ok=True)
+        if not self.holders:
+            self.remove()
         if not self.holders and self.same is not None:
             self.same.cell.release()
 
@@ -58,6 +81,15 @@ class Name(NamedTuple):
         """The value that is there, or a part of it."""
         value = LOST if self.cell.file is None else codecs.read(self.cell.file)
         return pick(value, Ref("", "", self.part + part))
+
+    def save(self, directory: Path) -> str:
+        """Write it under a name made from its content, unless that was done before; a lost value has no file."""
+        if self.cell.file is None:
+            return ""
+        known = self.cell.stored.get((directory, self.part))
+        if known is None or not (directory / known).exists():
+            known = self.cell.stored[directory, self.part] = codecs.store(self.value(), directory)
+        return known
 
     def info(self) -> Info | None:
         """Its size and kind; those of a part are known from the value only."""
@@ -99,24 +131,30 @@ def when_there(name: Name, act: Callable[[], None]) -> None:
 
 @dataclass(eq=False)
 class Order:
-    """A job on its way. It can go to a worker when no input is missing."""
+    """A job on its way, or several that are carried out as one. It can go to a worker when no input is missing."""
 
     number: int
+    call: int  # the number of the first order of the same run of a task
     run: int
-    job: Job
+    jobs: tuple[Job, ...]
     pickled: bytes
     inputs: Mapping[str, Name]
-    cell: Cell = field(default_factory=Cell)
+    cells: tuple[Cell, ...]
     missing: int = 0
     deaths: int = 0
 
     @property
     def title(self) -> str:
-        return f"{self.job.title} at {self.job.node} (home {self.job.home})"
+        first, more = self.jobs[0], len(self.jobs) - 1
+        return f"{first.title} at {first.node} (home {first.home})" + (f" and {more} more" if more else "")
 
     @property
-    def file(self) -> str:
-        return f"value-{self.number}"
+    def files(self) -> list[str]:
+        return [f"value-{self.number}-{at}" for at in range(len(self.jobs))]
+
+    @cached_property
+    def _rank(self) -> tuple[int, int, int]:
+        return self.call, -sum(job.size for job in self.jobs), self.number
 
     def error(self, failure: Failure) -> Exception:
         """What is raised here for what went wrong in a worker."""
@@ -130,4 +168,5 @@ class Order:
         return error
 
     def __lt__(self, other: Order) -> bool:
-        return self.number < other.number
+        """In the order of the program, and of one task the longest first: the last to end is then a short one."""
+        return self._rank < other._rank

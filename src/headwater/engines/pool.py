@@ -14,6 +14,7 @@ import pickle
 import subprocess
 import threading
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,17 +28,19 @@ from headwater.engines.orders import Cell, Name, Order, choose, when_there
 from headwater.engines.presence import Presence
 from headwater.engines.queue import Queue
 from headwater.engines.shared import Reply, Space, pack
+from headwater.engines.shelf import Budget, budget_of
 from headwater.errors import TaskError
+from headwater.rng import Key
 from headwater.stages.site import Context
 
 TRIES = 3  # workers that may die over one job, or before they are ready for any
 
 
 class Pool:
-    def __init__(self, workers: int, threads: int = 1) -> None:
+    def __init__(self, workers: int, threads: int = 1, memory: float = 0.0) -> None:
         self.done: list[Done] = []
         self.watch: Callable[[Done], None] | None = None
-        self._workers, self._threads = workers, threads
+        self._workers, self._threads, self._memory = workers, threads, budget_of(memory)
         self._space: Space | None = None  # there is one from the first `start` to `close`
         self._closing = False
         self._crew: dict[int, Hand] = {}
@@ -49,12 +52,14 @@ class Pool:
 
     def _forget(self, presence: Presence | None = None) -> None:
         self._names: dict[str, Name] = {}
+        self._budget = Budget(self._memory)
         self._untold: set[str] = set()  # names whose size `finish` has not told yet
         self._dropped: dict[str, Name] = {}  # those of them that were dropped
         self._ready = Queue(presence, self._someone_came)
         self._reports: list[Done] = []  # not yet passed on
         self._error: Exception | None = None
         self._stillborn = 0
+        self._call: tuple[int, tuple[Key, ...]] = (0, ())  # the first order of the last run of a task
 
     # -- what the federation calls, in one thread -------------------------------------------------------------------
 
@@ -72,18 +77,23 @@ class Pool:
         self.done.clear()
         self._context = pack(context, self._space, f"context-{self._run}")
 
-    def submit(self, job: Job) -> None:
+    def submit(self, *jobs: Job) -> None:
         try:
-            pickled = cloudpickle.dumps(job)
+            pickled = cloudpickle.dumps(jobs)
         except Exception as error:
-            raise TaskError(f"{job.title} at {job.node} cannot be sent to a worker process: {error}") from error
+            told = f"{jobs[0].title} at {jobs[0].node}"
+            raise TaskError(f"{told} cannot be sent to a worker process: {error}") from error
         with self._changed:
             if self._error is not None:
                 raise self._error.with_traceback(None)
             self._count += 1
-            inputs = {ref.name: self._names[ref.name] for ref in job.refs()}
-            order = Order(self._count, self._run, job, pickled, inputs)
-            self._name(job.name, Name(order.cell))
+            if jobs[0].key[:-1] != self._call[1]:  # else another order of the same run of a task
+                self._call = self._count, jobs[0].key[:-1]
+            inputs = {ref.name: self._names[ref.name] for job in jobs for ref in job.refs()}
+            cells = tuple(Cell() for _ in jobs)
+            order = Order(self._count, self._call[0], self._run, jobs, pickled, inputs, cells)
+            for job, cell in zip(jobs, cells, strict=True):
+                self._name(job.name, Name(cell))
             order.missing = len(inputs)
             for held in inputs.values():
                 held.cell.holders += 1
@@ -134,16 +144,9 @@ class Pool:
         return infos
 
     def save(self, names: Iterable[str], directory: Path) -> dict[str, str]:
-        files = {}
-        for name in names:
-            cell, part = self._settled(self._names[name])
-            files[name] = ""
-            if cell.file is not None:
-                known = cell.stored.get((directory, part))
-                if known is None or not (directory / known).exists():
-                    known = cell.stored[directory, part] = codecs.store(Name(cell, part).value(), directory)
-                files[name] = known
-        return files
+        held = {name: self._names[name] for name in names}  # after an error, what is there can still be saved
+        real = {name: x.real if x.cell.there else self._settled(x) for name, x in held.items()}
+        return codecs.store_all({name: partial(x.save, directory) for name, x in real.items()})
 
     def load(self, files: Mapping[str, str], directory: Path) -> None:
         assert self._space is not None
@@ -152,8 +155,9 @@ class Pool:
         with self._changed:
             for file, info in infos.items():
                 self._count += 1
-                path = self._space.copy(f"value-{self._count}", directory / file)
+                path = self._space.copy(f"value-{self._count}", directory / file, self._budget.left)
                 cells[file] = Cell(0, True, path, info, {(directory, ()): file})
+                cells[file].count(self._budget, self._space.in_memory(path))
             for name, file in files.items():
                 cells[file].holders += 1
                 self._names[name] = Name(cells[file])
@@ -231,10 +235,11 @@ class Pool:
     def _dispatch(self) -> None:
         for hand in self._crew.values():
             if hand.ready and hand not in self._at and (order := self._ready.pop()):
+                room = self._budget.promise(hand, len(self._crew) - len(self._at))
                 self._at[hand] = order
                 real = {name: held.real for name, held in order.inputs.items()}
                 files = {name: (cell.file, part) for name, (cell, part) in real.items()}
-                hand.send(pickle.dumps((self._context, order.file, files, order.pickled)))
+                hand.send(pickle.dumps((self._context, order.files, files, order.pickled, room)))
 
     def _someone_came(self) -> None:
         with self._changed:
@@ -248,6 +253,7 @@ class Pool:
 
     def _take(self, hand: Hand, reply: Reply) -> None:
         order = self._at.pop(hand, None)
+        self._budget.redeem(hand)
         if order is None:  # it says that it is ready
             hand.ready, self._stillborn = True, 0
         elif order.run != self._run:  # a run that was given up
@@ -255,19 +261,16 @@ class Pool:
         elif reply.failure is not None:
             self._fail(order.error(reply.failure))
         else:
-            cell = order.cell
-            cell.file, cell.info = reply.file, reply.info
-            if not cell.holders and cell.file is not None:  # its name was dropped before it was there
-                cell.file.unlink(missing_ok=True)
-            cell.arrive()
+            for cell, result in zip(order.cells, reply.results, strict=True):
+                cell.fill(result, self._budget)
+                self._reports.append(result.done)
             for used, _ in order.inputs.values():
                 used.release()
-            if reply.done is not None:
-                self._reports.append(reply.done)
 
     def _bury(self, hand: Hand) -> None:
         """Another takes the number of a worker that died, and its job goes back to its place in the queue."""
         how, order = hand.end(), self._at.pop(hand, None)
+        self._budget.redeem(hand)
         del self._crew[hand.number]
         if self._closing:
             return
@@ -288,7 +291,8 @@ class Pool:
 
     def _discard(self, order: Order) -> None:
         assert self._space is not None
-        self._space.discard(order.file)
+        for file in order.files:
+            self._space.discard(file)
 
     def _fail(self, error: Exception) -> None:
         """The first error counts: whoever waits raises it, and nothing more is begun."""

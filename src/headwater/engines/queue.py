@@ -6,6 +6,7 @@ import heapq
 import threading
 from collections.abc import Callable
 
+from headwater.engines.base import Job
 from headwater.engines.orders import Order
 from headwater.engines.presence import Presence
 
@@ -27,7 +28,7 @@ class Queue:
         found = None
         while self._orders and found is None:
             order = heapq.heappop(self._orders)
-            seconds = 0.0 if order.job.lost or self._presence is None else self._presence.wait(order.job)
+            seconds = max((self._wait(job) for job in order.jobs if not job.lost), default=0.0)
             if seconds:
                 away.append((seconds, order))
             else:
@@ -40,6 +41,9 @@ class Queue:
             self._alarm.daemon = True
             self._alarm.start()
         return found
+
+    def _wait(self, job: Job) -> float:
+        return 0.0 if self._presence is None else self._presence.wait(job)
 
     def clear(self) -> None:
         self._orders.clear()

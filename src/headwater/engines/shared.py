@@ -44,12 +44,20 @@ class Failure:
 
 
 @dataclass(frozen=True)
-class Reply:
-    """What a worker says about a job: where the value is (nowhere if it was lost), or what went wrong."""
+class Result:
+    """One finished job: its report, and where the value is (nowhere if it was lost)."""
 
-    done: Done | None = None
+    done: Done
     info: Info | None = None
     file: Path | None = None
+    memory: int = 0  # bytes of shared memory that the file takes
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What a worker says: the results of the jobs that it was given, or what went wrong; nothing when it is ready."""
+
+    results: tuple[Result, ...] = ()
     failure: Failure | None = None
 
 
@@ -59,29 +67,35 @@ class Space:
         self._locks: list[int] = []
 
     @staticmethod
-    def create() -> Space:
+    def create(memory: bool = True) -> Space:
         """New directories of this process; those of processes that are gone are swept away."""
-        temporary, memory = Path(tempfile.gettempdir()), Path("/dev/shm")
+        temporary, shared = Path(tempfile.gettempdir()), Path("/dev/shm")
         space = Space([])
-        for root in [memory, temporary] if memory.is_dir() and os.access(memory, os.W_OK) else [temporary]:
+        for root in [shared, temporary] if memory and shared.is_dir() and os.access(shared, os.W_OK) else [temporary]:
             sweep(root)
             folder, lock = _claim(root)
             space.folders.append(folder)
             space._locks.append(lock)
         return space
 
-    def write(self, name: str, value: Any) -> Path:
-        return self._put(name, lambda file: codecs.write(value, file))
+    def write(self, name: str, value: Any, room: int | None = None) -> Path:
+        """A new file; on disk if it takes more than there is room for in memory."""
+        laid = codecs.Laid.out(value)
+        return self._put(name, laid.write, room is None or laid.bytes <= room)
 
-    def copy(self, name: str, source: Path) -> Path:
+    def copy(self, name: str, source: Path, room: int | None = None) -> Path:
         def fill(file: BinaryIO) -> None:
             with source.open("rb") as given:
                 shutil.copyfileobj(given, file, 1 << 20)
 
-        return self._put(name, fill)
+        return self._put(name, fill, room is None or source.stat().st_size <= room)
 
-    def _put(self, name: str, fill: Callable[[BinaryIO], None]) -> Path:
-        for folder in self.folders:
+    def in_memory(self, path: Path) -> int:
+        """How much memory a file takes."""
+        return path.stat().st_size if len(self.folders) > 1 and path.parent == self.folders[0] else 0
+
+    def _put(self, name: str, fill: Callable[[BinaryIO], None], memory: bool) -> Path:
+        for folder in self.folders if memory else self.folders[-1:]:
             path = folder / name
             try:
                 with path.open("wb") as file:

@@ -6,10 +6,10 @@ however that went. The last thing a worker then does is to remove the directorie
 
 from __future__ import annotations
 
+import gc
 import os
 import pickle
 import signal
-import sys
 import threading
 import traceback
 from multiprocessing.connection import Connection
@@ -20,8 +20,9 @@ import cloudpickle
 import torch
 
 from headwater import codecs
-from headwater.engines.base import LOST, Job, Ref, execute, pick
-from headwater.engines.shared import Failure, Reply, Space, unpack
+from headwater.engines.base import LOST, Done, Job, Ref, pick
+from headwater.engines.execution import execute, execute_together
+from headwater.engines.shared import Failure, Reply, Result, Space, unpack
 from headwater.errors import TaskError, UserError
 from headwater.stages.site import Context
 
@@ -34,8 +35,8 @@ class Worker:
     def reply(self, message: bytes) -> Reply:
         """Carry out what a message asks for. Whatever goes wrong is part of the reply: a worker outlives its jobs."""
         try:
-            context, name, files, job = pickle.loads(message)
-            return self._carry_out(pickle.loads(job), self._context(context), name, files)
+            context, names, files, jobs, self._room = pickle.loads(message)
+            return self._carry_out(pickle.loads(jobs), self._context(context), names, files)
         except BaseException as error:
             return Reply(failure=Failure(_pickled(error), f"{type(error).__name__}: {error}", traceback.format_exc()))
 
@@ -44,16 +45,27 @@ class Worker:
             self._current, self._taken_up = unpack(path), path
         return self._current
 
-    def _carry_out(self, job: Job, context: Context, name: str, files: dict[str, tuple[Path | None, Any]]) -> Reply:
+    def _carry_out(
+        self, jobs: tuple[Job, ...], context: Context, names: list[str], files: dict[str, tuple[Path | None, Any]]
+    ) -> Reply:
         def fetch(ref: Ref) -> Any:
             file, part = files[ref.name]
             value = LOST if file is None else codecs.read(file)
             return pick(pick(value, Ref(ref.name, ref.home, part)), ref)
 
-        value, done = execute(job, context, fetch, lambda ref: None, self.number)
+        if len(jobs) == 1:
+            found = [execute(jobs[0], context, fetch, lambda ref: None, self.number)]
+        else:
+            found = execute_together(jobs, context, fetch, self.number)
+        return Reply(tuple(self._result(name, value, done) for name, (value, done) in zip(names, found, strict=True)))
+
+    def _result(self, name: str, value: Any, done: Done) -> Result:
         if value is LOST:
-            return Reply(done)
-        return Reply(done, codecs.info(value), self.space.write(name, value))
+            return Result(done)
+        file = self.space.write(name, value, self._room)
+        taken = self.space.in_memory(file)
+        self._room -= taken
+        return Result(done, codecs.info(value), file, taken)
 
 
 def _pickled(error: BaseException) -> bytes:
@@ -73,6 +85,7 @@ def main(number: int, threads: int, pipe: int, folders: list[str]) -> NoReturn:
     space = Space([Path(folder) for folder in folders])
     threading.Thread(target=_follow, args=(space,), daemon=True).start()
     worker, pool = Worker(number, space), Connection(pipe)
+    gc.freeze()  # all that was imported stays: the collector of garbage need not go through it time after time
     try:
         pool.send_bytes(pickle.dumps(Reply()))  # ready
         while True:
@@ -89,7 +102,3 @@ def _follow(space: Space) -> None:
 def _leave(space: Space) -> NoReturn:
     space.remove()
     os._exit(0)
-
-
-if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4:])

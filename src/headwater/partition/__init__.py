@@ -32,5 +32,9 @@ PARTITIONS = Registry(
             "headwater.partition.shards:Shards",
             "sorted by label, cut and dealt: each client a few pieces of one class or two (shards)",
         ),
+        "drawn": Entry(
+            "headwater.partition.drawn:Drawn",
+            "any number of clients that draw from one pool: no split, they may share samples (size, alpha)",
+        ),
     },
 )

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
+import json
+import zlib
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,34 +17,54 @@ import numpy as np
 from headwater.errors import ConfigError, DataError
 
 Ints = np.ndarray[Any, np.dtype[np.int64]]
+Rule = dict[str, Any]
 VERSION = 1
+SHOWN = 1000  # clients of a population whose counts are written down, drawn and tabulated
+
+
+class Lazy(Sequence[Ints]):
+    """Sample numbers by client that follow from a rule and are worked out for whoever asks. Clients may share some."""
+
+    @property
+    @abstractmethod
+    def rule(self) -> Rule:
+        """Scheme, options, seed and pool, as plain values: all that decides who holds what."""
+
+    @property
+    @abstractmethod
+    def lengths(self) -> Ints:
+        """The number of samples of each client."""
 
 
 class Partitioner(Protocol):
-    """What a scheme does: labels in, sorted indices by client out, every index at most once.
+    """What a scheme does: labels in, sorted indices by client out, every index at most once (those that say
+    `SHARED = True` give `Lazy` ones, in which it may be at several clients).
 
     A scheme that looks at sectors has `split_tree(labels, sector_of, rng)` too, with the sector of each client; clients
     are then put into sectors before the samples are dealt.
     """
 
-    def split(self, labels: Ints, clients: int, rng: np.random.Generator) -> list[Ints]: ...
+    def split(self, labels: Ints, clients: int, rng: np.random.Generator) -> Sequence[Ints]: ...
 
 
 @dataclass(frozen=True, eq=False)
 class Partition:
     """Sample numbers by client, and each client's sector. Equal when both are."""
 
-    indices: tuple[Ints, ...]
+    indices: Sequence[Ints]
     sectors: tuple[int, ...]
 
     def __post_init__(self) -> None:
-        indices = tuple(_frozen(client) for client in self.indices)
+        indices = self.indices if isinstance(self.indices, Lazy) else tuple(_frozen(c) for c in self.indices)
         object.__setattr__(self, "indices", indices)
-        object.__setattr__(self, "sectors", tuple(int(sector) for sector in self.sectors))
+        if not isinstance(self.sectors, tuple) or any(type(sector) is not int for sector in self.sectors):
+            object.__setattr__(self, "sectors", tuple(int(sector) for sector in self.sectors))
         if len(indices) != len(self.sectors):
             raise DataError(f"a partition of {len(indices)} clients names the sectors of {len(self.sectors)}")
-        if not indices or sorted(set(self.sectors)) != list(range(max(self.sectors) + 1)):
+        if not len(indices) or sorted(set(self.sectors)) != list(range(max(self.sectors) + 1)):
             raise DataError("a partition needs at least one client, and sectors numbered from 0 without gaps")
+        if self.rule is not None:
+            return
         together = np.concatenate(indices)
         if len(together) and (together.min() < 0 or len(np.unique(together)) < len(together)):
             raise DataError("a partition may give each sample to one client only, and sample numbers start at 0")
@@ -52,11 +76,27 @@ class Partition:
     @property
     def sizes(self) -> tuple[int, ...]:
         """The number of samples of each client."""
-        return tuple(len(client) for client in self.indices)
+        return tuple(self.lengths.tolist())
+
+    @property
+    def lengths(self) -> Ints:
+        """The same as an array."""
+        if isinstance(self.indices, Lazy):
+            return self.indices.lengths
+        return np.array([len(client) for client in self.indices], dtype=np.int64)
+
+    @property
+    def rule(self) -> Rule | None:
+        """What decides who holds what, where that is a rule and not a list of sample numbers."""
+        return self.indices.rule if isinstance(self.indices, Lazy) else None
 
     @cached_property
     def sha256(self) -> str:
-        """Over all sample numbers and sectors, as little-endian 64-bit numbers: the same on every platform."""
+        """Over all sample numbers, or the rule that gives them, and sectors, as little-endian 64-bit numbers: the same
+        on every platform."""
+        if self.rule is not None:
+            head = b"headwater population 1\n" + json.dumps(self.rule, sort_keys=True).encode() + b"\n"
+            return hashlib.sha256(head + np.array(self.sectors, dtype="<i8").tobytes()).hexdigest()
         digest = hashlib.sha256(b"headwater partition 1\n")
         for client, sector in zip(self.indices, self.sectors, strict=True):
             digest.update(np.array([sector, len(client)], dtype="<i8").tobytes())
@@ -69,33 +109,51 @@ class Partition:
     def __hash__(self) -> int:
         return hash(self.sha256)
 
-    def counts(self, labels: Ints, classes: int) -> Ints:
-        """How many samples of each class each client holds: (clients, classes)."""
-        labels = np.asarray(labels)
-        highest = max((int(client[-1]) for client in self.indices if len(client)), default=-1)
+    @property
+    def shown(self) -> int:
+        """How many clients, the first by number, are counted and drawn: all but in a large population."""
+        return self.clients if self.rule is None else min(self.clients, SHOWN)
+
+    def counts(self, labels: Ints, classes: int, first: int | None = None) -> Ints:
+        """How many samples of each class each client, or each of the first ones, holds: (clients, classes)."""
+        labels, some = np.asarray(labels), self.indices[:first]
+        highest = max((int(client[-1]) for client in some if len(client)), default=-1)
         if highest >= len(labels):
             raise DataError(f"the partition names sample {highest}, but there are only {len(labels)} labels")
-        return np.stack([np.bincount(labels[client], minlength=classes) for client in self.indices]).astype(np.int64)
+        return np.stack([np.bincount(labels[client], minlength=classes) for client in some]).astype(np.int64)
 
     def manifest(self) -> dict[str, Any]:
-        """Everything as plain lists for JSON, with the hash that `from_manifest` checks."""
-        return {
-            "version": VERSION,
-            "sha256": self.sha256,
-            "sectors": list(self.sectors),
-            "indices": [client.tolist() for client in self.indices],
-        }
+        """Everything as plain lists for JSON, with the hash that `from_manifest` checks; a rule in place of sample
+        numbers where there is one."""
+        head = {"version": VERSION, "sha256": self.sha256}
+        if self.rule is not None:
+            return head | {"rule": self.rule, "sectors": pack(self.sectors)}
+        return head | {"sectors": list(self.sectors), "indices": [client.tolist() for client in self.indices]}
+
+    def told(self, labels: Ints, classes: int, names: Sequence[str]) -> dict[str, Any]:
+        """The manifest with what a report shows: counts by class, and of how many clients, if not of all."""
+        found = self.manifest() | {"counts": self.counts(labels, classes, self.shown).tolist(), "classes": list(names)}
+        return found if self.shown == self.clients else found | {"counted": {"first": self.shown, "of": self.clients}}
 
     @classmethod
-    def from_manifest(cls, manifest: Mapping[str, Any]) -> Partition:
-        """The partition that was written; one whose content no longer fits its hash is refused."""
-        missing = [key for key in ("version", "sha256", "sectors", "indices") if key not in manifest]
+    def from_manifest(cls, manifest: Mapping[str, Any], labels: Ints | None = None) -> Partition:
+        """The partition that was written; one whose content no longer fits its hash is refused.
+
+        A rule says how to draw from the labels of the training set, so these must be given with it.
+        """
+        content = "rule" if "rule" in manifest else "indices"
+        missing = [key for key in ("version", "sha256", "sectors", content) if key not in manifest]
         if missing:
             raise DataError(f"this is no partition manifest: it lacks {', '.join(missing)}")
         if manifest["version"] != VERSION:
             raise DataError(f"the partition manifest has version {manifest['version']!r}, but {VERSION} is read here")
         try:
-            made = cls(tuple(np.array(c, dtype=np.int64) for c in manifest["indices"]), tuple(manifest["sectors"]))
+            indices = (
+                _population(manifest["rule"], labels)
+                if content == "rule"
+                else tuple(np.array(c, dtype=np.int64) for c in manifest["indices"])
+            )
+            made = cls(indices, unpack(manifest["sectors"]))
         except (TypeError, ValueError, OverflowError) as error:
             raise DataError(f"the partition manifest does not hold lists of whole numbers ({error})") from error
         if made.sha256 != manifest["sha256"]:
@@ -121,6 +179,41 @@ def check(labels: Ints, clients: int) -> Ints:
 def gather(parts: Sequence[Sequence[Ints]]) -> list[Ints]:
     """Each client's pieces as one sorted array."""
     return [np.sort(np.concatenate([np.empty(0, np.int64), *pieces])) for pieces in parts]
+
+
+def pack(sectors: Sequence[int]) -> list[int] | str:
+    """The sectors as a list or, of very many clients, as compressed bytes in base64."""
+    if len(sectors) <= SHOWN:
+        return list(sectors)
+    kind = "<u1" if max(sectors) < 256 else "<i4"
+    return f"{kind}:" + base64.b64encode(zlib.compress(np.array(sectors, dtype=kind).tobytes())).decode()
+
+
+def unpack(given: Sequence[int] | str) -> tuple[int, ...]:
+    if not isinstance(given, str):
+        return tuple(given)
+    kind, _, packed = given.partition(":")
+    if kind not in ("<u1", "<i4"):
+        raise ValueError(f"sectors are packed as {kind!r}")
+    try:
+        return tuple(np.frombuffer(zlib.decompress(base64.b64decode(packed)), dtype=kind).tolist())
+    except zlib.error as error:
+        raise ValueError(str(error)) from error
+
+
+def _population(rule: Rule, labels: Ints | None) -> Sequence[Ints]:
+    from headwater.partition import PARTITIONS
+
+    if labels is None:
+        raise DataError("this partition manifest holds a rule; give the labels of the training set that it draws from")
+    try:
+        scheme = PARTITIONS.load(rule["scheme"])(**rule["options"])
+        made: Lazy = scheme.population(labels, rule["clients"], rule["seed"])
+    except (KeyError, AttributeError) as error:
+        raise DataError(f"the partition manifest holds a rule that cannot be followed ({error})") from error
+    if made.rule != rule:
+        raise DataError("the partition manifest draws from other labels than those given; use the data it was made of")
+    return made
 
 
 def _frozen(client: Ints) -> Ints:

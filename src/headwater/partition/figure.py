@@ -14,6 +14,7 @@ from headwater.partition.base import Ints, Partition
 from headwater.partition.summary import Row, Summary, summarise
 
 INK, FAINT, GRID = "#1f6f8b", "#8a8a8a", "#e9e9e9"
+MOST_DRAWN = 200  # clients of a population
 LEFT, RIGHT, ABOVE, HEAD = 0.4, 0.4, 0.45, 0.6  # inches beside and above each panel, and above them all
 Place = tuple[float, float, float, float]
 
@@ -29,9 +30,15 @@ class _Layout:
 
 
 def figure(
-    partition: Partition, labels: Ints, classes: int, path: Path, class_names: Sequence[str] | None = None
+    partition: Partition,
+    labels: Ints,
+    classes: int,
+    path: Path,
+    class_names: Sequence[str] | None = None,
+    registered: int | None = None,
 ) -> Path:
-    """A panel a sector, clients down, classes across, a dot's area for the number of samples.
+    """A panel a sector, clients down, classes across, a dot's area for the number of samples; of a population, the
+    first clients. `registered` says how many there are if the partition is a part of them.
 
     The file's ending says whether it becomes PNG, SVG or PDF.
     """
@@ -39,7 +46,8 @@ def figure(
     from matplotlib.figure import Figure
 
     found = summarise(partition, labels, classes)
-    panels = [_members(found, sector) for sector in found.sectors]
+    most = partition.clients if partition.rule is None else min(partition.clients, MOST_DRAWN)
+    panels, sectors = _panels(found, most)
     names = list(class_names) if class_names is not None else [str(label) for label in range(classes)]
     if classes > 30:
         names = [str(label) if label % 20 == 0 else "" for label in range(classes)]  # too many to name
@@ -50,18 +58,23 @@ def figure(
     largest = int(found.counts.max())
     # In points²: the largest dot all but fills its cell, but where cells are tiny dots may overlap rather than vanish.
     area = (max(min(plan.cell), 0.11) * 72 * 0.95) ** 2
-    for members, sector, (x, y, w, h) in zip(panels, found.sectors, plan.places, strict=True):
+    for members, sector, (x, y, w, h) in zip(panels, sectors, plan.places, strict=True):
         box = (x / plan.width, y / plan.height, w / plan.width, h / plan.height)
         _panel(drawing.add_axes(box), members, sector, found.counts, area / largest, names)
-    _heading(drawing, found, plan, largest, area)
+    registered = registered or partition.clients
+    title = "Clients" if most == registered else f"First {most} of {registered:,} clients"
+    _heading(drawing, found, plan, largest, area, title)
     drawing.savefig(path)
     return path
 
 
-def _members(found: Summary, sector: Row) -> list[int]:
-    """A sector's clients, the largest first, as everywhere else in the tree."""
-    rows = [row for row in found.clients if row.sector == sector.number]
-    return [row.number for row in sorted(rows, key=lambda row: (-row.size, row.number))]
+def _panels(found: Summary, most: int) -> tuple[list[list[int]], list[Row]]:
+    """Each sector's clients, the largest first, as everywhere else in the tree, and the sectors that have any."""
+    members: dict[int, list[int]] = {}
+    for row in sorted(found.clients[:most], key=lambda row: (-row.size, row.number)):
+        members.setdefault(row.sector, []).append(row.number)
+    sectors = [sector for sector in found.sectors if sector.number in members]
+    return [members[sector.number] for sector in sectors], sectors
 
 
 def _arrange(sizes: list[int], classes: int, below: float) -> _Layout:
@@ -115,7 +128,7 @@ def _panel(axis: Any, members: list[int], sector: Row, counts: Ints, scale: floa
     axis.annotate(far, (0, 1), (0, 5), fontsize=7, color=FAINT, **above)
 
 
-def _heading(drawing: Any, found: Summary, plan: _Layout, largest: int, area: float) -> None:
+def _heading(drawing: Any, found: Summary, plan: _Layout, largest: int, area: float, title: str) -> None:
     """What the dots, the numbers and TV are."""
     from matplotlib.lines import Line2D
 
@@ -123,7 +136,7 @@ def _heading(drawing: Any, found: Summary, plan: _Layout, largest: int, area: fl
     if found.empty:
         line += f"; {found.empty} empty"
     top = plan.height - 0.2
-    drawing.text(LEFT / plan.width, top / plan.height, "Clients (down) and classes (across)", fontsize=9, va="center")
+    drawing.text(LEFT / plan.width, top / plan.height, f"{title} (down) and classes (across)", fontsize=9, va="center")
     under = "TV: distance of label shares from the whole, 0 to 1"
     drawing.text(LEFT / plan.width, (top - 0.17) / plan.height, line, fontsize=7, color=FAINT, va="center")
     drawing.text(LEFT / plan.width, (top - 0.32) / plan.height, under, fontsize=7, color=FAINT, va="center")

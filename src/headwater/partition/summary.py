@@ -57,15 +57,16 @@ def jensen_shannon(p: Floats, q: Floats) -> float:
 
 
 def summarise(partition: Partition, labels: Ints, classes: int) -> Summary:
-    """The label distances of every client and every sector from all samples of the partition together."""
-    counts = partition.counts(labels, classes)
+    """The label distances of every client and every sector from all samples of the partition together; of a large
+    population, of the first clients from their samples together."""
+    counts = partition.counts(labels, classes, partition.shown)
     whole = counts.sum(axis=0)
     if not whole.sum():
         raise DataError("the partition holds no samples at all, so there are no label shares to compare")
-    places = np.asarray(partition.sectors)
-    clients = tuple(_row(client, sector, counts[client], whole) for client, sector in enumerate(partition.sectors))
+    places = np.asarray(partition.sectors[: partition.shown])
+    clients = tuple(_row(client, sector, counts[client], whole) for client, sector in enumerate(places.tolist()))
     sectors = tuple(
-        _row(sector, sector, counts[places == sector].sum(axis=0), whole) for sector in range(int(places.max()) + 1)
+        _row(sector, sector, counts[places == sector].sum(axis=0), whole) for sector in np.unique(places).tolist()
     )
     return Summary(clients, sectors, counts)
 

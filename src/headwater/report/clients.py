@@ -7,11 +7,12 @@ from statistics import fmean, median
 
 from headwater.report.groups import Group
 from headwater.report.holdings import client_accuracy, client_sectors
-from headwater.report.numbers import percent
+from headwater.report.numbers import count, percent
 from headwater.report.runs import RunRecord, natural
 from headwater.report.svg import Axis, accuracy_axis, axes, card, esc, pct, picture, px, rule, text
 
 RADIUS = 4.0
+ALL_ASKED = 100  # beyond so many clients a run asks a fixed draw of them
 
 
 def axis(groups: Sequence[Group]) -> Axis | None:
@@ -38,7 +39,9 @@ def card_of(group: Group, ident: str, x: Axis, *, few: bool, kind: str = "") -> 
     left = 22 + int(7 * max(map(len, names)))
     values = [value for inside in lanes.values() for _, value in inside]
     ends = f"lowest {percent(min(values))}, median {percent(median(values))}, highest {percent(max(values))}"
-    told = f"{len(values)} client{'s' if len(values) > 1 else ''}: {ends}."
+    registered = len(client_sectors(run.partition))
+    drawn = f" drawn among {count(registered)}" if len(values) < registered > ALL_ASKED else ""
+    told = f"{len(values)} client{'s' if len(values) > 1 else ''}{drawn}: {ends}."
     inner = f'<g aria-hidden="true">{"".join(marks)}</g><g class="amount">{"".join(dots)}</g>'
     drawing = picture(
         axes(x, None, lane * len(names), left=left) + inner,

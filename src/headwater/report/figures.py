@@ -58,12 +58,14 @@ def split(run: RunRecord, path: Path) -> Path | None:
     import numpy as np
 
     from headwater.partition.base import Partition
-    from headwater.partition.figure import figure
+    from headwater.partition.figure import MOST_DRAWN, figure
 
-    counts = (run.partition or {}).get("counts")
+    manifest = run.partition or {}
+    counts, rule = manifest.get("counts"), manifest.get("rule")
     if not isinstance(counts, list) or not counts or not np.sum(counts):
         return None
-    table = np.asarray(counts, dtype=np.int64)
+    registered = rule.get("clients") if isinstance(rule, dict) else None
+    table = np.asarray(counts[:MOST_DRAWN] if registered else counts, dtype=np.int64)
     # the labels stay with the data; any that give these counts give the same picture
     clients, classes = table.shape
     labels = np.concatenate([np.repeat(np.arange(classes), row) for row in table])
@@ -71,9 +73,10 @@ def split(run: RunRecord, path: Path) -> Path | None:
     indices = tuple(np.arange(bounds[at], bounds[at + 1]) for at in range(clients))
     known = client_sectors(run.partition)
     sectors = tuple(known.get(client, 0) for client in range(clients))
-    return figure(
-        Partition(indices, sectors), labels, classes, path, class_names((run.partition or {}).get("classes"), classes)
-    )
+    if len(set(sectors)) <= max(sectors):  # of a large population, the first clients may miss a sector
+        return None
+    names = class_names(manifest.get("classes"), classes)
+    return figure(Partition(indices, sectors), labels, classes, path, names, registered)
 
 
 def _draw(axes: Any, series: Series, places: Sequence[float]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +22,7 @@ class Holding:
     counts: list[list[float]]
     classes: list[str]
     by_client: bool
+    counted: tuple[int, int] | None = None  # the first so many of so many clients, if not all of them
 
     @classmethod
     def of(cls, partition: Mapping[str, Any] | None) -> Holding | None:
@@ -37,22 +38,51 @@ class Holding:
         counts = [[number(value) or 0.0 for value in row] for row in rows]
         classes = class_names(partition.get("classes"), max(map(len, counts)))
         counts = [row + [0.0] * (len(classes) - len(row)) for row in counts]
-        known = client_sectors(partition)
+        known, counted = client_sectors(partition), _counted(partition.get("counted"))
         sectors = [known.get(client, 0) for client in range(len(counts))]
         order = sorted(range(len(counts)), key=lambda client: (sectors[client], client))
         if len(counts) <= MOST_CLIENTS and sum(value > 0 for row in counts for value in row) <= MOST_DOTS:
-            return cls(
-                [str(at) for at in order], [sectors[at] for at in order], [counts[at] for at in order], classes, True
-            )
+            names = [str(at) for at in order]
+            return cls(names, [sectors[at] for at in order], [counts[at] for at in order], classes, True, counted)
         places = sorted(set(sectors))
         inside = [[counts[at] for at in order if sectors[at] == place] for place in places]
         sums = [[sum(column) for column in zip(*rows, strict=True)] for rows in inside]
-        return cls([str(place) for place in places], places, sums, classes, False)
+        return cls([str(place) for place in places], places, sums, classes, False, counted)
 
 
-def client_sectors(partition: Mapping[str, Any] | None) -> dict[int, int]:
+def _counted(given: Any) -> tuple[int, int] | None:
+    first, registered = (number(given.get(key)) for key in ("first", "of")) if isinstance(given, dict) else (None, None)
+    return None if first is None or registered is None else (int(first), int(registered))
+
+
+class _Numbered(Mapping[int, int]):
+    """The sectors of very many clients, which are not made into a dict."""
+
+    def __init__(self, sectors: tuple[int, ...]) -> None:
+        self._sectors = sectors
+
+    def __getitem__(self, client: int) -> int:
+        if not 0 <= client < len(self._sectors):
+            raise KeyError(client)
+        return self._sectors[client]
+
+    def __len__(self) -> int:
+        return len(self._sectors)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(len(self._sectors)))
+
+
+def client_sectors(partition: Mapping[str, Any] | None) -> Mapping[int, int]:
     """The sector of each client that the file knows of."""
     given = (partition or {}).get("sectors")
+    if isinstance(given, str):
+        from headwater.partition.base import unpack  # needs NumPy, which few reports do
+
+        try:
+            return _Numbered(unpack(given))
+        except ValueError:
+            return {}
     pairs = enumerate(map(number, given)) if isinstance(given, list) else ()
     return {client: int(sector) for client, sector in pairs if sector is not None}
 

@@ -42,9 +42,9 @@ def card_of(run: RunRecord, ident: str, heading: str, *, tall: bool = False) -> 
     totals = [sum(row) for row in held.counts]
     sectors = len(set(held.sectors))
     each = "client" if held.by_client else "sector"
-    who = (
-        f"{_many(len(totals), 'client')} in {_many(sectors, 'sector')}" if held.by_client else _many(sectors, "sector")
-    )
+    some = f"the first {count(held.counted[0])} of {count(held.counted[1])} clients" if held.counted else ""
+    clients = some or _many(len(totals), "client")
+    who = f"{clients} in {_many(sectors, 'sector')}" if held.by_client else _many(sectors, "sector")
     told = (
         f"{who}, {_many(len(held.classes), 'class')}; samples a {each}: "
         f"{count(min(totals))} to {count(max(totals))}, median {count(median(totals))}."
@@ -52,6 +52,8 @@ def card_of(run: RunRecord, ident: str, heading: str, *, tall: bool = False) -> 
     note = f"{esc(told)} A column is a {each}, a row a class; the largest dot is {count(_largest(held))} samples."
     if not held.by_client:
         note += " There are too many clients to draw each one."
+    if some:
+        note += f" Counted are {some}; they draw from one pool and may share samples."
     drawing = picture(
         f'<g aria-hidden="true">{_sectors(lay)}{_rows(lay, width)}</g><g class="amount">{_dots(lay)}</g>',
         ident=ident,

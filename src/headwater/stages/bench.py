@@ -5,16 +5,24 @@ Loading a model is one copy, an optimiser step works on one tensor, and a correc
 
 from __future__ import annotations
 
+import os
+import tempfile
 from collections.abc import Callable
+from math import prod
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from headwater.errors import OutputError
 from headwater.models.base import ModelSpec
 from headwater.params import Layout, Params, cut
 from headwater.rng import derive
+from headwater.stages.folding import twin_of
 
+BATCH = 64  # rows that a net is asked about at once: more do not fit the cache
+FLAT_BATCH = 1024  # where it has linear layers only
+LARGE = 256 << 20  # bytes of a table that is held in memory
 _BATCH_NORM = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 
 
@@ -39,8 +47,14 @@ class Bench:
         for name, view in rest.items():
             owner, _, leaf = name.rpartition(".")
             self.module.get_submodule(owner)._buffers[leaf] = view
+        self._alone: bool | None = None  # whether the last batch that was trained on was of one
         self._norms = [m for m in self.module.modules() if isinstance(m, _BATCH_NORM)]
         self._own_loss: Callable[[Tensor, Tensor], Tensor] | None = getattr(self.module, "loss", None)
+        self._twin = twin_of(self.module)
+        flat = all(
+            isinstance(m, nn.Linear | nn.BatchNorm1d) for m in self.module.modules() if list(m.parameters(False))
+        )
+        self._batch = FLAT_BATCH if flat else BATCH
 
     def load(self, params: Params) -> Bench:
         if params.layout.trainable != self.layout.trainable:
@@ -55,13 +69,17 @@ class Bench:
 
     def train(self, batch: int) -> None:
         """Training mode. A batch of one has no spread of its own: batch norm then uses its running statistics."""
+        alone = batch == 1
+        if self._alone is alone and self.module.training:  # a module takes its time to tell all its parts
+            return
         self.module.train()
-        if batch == 1:
+        if alone:
             for norm in self._norms:
                 norm.eval()
+        self._alone = alone
 
     def __call__(self, x: Tensor) -> Tensor:
-        output: Tensor = self.module(_laid_out(x))
+        output: Tensor = self.module(laid_out(x))
         return output
 
     def weights(self) -> Tensor:
@@ -70,7 +88,7 @@ class Bench:
 
     def features(self, x: Tensor) -> Tensor:
         """The first part of a model in two parts, extractor and classifier."""
-        part: Tensor = self.module.features(_laid_out(x))  # type: ignore[operator]
+        part: Tensor = self.module.features(laid_out(x))  # type: ignore[operator]
         return part
 
     def classify(self, features: Tensor) -> Tensor:
@@ -81,19 +99,45 @@ class Bench:
         """Cross-entropy, unless the module brings a `loss(outputs, y)` of its own."""
         return self._own_loss(output, y) if self._own_loss else F.cross_entropy(output, y)
 
-    @torch.no_grad()
-    def outputs(self, x: Tensor, batch: int = 128) -> Tensor:
+    def outputs(self, x: Tensor, batch: int | None = None) -> Tensor:
         """Outputs for all inputs in evaluation mode."""
-        self.module.eval()
-        return torch.cat([self(part) for part in torch.split(x, batch)])
+        return self._table(self._judging(), x, batch)
+
+    def represent(self, x: Tensor, batch: int | None = None) -> Tensor:
+        """Features of all inputs in evaluation mode."""
+        return self._table(self._judging().features, x, batch)  # type: ignore[arg-type]
+
+    def _judging(self) -> nn.Module:
+        """What the bench holds now, in evaluation mode."""
+        return self._twin.ready() if self._twin is not None else self.module.eval()
 
     @torch.no_grad()
-    def represent(self, x: Tensor, batch: int = 128) -> Tensor:
-        """Features of all inputs in evaluation mode."""
-        self.module.eval()
-        return torch.cat([self.features(part) for part in torch.split(x, batch)])
+    def _table(self, net: Callable[[Tensor], Tensor], x: Tensor, batch: int | None) -> Tensor:
+        table, at = torch.empty(0), 0
+        for part in torch.split(x, batch or self._batch):
+            said = net(laid_out(part))
+            if not at:
+                table = room((len(x), *said.shape[1:]), said.dtype)
+            table[at : at + len(part)] = said
+            at += len(part)
+        return table
 
 
-def _laid_out(x: Tensor) -> Tensor:
+def room(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+    """An empty table; a large one lies in a file that has no name any more and goes when the table does."""
+    count = prod(shape)
+    size = count * dtype.itemsize
+    if size <= LARGE:
+        return torch.empty(shape, dtype=dtype)
+    with tempfile.NamedTemporaryFile(prefix="headwater-table-") as file:
+        try:
+            os.posix_fallocate(file.fileno(), 0, size)  # a full disk is told now, not by a crash
+        except OSError as error:
+            told = f"there is no room for {size:,} bytes of models' outputs in {tempfile.gettempdir()}"
+            raise OutputError(f"{told} ({error.strerror}); make room, or set TMPDIR to a larger disk") from error
+        return torch.from_file(file.name, shared=True, size=count, dtype=dtype).view(shape)
+
+
+def laid_out(x: Tensor) -> Tensor:
     """Images with the channel last, which is how the kernels are fastest."""
     return x.contiguous(memory_format=torch.channels_last) if x.dim() == 4 else x

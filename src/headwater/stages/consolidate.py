@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,23 +13,19 @@ from headwater.data.base import Examples
 from headwater.errors import ConfigError
 from headwater.params import By, Params, average_of
 from headwater.specs import DistillSpec
-from headwater.stages.bench import Bench
-from headwater.stages.ensemble import Target, ensemble, learn
+from headwater.stages.answers import Answers, Panel, answer, judge, known, score
+from headwater.stages.bench import Bench, laid_out
+from headwater.stages.ensemble import Fold, Target, learn
 from headwater.stages.optimize import Stepper, batches, steps_per_epoch, total_steps
-from headwater.stages.site import Site, task
+from headwater.stages.site import Ask, Site, task
 from headwater.stages.stopping import EarlyStop
-from headwater.topology.tree import ROOT
 
 
-def judge(bench: Bench, rows: Examples) -> dict[str, float]:
-    """Accuracy and loss of what the bench holds."""
-    output = bench.outputs(rows.x)
-    with torch.no_grad():
-        loss = float(bench.loss(output, rows.y))
-    return {"accuracy": float((output.argmax(1) == rows.y).double().mean()), "loss": loss}
+def _teaches(given: Mapping[str, Any]) -> bool:
+    return bool(given["spec"].steps or given["spec"].epochs)
 
 
-@task("distill")
+@task("distill", asks={"answers": Ask("teachers", answer, "inputs", when=_teaches)})
 def distill(
     site: Site,
     start: Params,
@@ -38,6 +34,7 @@ def distill(
     val: Examples | None = None,
     counts: Mapping[str, Tensor] | None = None,
     hold: float = 0.0,
+    answers: Answers | None = None,
 ) -> Params:
     """Teach a student, starting at `start`, the mean of its teachers on the home's inputs (the reference set at the
     server).
@@ -46,40 +43,46 @@ def distill(
     server's own hold-out when this runs there, or a share `hold` of the home's rows that is then not distilled on; and,
     if `spec.labelled` is above 0, through the reference set. The result weighs what its teachers weigh together.
     """
-    x = site.inputs
-    if hold and site.data is not None:
-        x, val = _hold_out(site, site.data, hold)
-    elif val is None and site.home == ROOT:
-        val = site.validation
-    if val is not None and not len(val):
-        val = None
     weight = sum(teacher.weight for teacher in teachers.values())
     if counts is not None:  # whose counts were lost on the way cannot be weighed by them
         teachers = {name: teacher for name, teacher in teachers.items() if name in counts}
-    shares = _shares(site, teachers, spec, val) if spec.weights == "learned" else None
-    ask = partial(ensemble, site, teachers, mix=spec.mix, weights=spec.weights, temperature=spec.temperature)
-    ask = partial(ask, counts=counts, shares=shares, sharpen=spec.sharpen)
-    if val is not None:
-        site.note(teacher_accuracy=ask(val.x).accuracy(val.y))
-    target = ask(x, batch=spec.batch) if total_steps(len(x), spec) else None
+    panel = Panel.of(site, teachers, answers, val, hold)
+    x, val = panel.x, panel.val
+    target = _taught(panel, spec, counts)
     student = site.bench(start)
     before = judge(student, val) if val is not None else None
     if target is not None:
-        taught = _descend(site, student, x, target, spec, val, before)
+        with site.waited_for():
+            taught = _descend(site, student, x, target, spec, val, before)
         student = site.bench(taught)
     if val is not None and before is not None:
         site.note(student_before=before["accuracy"], student_after=judge(student, val)["accuracy"])
     return student.params(weight)
 
 
-def _shares(site: Site, teachers: Mapping[str, Params], spec: DistillSpec, val: Examples | None) -> dict[str, float]:
-    """What each teacher counts, by the labels of the validation set at this place."""
-    if val is None:
-        raise ConfigError("weights = 'learned' needs a validation set to learn from; set data.validation above 0")
-    shares = learn(site, teachers, val, mix=spec.mix, temperature=spec.temperature)
-    entropy = -sum(share * math.log(share) for share in shares.values() if share > 0)
-    site.note(largest_share=max(shares.values()), share_entropy=entropy)
-    return shares
+def _taught(panel: Panel, spec: DistillSpec, counts: Mapping[str, Tensor] | None) -> Target | None:
+    """What the teachers teach together; none where no step is to be taken. Notes how good they are."""
+    needed, rows, note = total_steps(len(panel.x), spec) > 0, panel.val, panel.site.note
+    options: dict[str, Any] = {"mix": spec.mix, "temperature": spec.temperature}
+    shares, said = None, {}
+    if spec.weights == "learned":
+        if rows is None:
+            raise ConfigError("weights = 'learned' needs a validation set to learn from; set data.validation above 0")
+        said = {name: heard["val"] for name, _, heard in panel.hear(inputs=False, val=True)}
+        shares = learn(said, rows.y, **options)
+        entropy = -sum(share * math.log(share) for share in shares.values() if share > 0)
+        note(largest_share=max(shares.values()), share_entropy=entropy)
+    options |= {"weights": spec.weights, "counts": counts, "shares": shares, "sharpen": spec.sharpen}
+    of_inputs, of_rows = Fold(**options), Fold(**options)
+    for name, samples, heard in panel.hear(inputs=needed, val=rows is not None and not said):
+        if needed:
+            of_inputs.add(name, samples, heard["inputs"])
+        if rows is not None:
+            of_rows.add(name, samples, said[name] if said else heard["val"])
+        del heard  # before the next one is asked
+    if rows is not None:
+        note(teacher_accuracy=of_rows.target().accuracy(rows.y))
+    return of_inputs.target() if needed else None
 
 
 def _descend(
@@ -108,6 +111,7 @@ def _descend(
     if judged and before is not None:
         stop.begin(before[spec.metric], lambda: student.params(0.0))
     stepper, trail = Stepper(student, spec, total), Trail(spec)
+    x = laid_out(x)  # once, not batch by batch
     for batch in batches(len(x), spec, site.rng):
         student.train(len(batch))
         output = student(x[batch])
@@ -152,14 +156,6 @@ class Trail:
         return found
 
 
-def _hold_out(site: Site, rows: Examples, share: float) -> tuple[Tensor, Examples]:
-    """A leader's own validation: at least one row of it, and at least one row left to learn from."""
-    order = torch.from_numpy(site.rng.permutation(len(rows)))
-    held = min(max(1, round(share * len(rows))), max(1, len(rows) - 1))
-    kept = order[held:] if len(rows) > 1 else order
-    return rows.x[kept], rows.take(order[:held])
-
-
 @task("evaluate")
 def validation(site: Site) -> Examples:
     """The labelled hold-out at the server, as a value that can be moved."""
@@ -173,33 +169,31 @@ def average_like(site: Site, models: Mapping[str, Params], like: Params, by: By 
     return average_of(alike, by) if alike else like
 
 
-@task("distill")
-def drop_worst(site: Site, models: Mapping[str, Params]) -> dict[str, Params]:
+@task("distill", asks={"scores": Ask("models", score, "validation")})
+def drop_worst(site: Site, models: Mapping[str, Params], scores: Answers | None = None) -> dict[str, Params]:
     """FedDF's filter: members no better than 1.2 × chance on the server's validation set are left out.
 
     If nobody would remain, everybody does.
     """
-    score = _scores(site, models)
-    kept = [name for name in models if score[name] >= 1.2 / site.classes]
-    site.note(dropped=len(score) - len(kept) if kept else 0, nobody_passed=not kept)
-    return {name: models[name] for name in kept or score}
+    found = _scores(site, models, scores)
+    kept = [name for name in models if found[name] >= 1.2 / site.classes]
+    site.note(dropped=len(found) - len(kept) if kept else 0, nobody_passed=not kept)
+    return {name: models[name] for name in kept or found}
 
 
-@task("distill")
-def drop_outliers(site: Site, models: Mapping[str, Params]) -> dict[str, Params]:
+@task("distill", asks={"scores": Ask("models", score, "validation")})
+def drop_outliers(site: Site, models: Mapping[str, Params], scores: Answers | None = None) -> dict[str, Params]:
     """The further rule of FedDF's code, for teachers only: members under mean − 1.5 std of the scores go, the best one
     being left out of both. Fewer than three have no outlier."""
-    score = _scores(site, models)
-    if len(score) < 3:
+    found = _scores(site, models, scores)
+    if len(found) < 3:
         return dict(models)
-    others = torch.tensor(sorted(score.values())[:-1], dtype=torch.float64)
-    kept = [name for name in models if score[name] >= float(others.mean() - 1.5 * others.std(correction=0))]
-    site.note(outliers=len(score) - len(kept))
+    others = torch.tensor(sorted(found.values())[:-1], dtype=torch.float64)
+    kept = [name for name in models if found[name] >= float(others.mean() - 1.5 * others.std(correction=0))]
+    site.note(outliers=len(found) - len(kept))
     return {name: models[name] for name in kept}
 
 
-def _scores(site: Site, models: Mapping[str, Params]) -> dict[str, float]:
-    rows = site.validation
-    if not len(rows):
-        raise LookupError("dropping the worst members needs a validation set; set data.validation above 0")
-    return {name: judge(site.bench(model), rows)["accuracy"] for name, model in models.items()}
+def _scores(site: Site, models: Mapping[str, Params], scores: Answers | None) -> dict[str, float]:
+    told = known(scores)
+    return {name: told[name] if name in told else score(site, {name: model})[name] for name, model in models.items()}

@@ -1,23 +1,25 @@
 """Stage 2: several models as one teacher.
 
 Members are asked one after the other and folded into a running weighted mean, so memory holds one table of outputs
-however many members there are.
+beside the mean however many members there are.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from headwater.data.base import Examples
 from headwater.params import Params
 from headwater.specs import Mix, Weights
+from headwater.stages.bench import room
 from headwater.stages.site import Site
 
+BLOCK = 8192  # rows
 _TINY = 1e-30
 
 
@@ -37,21 +39,8 @@ class Target:
         return float((self.probs.argmax(1) == y).double().mean())
 
 
-@torch.no_grad()
-def ensemble(
-    site: Site,
-    members: Mapping[str, Params],
-    x: Tensor,
-    *,
-    mix: Mix = "probs",
-    weights: Weights = "samples",
-    temperature: float = 1.0,
-    batch: int = 128,
-    counts: Mapping[str, Tensor] | None = None,
-    shares: Mapping[str, float] | None = None,
-    sharpen: float = 1.0,
-) -> Target:
-    """The teacher's outputs on `x`: each member sees each input once.
+class Fold:
+    """A running weighted mean of members' outputs: it takes them one after the other and keeps none.
 
     `probs` and `losses` average softmax outputs, `logits` averages what goes into the softmax. A member weighs by its
     samples, like every other (`uniform`), by its count of each class (`labels`, needs `counts`), by the share that
@@ -59,64 +48,120 @@ def ensemble(
     one minus its entropy relative to that of a uniform guess). `sharpen` = τ takes the mean of probabilities to the
     power 1/τ, so that below 1 the teacher is surer than its members together.
     """
-    if not members:
-        raise ValueError("an ensemble needs at least one member")
-    if weights == "labels" and counts is None:
-        raise ValueError("weights = 'labels' needs the members' label counts")
-    if weights == "learned" and shares is None:
-        raise ValueError("weights = 'learned' needs the members' shares")
-    folded, constant = torch.zeros(()), torch.zeros(())
-    total: Tensor = torch.zeros(())
+
+    def __init__(
+        self,
+        *,
+        mix: Mix = "probs",
+        weights: Weights = "samples",
+        temperature: float = 1.0,
+        counts: Mapping[str, Tensor] | None = None,
+        shares: Mapping[str, float] | None = None,
+        sharpen: float = 1.0,
+    ) -> None:
+        if weights == "labels" and counts is None:
+            raise ValueError("weights = 'labels' needs the members' label counts")
+        if weights == "learned" and shares is None:
+            raise ValueError("weights = 'learned' needs the members' shares")
+        self._mix, self._weights, self._temperature, self._sharpen = mix, weights, temperature, sharpen
+        self._counts, self._shares = counts or {}, shares or {}
+        self._mean: Tensor | None = None
+        self._constant = self._total = torch.empty(0)
+
+    @torch.no_grad()
+    def add(self, name: str, samples: float, output: Tensor) -> None:
+        """One more member: its samples, and what it says of every input."""
+        sure = self._weights == "confidence"
+        if self._mean is None:
+            self._mean = room(tuple(output.shape), output.dtype).zero_()
+            kept = tuple(output.shape) if self._mix == "losses" else (len(output), 0)
+            self._constant = room(kept, output.dtype).zero_()
+            self._total = output.new_zeros((len(output), 1) if sure else ())
+        if not sure:
+            weight = self._weight(name, samples).to(output.dtype)
+            self._total = self._total + weight
+        for rows in _blocks(len(output)):
+            said = output[rows]
+            probs = torch.softmax(said / self._temperature, dim=1)
+            total = self._total
+            if sure:
+                negative_entropy = torch.xlogy(probs, probs).sum(1, keepdim=True)
+                weight = 1 + negative_entropy / math.log(max(2, said.shape[1])) + 1e-6
+                total = self._total[rows].add_(weight)
+            ratio = weight / total.clamp_min(_TINY)
+            mean = self._mean[rows]
+            mean += ((said if self._mix == "logits" else probs) - mean) * ratio
+            if self._mix == "losses":
+                constant = self._constant[rows]
+                constant += (torch.xlogy(probs, probs) - constant) * ratio
+
+    def _weight(self, name: str, samples: float) -> Tensor:
+        if self._weights == "labels":
+            return self._counts[name]
+        if self._weights == "learned":
+            return torch.tensor(self._shares[name], dtype=torch.float64)
+        return torch.tensor(samples if self._weights == "samples" else 1.0, dtype=torch.float64)
+
+    @torch.no_grad()
+    def target(self) -> Target:
+        """What they teach together. The fold ends with it: the mean becomes the teacher in place."""
+        if self._mean is None:
+            raise ValueError("an ensemble needs at least one member")
+        if float(self._total.sum()) <= 0 and len(self._mean):
+            raise ValueError("the members of an ensemble must have weight; all of them weigh 0")
+        constant = self._mean.new_empty(len(self._mean))
+        for rows in _blocks(len(self._mean)):
+            teacher, part = self._mean[rows], self._constant[rows]
+            if self._mix == "logits":
+                teacher = torch.softmax(teacher / self._temperature, dim=1)
+            if self._weights == "labels":  # class by class the weights differ, so rows no longer sum to one
+                mass = teacher.sum(1, keepdim=True)
+                teacher = torch.where(mass > _TINY, teacher / mass.clamp_min(_TINY), 1 / teacher.shape[1])
+                part = part / mass.clamp_min(_TINY)
+            if self._sharpen != 1:
+                teacher = torch.softmax(teacher.log() / self._sharpen, dim=1)
+            if self._mix != "losses":
+                part = torch.xlogy(teacher, teacher)
+            self._mean[rows] = teacher
+            constant[rows] = part.sum(1)
+        return Target(self._mean, constant)
+
+
+def _blocks(rows: int) -> Iterator[slice]:
+    """A table a part at a time, so that what is worked out on the way takes little room."""
+    for at in range(0, rows, BLOCK):
+        yield slice(at, min(rows, at + BLOCK))
+
+
+def ensemble(
+    site: Site, members: Mapping[str, Params], x: Tensor, told: Mapping[str, Tensor] | None = None, **options: Any
+) -> Target:
+    """The teacher's outputs on `x`: each member sees each input once, unless what it says was `told` already.
+
+    The options are those of `Fold`.
+    """
+    fold, known = Fold(**options), told or {}
     for name, member in members.items():
-        output = site.bench(member).outputs(x, batch)
-        probs = torch.softmax(output / temperature, dim=1)
-        if weights == "confidence":
-            negative_entropy = torch.xlogy(probs, probs).sum(1, keepdim=True)
-            weight = 1 + negative_entropy / math.log(max(2, output.shape[1])) + 1e-6
-        elif weights == "labels":
-            assert counts is not None
-            weight = counts[name].to(output.dtype)
-        elif weights == "learned":
-            assert shares is not None
-            weight = torch.tensor(shares[name], dtype=output.dtype)
-        else:
-            weight = torch.tensor(member.weight if weights == "samples" else 1.0, dtype=output.dtype)
-        total = total + weight
-        ratio = weight / total.clamp_min(_TINY)
-        folded = folded + ((output if mix == "logits" else probs) - folded) * ratio
-        if mix == "losses":
-            constant = constant + (torch.xlogy(probs, probs) - constant) * ratio
-    if float(total.sum()) <= 0:
-        raise ValueError("the members of an ensemble must have weight; all of them weigh 0")
-    teacher = torch.softmax(folded / temperature, dim=1) if mix == "logits" else folded
-    if weights == "labels":  # class by class the weights differ, so rows no longer sum to one
-        mass = teacher.sum(1, keepdim=True)
-        teacher = torch.where(mass > _TINY, teacher / mass.clamp_min(_TINY), 1 / teacher.shape[1])
-        constant = constant / mass.clamp_min(_TINY)
-    if sharpen != 1:
-        teacher = torch.softmax(teacher.log() / sharpen, dim=1)
-    if mix != "losses":
-        constant = torch.xlogy(teacher, teacher)
-    return Target(teacher, constant.sum(1))
+        fold.add(name, member.weight, known[name] if name in known else site.bench(member).outputs(x))
+    return fold.target()
 
 
-def learn(
-    site: Site, members: Mapping[str, Params], rows: Examples, *, mix: Mix = "probs", temperature: float = 1.0
-) -> dict[str, float]:
-    """A share for each member, all together 1, with which the teacher's cross-entropy with true labels is least.
+def learn(said: Mapping[str, Tensor], y: Tensor, *, mix: Mix = "probs", temperature: float = 1.0) -> dict[str, float]:
+    """A share for each member, all together 1, with which the teacher's cross-entropy with true labels is least; from
+    what members say of the rows that have these labels.
 
     Both problems are convex in the shares and start at equal ones: of probabilities the steps are those of expectation
     and maximisation, of logits those of L-BFGS on shares that are the softmax of free numbers. Either way the same rows
     give the same shares.
     """
-    said = [site.bench(member).outputs(rows.x).double() / temperature for member in members.values()]
+    outputs = [output.double() / temperature for output in said.values()]
     if mix == "logits":
-        shares = _by_descent(torch.stack(said), rows.y)
+        shares = _by_descent(torch.stack(outputs), y)
     else:  # only a member's probability of the true class matters, and of each sample only the ratios between members
-        truth = rows.y.unsqueeze(1)
-        logs = torch.stack([torch.log_softmax(out, 1).gather(1, truth).squeeze(1) for out in said])
+        truth = y.unsqueeze(1)
+        logs = torch.stack([torch.log_softmax(output, 1).gather(1, truth).squeeze(1) for output in outputs])
         shares = _by_expectation((logs - logs.amax(0)).exp())
-    return dict(zip(members, shares.tolist(), strict=True))
+    return dict(zip(said, shares.tolist(), strict=True))
 
 
 def _by_expectation(hit: Tensor, steps: int = 1000, enough: float = 1e-12) -> Tensor:

@@ -12,9 +12,9 @@ from torch.nn import functional as F
 from headwater.data.base import Examples
 from headwater.params import Params
 from headwater.specs import Mix
-from headwater.stages.consolidate import judge
+from headwater.stages.answers import Answers, judge, known, on_test
 from headwater.stages.ensemble import ensemble
-from headwater.stages.site import Site, task
+from headwater.stages.site import Ask, Site, task
 
 
 @task("evaluate")
@@ -23,11 +23,13 @@ def evaluate(site: Site, model: Params) -> dict[str, Any]:
     return examine(site, model, site.test)
 
 
-@task("evaluate")
-def evaluate_team(site: Site, members: Mapping[str, Params], mix: Mix) -> dict[str, Any]:
+@task("evaluate", asks={"answers": Ask("members", on_test, "test")})
+def evaluate_team(
+    site: Site, members: Mapping[str, Params], mix: Mix, answers: Answers | None = None
+) -> dict[str, Any]:
     """The same of models of any architecture that predict together, each counting alike."""
     rows = site.test
-    probs = ensemble(site, members, rows.x, mix=mix, weights="uniform").probs
+    probs = ensemble(site, members, rows.x, known(answers), mix=mix, weights="uniform").probs
     loss = float(F.nll_loss(probs.clamp_min(torch.finfo(probs.dtype).tiny).log(), rows.y))
     return _marks(site, probs.argmax(1), rows.y, loss)
 
@@ -69,8 +71,10 @@ def expected_accuracy(site: Site, by_class: Tensor) -> float:
 
 
 def label_share(site: Site) -> Tensor:
-    assert site.data is not None
-    return torch.bincount(site.data.y, minlength=site.classes).double() / len(site.data)
+    rows = site.rows
+    assert rows is not None
+    labels = site.table.y[torch.as_tensor(rows)]  # the inputs are not needed
+    return torch.bincount(labels, minlength=site.classes).double() / len(labels)
 
 
 @task("evaluate")

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -13,8 +14,9 @@ from headwater.data.base import Examples
 from headwater.params import By, Params
 from headwater.specs import LocalSpec
 from headwater.stages.bench import Bench
-from headwater.stages.optimize import Stepper, batches, steps_per_epoch, total_steps
+from headwater.stages.optimize import Stepper, batches, picked, steps_per_epoch, total_steps
 from headwater.stages.site import Site, task
+from headwater.stages.stack import train_together
 
 
 @dataclass(frozen=True)
@@ -50,7 +52,7 @@ class Term(Protocol):
     def __call__(self, step: Batch) -> Tensor: ...
 
 
-@task("train")
+@task("train", together=train_together)
 def local_train(
     site: Site,
     start: Params,
@@ -74,23 +76,34 @@ def local_train(
     given = [c.trainable if isinstance(c, Params) else c for c in corrections if c is not None]
     total, epoch = total_steps(len(rows), spec), steps_per_epoch(len(rows), spec)
     stepper = Stepper(bench, spec, total, sum(given[1:], given[0]) if given else None)
-    loss_sum, seen = torch.zeros(()), 0
+    losses: list[float] = []
+    sizes: list[int] = []
+    kind = start.vector.dtype
     for batch in batches(len(rows), spec, site.rng):
-        x, y = rows.x[batch], rows.y[batch]
+        x, y = picked(rows.x, batch), picked(rows.y, batch)
         bench.train(len(batch))
         features = bench.features(x) if apart else None
         output = bench(x) if features is None else bench.classify(features)
         loss = bench.loss(output, y)
-        loss_sum, seen = loss_sum + loss.detach() * len(batch), seen + len(batch)
+        losses.append(loss.item())
+        sizes.append(len(batch))
+        kind = loss.dtype
         if terms:
             now = stepper.taken // epoch
             last = now == (total - 1) // epoch
             step = Batch(site, bench, start, x, y, output, loss, batch, now, last, features)
             loss = loss + sum(term(step) for term in terms)
         stepper.step(loss)
-    if seen:
-        site.note(loss=float(loss_sum) / seen)
+    if sizes:
+        site.note(loss=_mean(losses, sizes, kind))
     return bench.params(weight=float(len(rows)) if by == "samples" else 1.0)
+
+
+def _mean(losses: list[float], sizes: list[int], dtype: torch.dtype) -> float:
+    """Over all samples seen, added up batch after batch in the precision of the losses."""
+    kind = np.float64 if dtype == torch.float64 else np.float32
+    with np.errstate(all="ignore"):  # whoever diverges is told so elsewhere
+        return float(np.cumsum(np.array(losses, kind) * np.array(sizes, kind))[-1]) / sum(sizes)
 
 
 @task("train")

@@ -34,30 +34,109 @@ def batches(n: int, spec: Spec, rng: np.random.Generator) -> Iterator[Tensor]:
         left -= each
 
 
+def learning_rate(spec: Spec, taken: int, total: int) -> float:
+    """The learning rate of the step after so many."""
+    if isinstance(spec, LocalSpec):
+        return spec.lr / (1 + spec.lr_time_decay * taken)
+    if spec.schedule == "cosine":  # over the full length, so stopping early cuts the cosine short
+        return 0.5 * spec.lr * (1 + math.cos(math.pi * taken / total))
+    return spec.lr
+
+
+def picked(x: Tensor, at: Tensor) -> Tensor:
+    """x[at], in half the time for labels and flat rows. Images keep their order in memory, which kernels go by."""
+    return x.index_select(0, at) if x.dim() < 3 else x[at]
+
+
+class Rule:
+    """SGD, Adam or AdamW with a fresh state, in place on `weights`: the kernels of `torch.optim`, called directly.
+
+    Making the first `torch.optim` optimiser of a process loads torch's compiler, and each of its steps passes through
+    hooks, groups and a profiler; none of this is needed for one tensor.
+
+    A vector is one model; a tensor of more dimensions is a stack with its members along the first. What a member gets
+    does not depend on who else is in the stack.
+    """
+
+    def __init__(self, spec: Spec, weights: Tensor) -> None:
+        self._kind, self._decay, self._momentum = spec.optimizer, spec.weight_decay, spec.momentum
+        self._weights, adam = weights.detach(), spec.optimizer != "sgd"
+        self._first = torch.zeros_like(self._weights) if adam or spec.momentum else None
+        self._second = torch.zeros_like(self._weights) if adam else None
+        self._taken = torch.zeros((), dtype=torch.float32)  # the kernels of Adam take the count of steps as a tensor
+        self._fresh = True
+        self._for: tuple[Tensor, int | None] | None = None
+        self._parts: list[list[Tensor]] = []
+
+    def step(self, grad: Tensor, lr: float, members: int | None = None) -> None:
+        """Descend along `grad`, of the shape of the weights; with `members`, only the first so many of a stack."""
+        if self._for is None or self._for[0] is not grad or self._for[1] != members:
+            if (grad.shape, grad.dtype) != (self._weights.shape, self._weights.dtype):  # the kernels do not look
+                raise ValueError(f"a gradient of shape {tuple(grad.shape)} for {tuple(self._weights.shape)} weights")
+            self._for = grad, members
+            self._parts = [_parts(t, members) for t in (self._weights, grad, self._first, self._second)]
+        weights, grads, first, second = self._parts
+        if self._kind == "sgd":
+            torch._fused_sgd_(
+                weights,
+                grads,
+                first,
+                weight_decay=self._decay,
+                momentum=self._momentum,
+                lr=lr,
+                dampening=0.0,
+                nesterov=False,
+                maximize=False,
+                is_first_step=self._fresh and bool(first),
+            )
+        else:
+            self._taken += 1
+            kernel = torch._fused_adam_ if self._kind == "adam" else torch._fused_adamw_
+            kernel(
+                weights,
+                grads,
+                first,
+                second,
+                [],
+                [self._taken] * len(weights),
+                lr=lr,
+                beta1=0.9,
+                beta2=0.999,
+                weight_decay=self._decay,
+                eps=1e-8,
+                amsgrad=False,
+                maximize=False,
+            )
+        self._fresh = False
+
+
+def _parts(tensor: Tensor | None, members: int | None) -> list[Tensor]:
+    """A stack member by member, since the kernels treat the last few numbers of a tensor by other instructions, which
+    round differently; whole where there is no such rest because every member fills its cache lines.
+    """
+    if tensor is None:
+        return []
+    tensor = tensor.detach()
+    if not tensor.is_contiguous():  # the kernels would read past it
+        raise ValueError("an optimiser step needs tensors whose numbers lie side by side")
+    if tensor.dim() < 2:
+        return [tensor]
+    tensor = tensor[:members]
+    return [tensor] if tensor[0].nbytes % 64 == 0 else list(tensor.unbind())
+
+
 class Stepper:
     """A fresh optimiser on a bench's flat vector; `step` descends on one loss."""
 
     def __init__(self, bench: Bench, spec: Spec, total: int, correction: Tensor | None = None) -> None:
         self.bench, self.spec, self.total, self.taken, self.correction = bench, spec, total, 0, correction
-        self.optimizer = self._optimizer()
+        self.rule = Rule(spec, bench.flat)
         way = spec.low_bit if isinstance(spec, LocalSpec) else "none"
         self.bits = None if way == "none" else Bits(bench, way)  # rounds before the first step
 
-    def _optimizer(self) -> torch.optim.Optimizer:
-        spec, flat = self.spec, [self.bench.flat]
-        if spec.optimizer == "sgd":
-            return torch.optim.SGD(flat, lr=spec.lr, momentum=spec.momentum, weight_decay=spec.weight_decay, fused=True)
-        kind = torch.optim.Adam if spec.optimizer == "adam" else torch.optim.AdamW
-        return kind(flat, lr=spec.lr, weight_decay=spec.weight_decay, fused=True)
-
     def lr(self) -> float:
         """The learning rate of the next step."""
-        spec = self.spec
-        if isinstance(spec, LocalSpec):
-            return spec.lr / (1 + spec.lr_time_decay * self.taken)
-        if spec.schedule == "cosine":  # over the full length, so stopping early cuts the cosine short
-            return 0.5 * spec.lr * (1 + math.cos(math.pi * self.taken / self.total))
-        return spec.lr
+        return learning_rate(self.spec, self.taken, self.total)
 
     def step(self, loss: Tensor) -> None:
         grad = self.bench.grad
@@ -69,8 +148,7 @@ class Stepper:
             grad.add_(self.correction)
         if self.spec.clip is not None:  # after the correction, as MTGC's and FedDF's codes clip
             grad.mul_(torch.clamp(self.spec.clip / (grad.norm() + 1e-6), max=1.0))
-        self.optimizer.param_groups[0]["lr"] = self.lr()
-        self.optimizer.step()
+        self.rule.step(grad, self.lr())
         if self.bits is not None:
             self.bits.round()
         self.taken += 1

@@ -6,7 +6,8 @@ data of the home it runs at and nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, TypeVar
@@ -24,11 +25,36 @@ from headwater.topology.tree import ROOT
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
-def task(phase: str, streaming: tuple[str, ...] = ()) -> Callable[[Function], Function]:
-    """Mark a function as a task. `streaming` names the mapping inputs that it reads once and in order."""
+@dataclass(frozen=True)
+class Ask:
+    """What a task would do for every value of its mapping input `of`, and another task, `by`, may do beforehand.
+
+    That one takes `members`, which `part` of how many of them, and inputs of the first that it names itself. It gives
+    {name: answer} from a pass over rows of this kind: inputs, validation or test. `when` tells from the task's inputs
+    whether it is needed.
+    """
+
+    of: str
+    by: Callable[..., Any]
+    on: str
+    when: Callable[[Mapping[str, Any]], bool] = lambda given: True
+
+
+def task(
+    phase: str,
+    streaming: tuple[str, ...] = (),
+    together: Callable[..., Any] | None = None,
+    asks: Mapping[str, Ask] | None = None,
+) -> Callable[[Function], Function]:
+    """Mark a function as a task. `streaming` names the mapping inputs that it reads once and in order.
+
+    `together(sites, inputs, hands)` does it at several homes at once; it gives None for those it cannot do so. `asks`
+    names inputs that other tasks may make: {group: {name: answer}}, or nothing where it does not pay.
+    """
 
     def mark(function: Function) -> Function:
         function.phase, function.streaming = phase, streaming  # type: ignore[attr-defined]
+        function.together, function.asks = together, asks or {}  # type: ignore[attr-defined]
         return function
 
     return mark
@@ -46,6 +72,8 @@ class Context:
     method: str = ""  # as it is named in sentences
     bad_update: str = "drop"  # what becomes of a result that is not finite: "drop" or "stop"
     causes: Mapping[str, str] = field(default_factory=dict)  # phase → the settings that may be behind such a result
+    stack: str = "auto"  # which models of clients are trained together, see stages.stack
+    server_threads: int = 1  # of a student that is trained at the server
     availability: float = 1.0  # share of the time that a client is there to begin a task
     period: float = 10.0  # seconds from one coming of a client to the next
     _benches: dict[tuple[str, int], Bench] = field(default_factory=dict)
@@ -71,9 +99,37 @@ class Site:
 
     def __init__(self, context: Context, home: str, key: tuple[Key, ...]) -> None:
         self._context, self.home, self._key = context, home, key
-        self.rng = stream(context.seed, "task", *key)
         self.notes: dict[str, float] = {}
         self.classes = context.split.classes
+
+    @cached_property
+    def rng(self) -> np.random.Generator:
+        """This task's own chance; making a generator takes longer than many a task."""
+        return stream(self._context.seed, "task", *self._key)
+
+    @property
+    def rows(self) -> np.ndarray | None:
+        """Which rows of the table are this home's own."""
+        return self._context.rows.get(self.home)
+
+    @property
+    def table(self) -> Examples:
+        """All that clients train on, for those who may take only their rows out of it: clients trained together."""
+        return self._context.split.train
+
+    @property
+    def stack(self) -> str:
+        return self._context.stack
+
+    @contextmanager
+    def waited_for(self) -> Iterator[None]:
+        """Work at the server for which all others of a round wait may take more threads than other work."""
+        usual = torch.get_num_threads()
+        torch.set_num_threads(self._context.server_threads if self.home == ROOT else usual)
+        try:
+            yield
+        finally:
+            torch.set_num_threads(usual)
 
     @cached_property
     def data(self) -> Examples | None:
@@ -119,6 +175,10 @@ class Site:
     def bench(self, params: Params, slot: int = 0) -> Bench:
         """A module that holds these parameters until the next call."""
         return self._context.bench(params.layout.arch, slot).load(params)
+
+    def blank(self, arch: str) -> Bench:
+        """The module of an architecture, whatever it holds."""
+        return self._context.bench(arch, 0)
 
     def initial(self, arch: str, number: int = 0) -> Params:
         return self._context.initial(arch, number)

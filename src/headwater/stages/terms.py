@@ -16,6 +16,11 @@ class Proximal:
 
     mu: float
 
+    @property
+    def quadratic(self) -> tuple[float, Tensor | None]:
+        """Strength m and direction d of a term (m / 2) · ‖w − start‖² + ⟨d, w⟩, by which clients are stacked."""
+        return self.mu, None
+
     def __call__(self, step: Batch) -> Tensor:
         return 0.5 * self.mu * (step.bench.weights() - step.start.trainable).square().sum()
 
@@ -26,6 +31,10 @@ class Dynamic:
 
     alpha: float
     gradient: Params | None = None
+
+    @property
+    def quadratic(self) -> tuple[float, Tensor | None]:
+        return self.alpha, None if self.gradient is None else -self.gradient.trainable
 
     def __call__(self, step: Batch) -> Tensor:
         pull = Proximal(self.alpha)(step)

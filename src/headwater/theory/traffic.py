@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from headwater.topology.tree import Tree
+if TYPE_CHECKING:
+    from headwater.topology.tree import Tree
 
 NUMBER = 8  # bytes of a number on its own, of a label and of a count
 

@@ -12,6 +12,7 @@ from headwater.errors import ConfigError, nearest
 Counts = np.ndarray[Any, np.dtype[np.int64]]
 WAYS = ("random", "balanced", "blocks")
 REDRAWS = 1000
+MOST_COUNTED = 10_000  # clients of a drawn population that can be balanced by what they hold
 
 
 def assign(how: str | Sequence[int], counts: Counts, sectors: int, rng: np.random.Generator) -> tuple[int, ...]:
@@ -19,6 +20,18 @@ def assign(how: str | Sequence[int], counts: Counts, sectors: int, rng: np.rando
     holds data as long as there are enough of those."""
     counts = np.asarray(counts)
     clients = len(counts)
+    check(how, clients, sectors)
+    if not isinstance(how, str):
+        return tuple(int(sector) for sector in how)
+    if how == "random":
+        return _random(counts.sum(axis=1), sectors, rng)
+    if how == "balanced":
+        return _balanced(counts, sectors)
+    return tuple((np.arange(clients, dtype=np.int64) * sectors // clients).tolist())
+
+
+def check(how: str | Sequence[int], clients: int, sectors: int) -> None:
+    """Refuse what cannot be done, before anybody is put anywhere."""
     if sectors < 1:
         raise ConfigError(f"partition.sectors must be at least 1, got {sectors}")
     if sectors > clients:
@@ -27,20 +40,15 @@ def assign(how: str | Sequence[int], counts: Counts, sectors: int, rng: np.rando
             f"use at most {clients} sectors or more clients"
         )
     if not isinstance(how, str):
-        return _given(how, clients, sectors)
-    if how == "random":
-        return _random(counts.sum(axis=1), sectors, rng)
-    if how == "balanced":
-        return _balanced(counts, sectors)
-    if how == "blocks":
-        return tuple(client * sectors // clients for client in range(clients))
-    raise ConfigError(
-        f"partition.assign does not know {how!r}{nearest(how, WAYS)} "
-        f"(accepted: {', '.join(WAYS)}, or a list with the sector of each client)"
-    )
+        _check_given(how, clients, sectors)
+    elif how not in WAYS:
+        raise ConfigError(
+            f"partition.assign does not know {how!r}{nearest(how, WAYS)} "
+            f"(accepted: {', '.join(WAYS)}, or a list with the sector of each client)"
+        )
 
 
-def _given(how: Sequence[int], clients: int, sectors: int) -> tuple[int, ...]:
+def _check_given(how: Sequence[int], clients: int, sectors: int) -> None:
     given = list(how)
     if len(given) != clients:
         raise ConfigError(
@@ -57,7 +65,6 @@ def _given(how: Sequence[int], clients: int, sectors: int) -> tuple[int, ...]:
         raise ConfigError(
             f"partition.assign leaves sector {empty[0]} without clients; give it one or lower partition.sectors"
         )
-    return tuple(int(sector) for sector in given)
 
 
 def _random(sizes: Counts, sectors: int, rng: np.random.Generator) -> tuple[int, ...]:
@@ -67,7 +74,7 @@ def _random(sizes: Counts, sectors: int, rng: np.random.Generator) -> tuple[int,
     needed = holders if len(holders) >= sectors else np.arange(clients)
     for _ in range(REDRAWS):
         drawn = rng.integers(sectors, size=clients)
-        if len(np.unique(drawn[needed])) == sectors:
+        if np.bincount(drawn[needed], minlength=sectors).all():
             return tuple(drawn.tolist())
     # With about as many sectors as clients a lucky draw hardly ever comes: seat one client in each first.
     drawn = rng.integers(sectors, size=clients)
@@ -82,11 +89,11 @@ def _balanced(counts: Counts, sectors: int) -> tuple[int, ...]:
     share = counts.sum(axis=0) / sectors
     held = np.zeros((sectors, counts.shape[1]))
     members = np.zeros(sectors, dtype=np.int64)
-    chosen = [0] * len(counts)
+    chosen, holders = [0] * len(counts), int(np.count_nonzero(sizes > 0))
     for position, client in enumerate(order):
         vacant = np.flatnonzero(members == 0)
         # Data-holding clients come first, so sectors must be filled before the last of those is placed.
-        holders_left = int(np.count_nonzero(sizes[order[position:]] > 0))
+        holders_left = max(0, holders - position)
         left = holders_left if holders_left >= len(vacant) else len(order) - position
         must = len(vacant) > 0 and left <= len(vacant)
         open_to = vacant if must else np.arange(sectors)

@@ -10,10 +10,10 @@ def participants(tree: Tree, share: float, seed: int, round: int) -> tuple[str, 
     """A uniform draw of max(1, round(share · N)) among the clients that hold data, in tree order."""
     holders = tree.holders
     if share >= 1:
-        return holders
+        return tuple(holders)
     count = max(1, round_half_up(share * len(holders)))
     drawn = stream(seed, "participation", round).choice(len(holders), size=count, replace=False)
-    return tuple(holders[i] for i in sorted(drawn))
+    return tuple(holders[i] for i in sorted(drawn.tolist()))
 
 
 def round_half_up(number: float) -> int:

@@ -1,0 +1,63 @@
+"""The two nets of the comparison, written out so that a contestant needs torch and nothing else.
+
+Names and weights are those of the library's own models, so that every contestant starts at the same numbers.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+
+def build(model: dict[str, Any], shape: tuple[int, ...], classes: int) -> nn.Module:
+    if model["name"] == "mlp":
+        return mlp(shape, classes, model["hidden"])
+    return resnet8(shape, classes, model.get("norm", "batch"))
+
+
+class Net(nn.Module):
+    def __init__(self, features: nn.Module, classifier: nn.Module) -> None:
+        super().__init__()
+        self.features, self.classifier = features, classifier
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.classifier(self.features(x))
+
+
+def mlp(shape: tuple[int, ...], classes: int, hidden: list[int]) -> Net:
+    layers: list[nn.Module] = [nn.Flatten()]
+    size = int(torch.Size(shape).numel())
+    for width in hidden:
+        layers += [nn.Linear(size, width), nn.ReLU()]
+        size = width
+    return Net(nn.Sequential(*layers), nn.Linear(size, classes))
+
+
+def resnet8(shape: tuple[int, ...], classes: int, norm: str) -> Net:
+    def normed(width: int) -> nn.Module:
+        return nn.BatchNorm2d(width) if norm == "batch" else nn.GroupNorm(2, width)
+
+    class Block(nn.Module):
+        def __init__(self, before: int, width: int) -> None:
+            super().__init__()
+            stride = 1 if before == width else 2
+            self.body = nn.Sequential(
+                nn.Conv2d(before, width, 3, stride=stride, padding=1, bias=False),
+                normed(width),
+                nn.ReLU(),
+                nn.Conv2d(width, width, 3, padding=1, bias=False),
+                normed(width),
+            )
+            self.shortcut: nn.Module = nn.Identity()
+            if before != width:
+                self.shortcut = nn.Sequential(nn.Conv2d(before, width, 1, stride=stride, bias=False), normed(width))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return F.relu(self.body(x) + self.shortcut(x))
+
+    stem = [nn.Conv2d(shape[0], 16, 3, padding=1, bias=False), normed(16), nn.ReLU()]
+    blocks = [Block(16, 16), Block(16, 32), Block(32, 64)]
+    return Net(nn.Sequential(*stem, *blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten()), nn.Linear(64, classes))

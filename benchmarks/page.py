@@ -1,0 +1,72 @@
+"""Write what was measured into docs/performance.md, between its marks.
+
+python benchmarks/page.py
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+PAGE = HERE.parent / "docs" / "performance.md"
+
+
+def main() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    for name, block in blocks().items():
+        mark = re.compile(rf"(<!-- {name} -->\n).*?(<!-- end -->)", re.DOTALL)
+        if not mark.search(text):
+            raise SystemExit(f"{PAGE.name} has no place for {name}: it needs <!-- {name} --> and <!-- end -->")
+        text = mark.sub(lambda found, block=block: f"{found[1]}{block}\n{found[2]}", text)
+    PAGE.write_text(text, encoding="utf-8")
+
+
+def blocks() -> dict[str, str]:
+    rows = [json.loads(line) for line in (HERE / "history.jsonl").read_text(encoding="utf-8").splitlines()]
+    found = {}
+    for work in ("W1", "W2", "W3", "W4", "W5", "W6"):
+        known = [row for row in rows if row.get("id") == work]
+        if known:
+            last = (known[-1]["date"], known[-1]["commit"])
+            found[work] = measured([row for row in known if (row["date"], row["commit"]) == last])
+    where = HERE / "where.json"
+    if where.exists():
+        found |= {f"where {work}": spent(told) for work, told in json.loads(where.read_text(encoding="utf-8")).items()}
+    return found
+
+
+def measured(rows: list[dict[str, Any]]) -> str:
+    """The last measurement of every contestant of one work."""
+    last = {row["contestant"]: row for row in rows}
+    reference, memory = rows[-1]["reference"], any("memory" in row for row in rows)
+    head = ["", "seconds", f"× {reference}", "accuracy"] + (["peak MB"] if memory else [])
+    lines = [head, ["---"] * len(head)]
+    for name, row in last.items():
+        accuracy = "" if row["accuracy"] is None else f"{100 * row['accuracy']:.2f} %"
+        cells = [name, f"{row['seconds']:.3g}", f"{row['ratio']:.2f}", accuracy]
+        lines.append(cells + ([f"{row['memory']:.0f}" if "memory" in row else ""] if memory else []))
+    told = rows[-1]
+    table = "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
+    where = f"{told['machine']}, {told['date']}, commit {told['commit']}, median of {told['repeats']}"
+    return f"{told['work']}\n\n{table}\n\n*{where}.*"
+
+
+def spent(told: dict[str, Any]) -> str:
+    parts = []
+    for name in ("workers", "one client", "shares"):
+        if name in told:
+            title = {"workers": "of the time of both workers", "one client": "of one client's training"}.get(
+                name, f"of a run of {told['seconds']:.2f} s, {1000 * told.get('a round', 0):.1f} ms a round"
+            )
+            lines = [f"| {title} | share |", "|---|---|"]
+            lines += [f"| {kind} | {100 * share:.1f} % |" for kind, share in told[name].items() if share >= 0.001]
+            parts.append("\n".join(lines))
+    parts.append(f"*{told['machine']}, {told['date']}, commit {told['commit']}.*")
+    return "\n\n".join(parts)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,144 @@
+"""A population: every client draws samples of its own from the pool, when somebody asks for them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from functools import cached_property, lru_cache
+from typing import Any, ClassVar, overload
+
+import numpy as np
+from pydantic import model_validator
+from pydantic.dataclasses import dataclass
+
+from headwater.errors import ConfigError
+from headwater.partition.base import Ints, Lazy, Rule, check
+from headwater.partition.dirichlet import check_alpha, draw
+from headwater.rng import stream
+from headwater.specs import STRICT, AtLeastOne
+
+NAME = "drawn"
+RECENT = 256  # clients whose samples are at hand
+
+
+@dataclass(frozen=True, config=STRICT, kw_only=True)
+class Drawn:
+    """Each client draws `size` samples from the whole training set: uniformly, or with a label mix of its own from a
+    symmetric Dirichlet distribution if `alpha` is given. A client holds no sample twice.
+
+    This is for studies of how the number of clients matters, up to millions of them, and is not a split in the usual
+    sense: clients draw from the same pool, so two of them may hold the same sample, and some samples nobody holds.
+    What a client holds does not depend on how many others there are, and costs nothing until it is asked for.
+    """
+
+    SHARED: ClassVar[bool] = True  # a sample may be at several clients
+
+    size: AtLeastOne = 50
+    alpha: float | None = None
+
+    @model_validator(mode="after")
+    def _above_zero(self) -> Drawn:
+        if self.alpha is not None:
+            check_alpha(self.alpha)
+        return self
+
+    def split(self, labels: Ints, clients: int, rng: np.random.Generator) -> Population:
+        return self.population(labels, clients, int(rng.integers(2**63)))
+
+    def population(self, labels: Ints, clients: int, seed: int) -> Population:
+        """The clients of this seed."""
+        labels = check(labels, clients)
+        if self.size > len(labels):
+            raise ConfigError(
+                f"partition.size is {self.size}, but there are only {len(labels)} samples to draw from; "
+                f"use at most {len(labels)}"
+            )
+        return Population(self, labels, clients, seed)
+
+
+class Population(Lazy):
+    """The samples of each client, drawn from its own random stream whenever they are asked for."""
+
+    def __init__(self, scheme: Drawn, labels: Ints, clients: int, seed: int) -> None:
+        self._scheme, self._clients, self._seed = scheme, clients, seed
+        self._labels = labels.astype(np.min_scalar_type(int(labels.max()))) if labels.min() >= 0 else labels
+
+    @property
+    def lengths(self) -> Ints:
+        """The number of samples of each client."""
+        return np.full(self._clients, self._scheme.size, dtype=np.int64)
+
+    @cached_property
+    def rule(self) -> Rule:
+        """All that decides who holds what."""
+        return {
+            "scheme": NAME,
+            "options": asdict(self._scheme),
+            "clients": self._clients,
+            "seed": self._seed,
+            "samples": len(self._labels),
+            "labels_sha256": hashlib.sha256(self._labels.astype("<i8").tobytes()).hexdigest(),
+        }
+
+    def __len__(self) -> int:
+        return self._clients
+
+    @overload
+    def __getitem__(self, at: int) -> Ints: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> list[Ints]: ...
+
+    def __getitem__(self, at: int | slice) -> Ints | list[Ints]:
+        places = range(self._clients)[at]
+        return self._recent(places) if isinstance(places, int) else [self._client(place) for place in places]
+
+    def __iter__(self) -> Iterator[Ints]:
+        return map(self._client, range(self._clients))
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without what can be worked out again."""
+        made = {"rule", "_recent", "_classes"}
+        return {key: value for key, value in self.__dict__.items() if key not in made}
+
+    @cached_property
+    def _recent(self) -> Callable[[int], Ints]:
+        """Remembers a few: those who are asked in every round need not draw again."""
+        return lru_cache(maxsize=RECENT)(self._client)
+
+    def _client(self, number: int) -> Ints:
+        rng, size = stream(self._seed, NAME, number), self._scheme.size
+        if self._scheme.alpha is None:
+            return _frozen(rng.choice(len(self._labels), size=size, replace=False, shuffle=False))
+        members = self._classes
+        wanted = _mix(draw(rng, self._scheme.alpha, len(members)), size, [len(found) for found in members], rng)
+        held = [
+            found[rng.choice(len(found), size=count, replace=False, shuffle=False)]
+            for found, count in zip(members, wanted.tolist(), strict=True)
+            if count
+        ]
+        return _frozen(np.concatenate(held))
+
+    @cached_property
+    def _classes(self) -> list[Ints]:
+        """The samples of each class that has any."""
+        order = np.argsort(self._labels, kind="stable")
+        return np.split(order, np.flatnonzero(np.diff(self._labels[order])) + 1)
+
+
+def _frozen(samples: Ints) -> Ints:
+    """Sorted, and not to be changed by one of those who get it."""
+    samples.sort()
+    samples.flags.writeable = False
+    return samples
+
+
+def _mix(shares: Any, size: int, room: list[int], rng: np.random.Generator) -> Ints:
+    """How many samples of each class: by these shares, and what a small class cannot give is drawn from the others."""
+    most, taken = np.array(room, dtype=np.int64), np.zeros(len(room), dtype=np.int64)
+    while (left := size - int(taken.sum())) > 0:
+        still = shares * (taken < most)
+        still = still if still.sum() > 0 else (taken < most).astype(np.float64)
+        taken = np.minimum(taken + rng.multinomial(left, still / still.sum()), most)
+    return taken

@@ -1,0 +1,131 @@
+"""A method's rounds without the work: its own code submits every task, and nobody carries them out.
+
+What is then known is exact, whatever the method: who trains, who leads, who teaches whom and on how many samples. Only
+what a method reads before it goes on is worked out, and only where nothing has to be trained for it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from headwater.codecs import Info
+from headwater.engines.base import Done, Job, Ref, pick
+from headwater.engines.execution import execute
+from headwater.evaluation import ask, tests_for
+from headwater.experiment import Experiment
+from headwater.fanout import Fanout
+from headwater.federation import SERVER, Desk, Federation
+from headwater.ledger import Ledger
+from headwater.located import names_in
+from headwater.planning.work import Account, Value, Work
+from headwater.stages.combine import initial
+from headwater.stages.site import Context
+from headwater.topology.presence import participants
+
+JOBS = 20_000  # tasks of clients that are gone through one by one; a longer run is judged by its first rounds
+LEAST = 3  # rounds that are gone through however many clients there are: the first is often unlike the others
+
+
+class Unforeseen(Exception):  # noqa: N818 (a signal, not an error)
+    """A method reads what only training can tell."""
+
+
+class Nobody:
+    """An engine that takes note of jobs and does none of them."""
+
+    def __init__(self, experiment: Experiment) -> None:
+        self.done: list[Done] = []
+        self.watch: Callable[[Done], None] | None = None
+        self.works: list[Work] = []
+        self._known: dict[str, Value] = {}
+        self._context = experiment.context()
+        self._account = Account(experiment, lambda ref: self._known[ref.name])
+
+    def start(self, context: Context) -> None:
+        self._context = context
+
+    def submit(self, *jobs: Job) -> None:
+        first = len(self.works)
+        for job in jobs:
+            work, value = self._account.of(job, len(self.works))
+            if job.phase in ("average", "evaluate"):  # what a method may read, with what it is made from
+                given = {ref.name: self._known[ref.name] for ref in job.refs()}
+                value = Value(value.arch, value.members, value.rows, value.number, job, given)
+            self.works.append(replace(work, group=first))
+            self._known[job.name] = value
+
+    def move(self, ref: Ref, home: str, name: str) -> None:
+        held = self._known[ref.name]
+        self._known[name] = held if not ref.part else Value(held.arch, 1, held.rows, held.number)
+
+    def either(self, new: Ref, old: Ref, name: str) -> None:
+        self.move(new, new.home, name)
+
+    def info(self, name: str) -> Info | None:
+        return Info(0, 0, "value")
+
+    def read(self, ref: Ref) -> Any:
+        return pick(self._value(self._known[ref.name]), ref)
+
+    def _value(self, held: Value) -> Any:
+        if held.job is None or any(part.job is None for part in held.given.values()):
+            raise Unforeseen
+        return execute(
+            held.job, self._context, lambda ref: pick(self._value(held.given[ref.name]), ref), lambda ref: None
+        )[0]
+
+    def drop(self, names: Iterable[str]) -> None:
+        for name in names:
+            self._known.pop(name, None)
+
+    def finish(self, names: Iterable[str]) -> dict[str, Info | None]:
+        return dict.fromkeys(names)  # as if all had been lost: nothing is charged
+
+    def save(self, names: Iterable[str], directory: Path) -> dict[str, str]:
+        raise NotImplementedError
+
+    def load(self, files: Mapping[str, str], directory: Path) -> None:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        self._known.clear()
+
+
+@dataclass(frozen=True)
+class Rehearsed:
+    """All tasks of the rounds that were gone through, in the order of submission; those of round 0 prepare the run."""
+
+    works: tuple[Work, ...]
+    rounds: int
+    kept: int  # values that the method keeps from one round to the next
+    seconds: float  # that a round's submitting took
+
+
+def rehearse(experiment: Experiment) -> Rehearsed | None:
+    """Go through a run's tasks; None if what a method does depends on what training brings."""
+    config, tree = experiment.config, experiment.tree
+    share, seed = config.partition.participation, config.seed
+    active = max(1, len(participants(tree, share, seed, 1)))
+    rounds = min(config.rounds, max(LEAST, JOBS // active))
+    own_tests, engine = config.partition.local_test > 0, Nobody(experiment)
+    desk = Desk(engine, Ledger(), seed, width=experiment.stacking.width, fanout=Fanout.of(experiment.context()))
+    fed = Federation(tree, desk, tree.holders, purpose="setup")
+    try:
+        state = experiment.method.init(fed, fed.run(initial, at=SERVER, arch=experiment.model.name))
+        tests = tests_for(fed, state, own_tests)
+        begun = time.process_time()
+        for number in range(1, rounds + 1):
+            fed = fed.begin(number, participants(tree, share, seed, number))
+            state = experiment.method.round(fed, state)
+            if number % config.eval_every == 0 or number == config.rounds:
+                ask(fed, state, tests, own_tests)
+            fed.desk.release(names_in([state, tests]))
+            fed.desk.settle(number)
+    except Unforeseen:
+        return None
+    seconds = (time.process_time() - begun) / rounds
+    return Rehearsed(tuple(engine.works), rounds, len(names_in(state)), seconds)

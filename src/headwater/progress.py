@@ -1,0 +1,50 @@
+"""News from a run, for whoever watches it."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from headwater.engines.base import Done
+
+
+@dataclass(frozen=True)
+class Event:
+    """News from a run, for a progress display."""
+
+    kind: str  # start, task, warning, round, end
+    round: int
+    rounds: int
+    phase: str = ""
+    done: int = 0
+    total: int = 0
+    accuracy: float | None = None
+    seconds: float = 0.0
+    text: str = ""  # of a warning
+
+
+class Progress:
+    """Tells `watch`, if there is one: otherwise nothing is counted."""
+
+    def __init__(self, watch: Callable[[Event], None] | None, rounds: int) -> None:
+        self.watch, self.rounds = watch, rounds
+        self.began = time.time()
+        self.accuracy: float | None = None  # the last that is known
+        self._finished: Counter[tuple[int, str]] = Counter()  # tasks by round and phase, of rounds that are open
+
+    def say(self, kind: str, number: int, phase: str = "", done: int = 0, total: int = 0, text: str = "") -> None:
+        if self.watch:
+            seconds = time.time() - self.began
+            self.watch(Event(kind, number, self.rounds, phase, done, total, self.accuracy, seconds, text))
+
+    def task(self, done: Done, submitted: Mapping[tuple[int, str], int]) -> None:
+        key = (done.round, done.phase)
+        self._finished[key] += 1
+        self.say("task", *key, self._finished[key], max(self._finished[key], submitted[key]))
+
+    def round_closed(self, number: int) -> None:
+        for key in [key for key in self._finished if key[0] <= number]:
+            del self._finished[key]
+        self.say("round", number)

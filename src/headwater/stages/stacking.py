@@ -1,0 +1,75 @@
+"""Whether clients are trained together, and how many at a time: a function of the configuration alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+import torch
+
+from headwater.models.base import ModelSpec
+from headwater.params import Layout
+from headwater.specs import LocalSpec
+from headwater.stages.kernels import Chain, Kernel, kernel_of
+
+WIDEST = 64
+NUMBERS = 1 << 20  # in one stack: beyond that it no longer fits the processor's cache
+
+
+@dataclass(frozen=True)
+class Stacking:
+    way: Literal["hand", "vmap", "loop"]  # gradients written out, torch's own batching, or one client after the other
+    width: int  # clients in one stack, at most
+    why: str
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def stacking(method: Any, models: Mapping[str, ModelSpec], asked: str) -> Stacking:
+    """How the clients of a method are trained. `engine.stack` = "off" trains each alone; "on" also lets `vmap` stack
+    models that are no mere row of layers."""
+    if asked == "off":
+        return alone("engine.stack is off")
+    specs = [value for value in vars(method).values() if isinstance(value, LocalSpec)]
+    if not specs:
+        return alone("the method trains no clients")
+    if any(spec.low_bit != "none" for spec in specs):
+        return alone("weights of one bit are trained alone")
+    if "features" in getattr(method, "NEEDS", ()):
+        return alone("the method's loss looks at features")
+    found = [_of_model(spec, asked) for spec in models.values()]
+    return max(found, key=lambda each: each.width)
+
+
+def _of_model(spec: ModelSpec, asked: str) -> Stacking:
+    module = spec.outline()
+    layout = Layout.of(module, spec.name)
+    kernel = kernel_of(module, layout)
+    width = min(WIDEST, NUMBERS // max(1, layout.size))
+    if kernel is None:
+        return alone(f"{spec.name} has more than linear layers and activations in a row")
+    if width < 2:
+        return alone(f"{spec.name} is so large that a client alone keeps a core busy")
+    if isinstance(kernel, Chain):
+        return Stacking("hand", width, f"{spec.name} is linear layers and activations in a row")
+    if asked != "on":
+        return alone(f"{spec.name} could be stacked by torch's vmap; engine.stack = 'on' does it")
+    if not _works(kernel, layout, spec.shape):
+        return alone(f"torch's vmap cannot stack {spec.name}")
+    return Stacking("vmap", width, f"{spec.name} is small and has neither statistics nor chance in it")
+
+
+def _works(kernel: Kernel, layout: Layout, shape: tuple[int, ...]) -> bool:
+    """Whether a module of one's own lets itself be batched: it may do anything."""
+    weights = torch.zeros(2, layout.size)
+    try:
+        kernel.gradient(weights, torch.zeros(2, 2, *shape), torch.zeros(2, 2).long(), torch.ones(2, 2), weights)
+    except Exception:  # whatever the module does that vmap does not
+        return False
+    return True
+
+
+def alone(why: str) -> Stacking:
+    return Stacking("loop", 1, why)

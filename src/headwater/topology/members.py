@@ -1,0 +1,178 @@
+"""Clients as numbers: names, sectors and sizes are looked up when somebody asks.
+
+However many clients are registered, a tree holds a few arrays; a name such as `c17` is made for whoever needs it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import ItemsView, Iterator, Mapping, Sequence, ValuesView
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar, cast, overload
+
+import numpy as np
+
+Ints = np.ndarray[Any, np.dtype[Any]]
+Value = TypeVar("Value")
+CHUNK = 4096  # numbers that are turned into objects at once when everybody is gone through
+
+
+def number_of(name: object, clients: int) -> int | None:
+    """17 for c17; none if it is not the name of one of so many clients."""
+    if not isinstance(name, str) or name[:1] != "c":
+        return None
+    try:
+        number = int(name[1:])
+    except ValueError:
+        return None
+    return number if 0 <= number < clients and name == f"c{number}" else None
+
+
+@dataclass(frozen=True, eq=False)
+class Index:
+    """What is known of each client, by its number."""
+
+    sizes: Ints
+    sector: Ints  # the place of its sector among the sectors of the tree
+    order: Ints  # client numbers in tree order
+    rank: Ints  # the place of each in that order
+
+    @staticmethod
+    def of(sizes: Sequence[int] | Ints, sector: Ints) -> Index:
+        """By sector, then by size, the largest first, then by number."""
+        held = np.array(sizes, dtype=np.int64)
+        order = np.lexsort((-held, sector)).astype(np.int32)  # what ties stays in the order of numbers
+        rank = np.empty_like(order)
+        rank[order] = np.arange(len(order), dtype=np.int32)
+        return Index(held, sector, order, rank)
+
+    def number(self, name: object) -> int | None:
+        """The number of a client; none if there is no client of this name."""
+        return number_of(name, len(self.sizes))
+
+
+class Names(Sequence[str]):
+    """The names of some clients in tree order: all of them, those of one sector, those that hold data, or both."""
+
+    def __init__(self, index: Index, numbers: Ints, sector: int | None = None, holding: bool = False) -> None:
+        self._index, self.numbers, self._sector, self._holding = index, numbers, sector, holding
+
+    def number(self, name: object) -> int | None:
+        """The number of the client if it is one of these."""
+        number = self._index.number(name)
+        if number is None or (self._holding and not self._index.sizes[number]):
+            return None
+        return number if self._sector is None or self._index.sector[number] == self._sector else None
+
+    def __contains__(self, name: object) -> bool:
+        return self.number(name) is not None
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    @overload
+    def __getitem__(self, at: int) -> str: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> tuple[str, ...]: ...
+
+    def __getitem__(self, at: int | slice) -> str | tuple[str, ...]:
+        if isinstance(at, slice):
+            return tuple(f"c{number}" for number in self.numbers[at].tolist())
+        return f"c{self.numbers[at]}"
+
+    def __iter__(self) -> Iterator[str]:
+        for number in _plain(self.numbers):
+            yield f"c{number}"
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, Names):
+            return np.array_equal(self.numbers, other.numbers)
+        if not isinstance(other, tuple | list):
+            return NotImplemented
+        return len(other) == len(self) and all(a == b for a, b in zip(self, other, strict=True))
+
+    __hash__ = None  # type: ignore[assignment]  # as a list: nobody should hash a million names by accident
+
+    def __repr__(self) -> str:
+        return f"({', '.join(self[:5])}{', …' if len(self) > 5 else ''}: {len(self)} clients)"
+
+
+class Column(Mapping[str, Value], Generic[Value]):
+    """One fact about each of some clients, in tree order; `words` says what the numbers of the column stand for."""
+
+    def __init__(self, names: Names, column: Ints, words: Sequence[Value] | None = None) -> None:
+        self.names, self._column, self._words = names, column, words
+
+    def __getitem__(self, name: str) -> Value:
+        number = self.names.number(name)
+        if number is None:
+            raise KeyError(name)
+        return self._told(self._column[number].item())
+
+    def __contains__(self, name: object) -> bool:
+        return self.names.number(name) is not None
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.names)
+
+    def values(self) -> ValuesView[Value]:
+        return _Values(self)
+
+    def items(self) -> ItemsView[str, Value]:
+        return _Items(self)
+
+    def told(self) -> Iterator[Value]:
+        """The values in tree order, without a look at the names."""
+        return (self._told(number) for number in _plain(self._column, self.names.numbers))
+
+    def _told(self, number: int) -> Value:
+        return cast(Value, number) if self._words is None else self._words[number]
+
+
+class _Values(ValuesView[Value]):
+    def __init__(self, column: Column[Value]) -> None:
+        super().__init__(column)
+        self._column = column
+
+    def __iter__(self) -> Iterator[Value]:
+        return self._column.told()
+
+
+class _Items(ItemsView[str, Value]):
+    def __init__(self, column: Column[Value]) -> None:
+        super().__init__(column)
+        self._column = column
+
+    def __iter__(self) -> Iterator[tuple[str, Value]]:
+        return zip(self._column, self._column.told(), strict=True)
+
+
+class Joined(Mapping[str, Value]):
+    """Two mappings without a key in common, one after the other."""
+
+    def __init__(self, first: Mapping[str, Value], second: Mapping[str, Value]) -> None:
+        self._first, self._second = first, second
+
+    def __getitem__(self, key: str) -> Value:
+        return self._first[key] if key in self._first else self._second[key]
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._first or key in self._second
+
+    def __len__(self) -> int:
+        return len(self._first) + len(self._second)
+
+    def __iter__(self) -> Iterator[str]:
+        yield from self._first
+        yield from self._second
+
+
+def _plain(numbers: Ints, at: Ints | None = None) -> Iterator[int]:
+    """The numbers, or those at these places, as Python's own, a handful at a time."""
+    length = len(numbers if at is None else at)
+    for start in range(0, length, CHUNK):
+        some = slice(start, start + CHUNK)
+        yield from (numbers[some] if at is None else numbers[at[some]]).tolist()

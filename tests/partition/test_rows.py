@@ -1,0 +1,69 @@
+"""Rows to train on and rows kept for a client's own test."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headwater.partition.drawn import Drawn
+from headwater.partition.rows import OwnRows, training_sizes
+from headwater.rng import stream
+
+
+def written_out(indices: list[Any], share: float, seed: int) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Everybody's, ahead of need."""
+    rows, tests = {}, {}
+    for number, own in enumerate(indices):
+        held = min(round(share * len(own)), max(0, len(own) - 1))
+        order = stream(seed, "local_test", number).permutation(len(own))
+        tests[f"c{number}"] = np.sort(own[order[:held]])
+        rows[f"c{number}"] = np.sort(own[order[held:]])
+    return rows, tests
+
+
+@given(
+    st.lists(st.integers(0, 25), min_size=1, max_size=8), st.sampled_from([0.0, 0.1, 0.25, 0.5, 0.9]), st.integers(0, 9)
+)
+@settings(max_examples=80, deadline=None)
+def test_they_are_those_that_would_be_written_out(sizes: list[int], share: float, seed: int) -> None:
+    ends = np.cumsum([0, *sizes])
+    indices = [np.arange(ends[at], ends[at + 1]) * 2 for at in range(len(sizes))]
+    rows, tests = written_out(indices, share, seed)
+    found = {test: OwnRows(indices, share, seed, test=test) for test in (False, True)}
+    for client in rows:
+        assert np.array_equal(found[False][client], rows[client])
+        assert np.array_equal(found[True][client], tests[client])
+    assert list(found[False]) == list(rows)
+    assert training_sizes(np.array(sizes), share).tolist() == [len(own) for own in rows.values()]
+
+
+def test_they_are_the_askers_own() -> None:
+    """Tensors are made of them, which must not be read-only."""
+    indices = (np.arange(6),)
+    indices[0].flags.writeable = False
+    OwnRows(indices, 0.0, 0, test=False)["c0"][0] = 9
+    assert indices[0][0] == 0
+
+
+def test_a_million_clients_travel_in_little_room() -> None:
+    made = OwnRows(Drawn(size=20).population(np.arange(500) % 5, 1_000_000, 0), 0.2, 3, test=False)
+    assert len(made) == 1_000_000
+    packed = pickle.dumps(made)
+    assert len(packed) < 2000
+    assert np.array_equal(pickle.loads(packed)["c654321"], made["c654321"])
+    assert len(made["c654321"]) == 16
+
+
+def test_who_is_no_client_has_no_rows() -> None:
+    made = OwnRows((np.arange(6), np.arange(2)), 0.0, 0, test=False)
+    assert "c1" in made
+    for name in ("c2", "server", "s0", "c01"):
+        assert made.get(name) is None
+        assert name not in made
+        with pytest.raises(KeyError):
+            made[name]
