@@ -39,10 +39,10 @@ def test_averaging_streams(method: str, bound: int) -> None:
 
 
 def test_of_clients_trained_together_one_stack_is_held() -> None:
-    """A model of 240 000 numbers is stacked by four."""
+    """A model of 960 000 numbers is stacked by four."""
 
     def wide() -> nn.Module:
-        return nn.Sequential(nn.Linear(4, 30_000), nn.ReLU(), nn.Linear(30_000, 3))
+        return nn.Sequential(nn.Linear(4, 120_000), nn.ReLU(), nn.Linear(120_000, 3))
 
     assert toys.tiny("fedavg", model=wide).stacking.width == 4
     assert most_models_held("fedavg", 16, model=wide) <= 4 + 2

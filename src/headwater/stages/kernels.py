@@ -68,6 +68,9 @@ def _chain(module: nn.Module) -> list[nn.Module] | None:
     return found if linear and len(set(linear)) == len(linear) else None
 
 
+Apart = list[tuple[Tensor, Tensor | None] | None]  # by layer: weights (member, out, in) and bias; None for others
+
+
 @dataclass(frozen=True)
 class Layer:
     """A linear layer, by where its numbers are in the vector, or an activation."""
@@ -102,33 +105,57 @@ class Chain:
         return Chain(tuple(made))
 
     def gradient(self, weights: Tensor, x: Tensor, y: Tensor, share: Tensor, out: Tensor) -> Tensor:
-        passed, loss, last = self._forward(weights, x, y, share)
-        for layer, before, slope in self._backward(weights, passed, last):
-            torch.bmm(slope.transpose(1, 2), before, out=_matrix(out, layer))
-            if layer.bias is not None:
-                out[:, layer.bias] = slope.sum(1)
+        layers = self._views(weights)
+        passed, loss, last = self._forward(layers, x, y, share)
+        for at, before, slope in self._backward(layers, passed, last):
+            torch.bmm(slope.transpose(1, 2), before, out=_matrix(out, self.layers[at]))
+            if (place := self.layers[at].bias) is not None:
+                out[:, place] = slope.sum(1)
         return loss
 
-    def descend(self, weights: Tensor, x: Tensor, y: Tensor, share: Tensor, lr: float) -> Tensor:
+    def _views(self, weights: Tensor) -> Apart:
+        return [
+            (_matrix(weights, layer), None if layer.bias is None else weights[:, layer.bias])
+            if layer.kind is nn.Linear
+            else None
+            for layer in self.layers
+        ]
+
+    def apart(self, weights: Tensor) -> Apart:
+        """The layers of all members, each a tensor of its own: products can then go straight into them."""
+        found: Apart = []
+        for layer in self.layers:
+            bias = None if layer.bias is None else weights[:, layer.bias].contiguous()
+            found.append((_matrix(weights, layer).contiguous(), bias) if layer.kind is nn.Linear else None)
+        return found
+
+    def join(self, layers: Apart, weights: Tensor) -> None:
+        """Layers that were apart back into the members' rows."""
+        for layer, held in zip(self.layers, layers, strict=True):
+            if held is not None:
+                _matrix(weights, layer).copy_(held[0])
+            if held is not None and layer.bias is not None and held[1] is not None:
+                weights[:, layer.bias] = held[1]
+
+    def descend(self, layers: Apart, x: Tensor, y: Tensor, share: Tensor, lr: float) -> Tensor:
         """A step of plain gradient descent, without the gradient ever being written down."""
-        passed, loss, last = self._forward(weights, x, y, share)
-        for layer, before, slope in self._backward(weights, passed, last):
-            _matrix(weights, layer).baddbmm_(slope.transpose(1, 2), before, alpha=-lr)
-            if layer.bias is not None:
-                weights[:, layer.bias].sub_(slope.sum(1), alpha=lr)
+        passed, loss, last = self._forward(layers, x, y, share)
+        for at, before, slope in self._backward(layers, passed, last):
+            weight, bias = _of(layers, at)
+            weight.baddbmm_(slope.transpose(1, 2), before, alpha=-lr)
+            if bias is not None:
+                bias.sub_(slope.sum(1), alpha=lr)
         return loss
 
-    def _forward(self, weights: Tensor, x: Tensor, y: Tensor, share: Tensor) -> tuple[list[Tensor], Tensor, Tensor]:
+    def _forward(self, layers: Apart, x: Tensor, y: Tensor, share: Tensor) -> tuple[list[Tensor], Tensor, Tensor]:
         """What goes into each layer and comes out of the last, the losses, and their slope by the outputs."""
         passed = [x.flatten(2)]
-        for layer in self.layers:
+        for at, layer in enumerate(self.layers):
             now = passed[-1]
             if layer.kind is nn.Linear:
-                across = _matrix(weights, layer).transpose(1, 2)
-                if layer.bias is None:
-                    now = torch.bmm(now, across)
-                else:
-                    now = torch.baddbmm(weights[:, layer.bias].unsqueeze(1), now, across)
+                weight, bias = _of(layers, at)
+                across = weight.transpose(1, 2)
+                now = torch.bmm(now, across) if bias is None else torch.baddbmm(bias.unsqueeze(1), now, across)
             elif layer.kind is nn.ReLU:
                 now = now.relu()
             else:
@@ -140,19 +167,25 @@ class Chain:
         slope = logs.exp_().scatter_add_(2, true, share.new_full(true.shape, -1.0)).mul_(share.unsqueeze(2))
         return passed, loss, slope
 
-    def _backward(self, weights: Tensor, passed: list[Tensor], slope: Tensor) -> Iterator[tuple[Layer, Tensor, Tensor]]:
+    def _backward(self, layers: Apart, passed: list[Tensor], slope: Tensor) -> Iterator[tuple[int, Tensor, Tensor]]:
         """Each linear layer from the last to the first, what went into it, and the slope by what came out."""
         first = next(at for at, layer in enumerate(self.layers) if layer.kind is nn.Linear)
         for at in range(len(self.layers) - 1, first - 1, -1):
             layer, after = self.layers[at], passed[at + 1]
             if layer.kind is nn.Linear:
-                below = torch.bmm(slope, _matrix(weights, layer)) if at > first else slope  # before weights may change
-                yield layer, passed[at], slope
+                below = torch.bmm(slope, _of(layers, at)[0]) if at > first else slope  # before weights may change
+                yield at, passed[at], slope
                 slope = below
             elif layer.kind is nn.ReLU:
                 slope = slope.mul_(after > 0)
             else:
                 slope = slope.mul_(1 - after.square() if layer.kind is nn.Tanh else after * (1 - after))
+
+
+def _of(layers: Apart, at: int) -> tuple[Tensor, Tensor | None]:
+    held = layers[at]
+    assert held is not None
+    return held
 
 
 def _sigmoid(x: Tensor) -> Tensor:

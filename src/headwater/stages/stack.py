@@ -11,10 +11,8 @@ client whose steps are done leaves the stack.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -25,11 +23,10 @@ from torch import Tensor
 from headwater.params import Params
 from headwater.specs import LocalSpec
 from headwater.stages.bench import Bench
-from headwater.stages.kernels import Chain, Kernel, kernel_of
+from headwater.stages.kernels import Apart, Chain, Kernel, kernel_of
 from headwater.stages.optimize import Rule, learning_rate, steps_per_epoch, total_steps
 from headwater.stages.site import Site
 
-LEAST = 1 << 18  # numbers of members' models that are worth a thread of their own
 _KERNELS: WeakKeyDictionary[Bench, Kernel | None] = WeakKeyDictionary()
 
 
@@ -53,6 +50,13 @@ class Member:
     def plain(self) -> bool:
         """Whether nothing is added to its gradients."""
         return not self.given.get("terms") and all(c is None for c in self.given.get("corrections", ()))
+
+    @property
+    def at_once(self) -> bool:
+        """Whether its steps are plain descent, so that no gradient need be written down."""
+        spec = self.spec
+        simple = spec.optimizer == "sgd" and not (spec.momentum or spec.weight_decay or spec.clip)
+        return simple and self.plain and isinstance(kernel(self.bench, "on"), Chain)
 
     @property
     def start(self) -> Params:
@@ -88,21 +92,20 @@ def kernel(bench: Bench, setting: str) -> Kernel | None:
 
 def train_together(sites: Sequence[Site], inputs: Sequence[Mapping[str, Any]], hands: int) -> list[Params | None]:
     """`local_train` at several homes; None for who cannot be stacked. `hands` threads share the work, which changes no
-    bit."""
+    bit: they divide the products of members among them, never one product."""
     found = [_member(site, given) for site, given in zip(sites, inputs, strict=True)]
     stacks: dict[tuple[Any, ...], list[Member]] = {}
     for member in filter(None, found):  # alike in model, spec, batch and what is added to gradients
         key = (id(member.bench), member.spec, member.width, member.plain)
         stacks.setdefault(key, []).append(member)
+    usual = torch.get_num_threads()
     for alike in stacks.values():
         alike.sort(key=lambda member: -member.steps)
-        size = alike[0].bench.layout.size
-        parts = max(1, min(hands, len(alike) // 2, len(alike) * size // LEAST)) if _chained(alike[0]) else 1
-        shares = [alike[part::parts] for part in range(parts)]  # each still in falling order
-        if parts == 1:
+        torch.set_num_threads(max(usual, hands) if _chained(alike[0]) else usual)
+        try:
             _train(alike)
-        else:
-            list(_threads(hands).map(_train, shares))
+        finally:
+            torch.set_num_threads(usual)
     return [None if member is None else member.result for member in found]
 
 
@@ -110,74 +113,101 @@ def _chained(member: Member) -> bool:
     return isinstance(kernel(member.bench, member.site.stack), Chain)
 
 
-@lru_cache(maxsize=2)
-def _threads(hands: int) -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(hands, thread_name_prefix="stack")
-
-
 @torch.no_grad()
 def _train(members: list[Member]) -> None:
-    bench, spec, table = members[0].bench, members[0].spec, members[0].site.table
-    found = kernel(bench, "on")
-    assert found is not None
-    weights = _matrix(members)
-    extra, pull = (None, None) if members[0].plain else _additions(members, weights)
-    simple = spec.optimizer == "sgd" and not (spec.momentum or spec.weight_decay or spec.clip)
-    at_once = simple and members[0].plain and isinstance(found, Chain)
-    grad = weights[:0] if at_once else torch.zeros_like(weights)
-    rule = None if at_once else Rule(spec, weights)
-    index, share = _batches(members, weights.dtype)
+    spec, table = members[0].spec, members[0].site.table
+    index, share = _batches(members, members[0].start.vector.dtype)
     steps = [member.steps for member in members]
-    losses = torch.zeros(len(members), dtype=weights.dtype)
+    losses, seen = share.new_zeros(len(members)), (share > 0).sum(2)
     x, y = table.x, table.y
+    descent: _AtOnce | _ByRule = _AtOnce(members) if members[0].at_once else _ByRule(members)
     now = len(members)
-    for step in range(steps[0] if steps else 0):
+    for step in range(steps[0]):
         while steps[now - 1] <= step:
             now -= 1
         rows = index[step, :now]
         flat = rows.reshape(-1)
         batch_x, batch_y = x.index_select(0, flat).view(*rows.shape, *x.shape[1:]), y.index_select(0, flat)
         batch = (batch_x, batch_y.view(rows.shape), share[step, :now])
-        lr = learning_rate(spec, step, steps[0])
-        if at_once:
-            assert isinstance(found, Chain)
-            loss = _doubled(found.descend, weights[:now], batch, lr)
-        else:
-            assert rule is not None
-            loss = _doubled(found.gradient, weights[:now], batch, grad[:now])
-            _correct(grad[:now], weights[:now], extra, pull, spec.clip)
-            rule.step(grad, lr, now)
-        losses[:now] += loss * (batch[2] > 0).sum(1)
-    _hand_out(members, weights, losses)
+        loss = descent.step(now, batch, learning_rate(spec, step, steps[0]))
+        losses[:now].addcmul_(loss, seen[step, :now])
+    _hand_out(members, descent.models(), losses)
 
 
-def _matrix(members: list[Member]) -> Tensor:
-    """The starting models, each filled up to whole cache lines: vector instructions then round every one alike."""
-    size, dtype = members[0].bench.layout.size, members[0].start.vector.dtype
-    line = 64 // dtype.itemsize
-    weights = torch.empty(len(members), -(-size // line) * line, dtype=dtype)
-    weights[:, size:] = 0
-    first = members[0].start.vector
-    if all(member.start.vector is first for member in members):  # as after a broadcast
-        weights[:, :size] = members[0].start.trainable
-    else:
-        torch.stack([member.start.trainable for member in members], out=weights[:, :size])
-    return weights
+Step = tuple[Tensor, Tensor, Tensor]  # inputs, labels and shares of one batch of each member
 
 
-def _doubled(act: Any, weights: Tensor, batch: tuple[Tensor, Tensor, Tensor], last: Any) -> Tensor:
+def _twice(part: Tensor) -> Tensor:
     """A member that is alone is computed twice, so that its products take the path of all others."""
-    if len(weights) > 1:
-        loss: Tensor = act(weights, *batch, last)
+    return part[:1].expand(2, *part.shape[1:]).contiguous()
+
+
+class _AtOnce:
+    """Plain descent of a chain: products go straight into the weights."""
+
+    def __init__(self, members: list[Member]) -> None:
+        found, self._starts = kernel(members[0].bench, "on"), _starts(members)
+        assert isinstance(found, Chain)
+        self._chain, self._layers = found, found.apart(self._starts)
+
+    def step(self, now: int, batch: Step, lr: float) -> Tensor:
+        if now > 1:
+            return self._chain.descend(self._some(lambda part: part[:now]), *batch, lr)
+        both, (x, y, share) = self._some(_twice), batch
+        loss = self._chain.descend(both, _twice(x), _twice(y), _twice(share), lr)
+        for held, found in zip(self._layers, both, strict=True):
+            for mine, part in zip(held or (), found or (), strict=True):
+                if mine is not None and part is not None:
+                    mine[:1] = part[:1]
+        return loss[:1]
+
+    def _some(self, of: Callable[[Tensor], Tensor]) -> Apart:
+        return [
+            None if held is None else (of(held[0]), None if held[1] is None else of(held[1])) for held in self._layers
+        ]
+
+    def models(self) -> Tensor:
+        found = torch.empty(self._starts.shape, dtype=self._starts.dtype)
+        self._chain.join(self._layers, found)
+        return found
+
+
+class _ByRule:
+    """Any optimiser, with what is added to gradients."""
+
+    def __init__(self, members: list[Member]) -> None:
+        found, starts = kernel(members[0].bench, "on"), _starts(members)
+        assert found is not None
+        # Each model fills whole cache lines: vector instructions then round every one alike.
+        line = 64 // starts.dtype.itemsize
+        weights = starts.new_zeros(len(starts), -(-starts.shape[1] // line) * line)
+        weights[:, : starts.shape[1]] = starts
+        self._kernel, self._clip, self._size = found, members[0].spec.clip, starts.shape[1]
+        self._weights, self._grad, self._rule = weights, torch.zeros_like(weights), Rule(members[0].spec, weights)
+        self._extra, self._pull = (None, None) if members[0].plain else _additions(members, weights)
+
+    def step(self, now: int, batch: Step, lr: float) -> Tensor:
+        weights, grad = self._weights[:now], self._grad[:now]
+        if now > 1:
+            loss = self._kernel.gradient(weights, *batch, grad)
+        else:
+            both, (x, y, share) = _twice(grad), batch
+            loss = self._kernel.gradient(_twice(weights), _twice(x), _twice(y), _twice(share), both)[:1]
+            grad.copy_(both[:1])
+        _correct(grad, weights, self._extra, self._pull, self._clip)
+        self._rule.step(self._grad, lr, now)
         return loss
-    both = weights.expand(2, -1).clone()
-    grad = torch.zeros_like(both) if isinstance(last, Tensor) else None
-    loss = act(both, *(part.expand(2, *part.shape[1:]).contiguous() for part in batch), last if grad is None else grad)
-    if grad is None:
-        weights.copy_(both[:1])
-    else:
-        last.copy_(grad[:1])
-    return loss[:1]
+
+    def models(self) -> Tensor:
+        return self._weights[:, : self._size]
+
+
+def _starts(members: list[Member]) -> Tensor:
+    """The starting models, a row each."""
+    first = members[0].start.trainable
+    if all(member.start.vector is members[0].start.vector for member in members):  # as after a broadcast
+        return first.expand(len(members), -1)
+    return torch.stack([member.start.trainable for member in members])
 
 
 def _additions(members: list[Member], weights: Tensor) -> tuple[Tensor | None, tuple[Tensor, Tensor] | None]:
@@ -239,7 +269,7 @@ def _batches(members: list[Member], dtype: torch.dtype) -> tuple[Tensor, Tensor]
     return torch.from_numpy(index), torch.from_numpy(share).to(dtype)
 
 
-def _hand_out(members: list[Member], weights: Tensor, losses: Tensor) -> None:
+def _hand_out(members: list[Member], models: Tensor, losses: Tensor) -> None:
     for at, (member, loss) in enumerate(zip(members, losses.tolist(), strict=True)):
         rows, spec = len(member.rows), member.spec
         if member.steps:
@@ -247,8 +277,7 @@ def _hand_out(members: list[Member], weights: Tensor, losses: Tensor) -> None:
             member.site.note(loss=loss / seen)
         member.site.note(together=len(members))
         weight = float(rows) if member.given.get("by", "samples") == "samples" else 1.0
-        vector = weights[at, : member.bench.layout.size]
-        member.result = Params(vector, member.start.counters, member.start.layout, weight)
+        member.result = Params(models[at], member.start.counters, member.start.layout, weight)
 
 
 def _seen(rows: int, spec: LocalSpec, steps: int) -> int:

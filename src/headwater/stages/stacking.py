@@ -14,7 +14,7 @@ from headwater.specs import LocalSpec
 from headwater.stages.kernels import Chain, Kernel, kernel_of
 
 WIDEST = 64
-NUMBERS = 1 << 20  # in one stack: beyond that it no longer fits the processor's cache
+NUMBERS = 1 << 22  # in one stack: beyond that it no longer fits the processor's cache
 
 
 @dataclass(frozen=True)

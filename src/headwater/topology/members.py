@@ -6,13 +6,14 @@ However many clients are registered, a tree holds a few arrays; a name such as `
 from __future__ import annotations
 
 from collections.abc import ItemsView, Iterator, Mapping, Sequence, ValuesView
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar, cast, overload
 
 import numpy as np
 
 Ints = np.ndarray[Any, np.dtype[Any]]
 Value = TypeVar("Value")
+KNOWN = 1 << 14  # names whose numbers are kept: the clients of a round are asked about many times
 CHUNK = 4096  # numbers that are turned into objects at once when everybody is gone through
 
 
@@ -35,6 +36,9 @@ class Index:
     sector: Ints  # the place of its sector among the sectors of the tree
     order: Ints  # client numbers in tree order
     rank: Ints  # the place of each in that order
+    _known: dict[object, int] = field(
+        default_factory=dict, repr=False
+    )  # numbers by name, of who was asked about lately
 
     @staticmethod
     def of(sizes: Sequence[int] | Ints, sector: Ints) -> Index:
@@ -47,7 +51,12 @@ class Index:
 
     def number(self, name: object) -> int | None:
         """The number of a client; none if there is no client of this name."""
-        return number_of(name, len(self.sizes))
+        found = self._known.get(name)
+        if found is None and (found := number_of(name, len(self.sizes))) is not None:
+            if len(self._known) >= KNOWN:
+                self._known.clear()
+            self._known[name] = found
+        return found
 
 
 class Names(Sequence[str]):
