@@ -53,10 +53,11 @@ def one(name: str, first: str, repeats: int | None, quick: bool, kept: bool) -> 
     import record
 
     begun, busy = time.monotonic(), record.load()
+    where = record.about() | {"load": busy, "run": time.time_ns()}
     work = import_module((WORKS | MORE)[name]).work(quick)
     print(f"\n{name}: {work.title}", flush=True)
     if name == first and busy > 1:
-        print(f"the machine is busy (load {busy}), which is unfair above all to loops with two threads; wait or repeat")
+        print(f"the machine is busy (load {busy}), so ratios may mislead; wait or repeat")
     try:
         with tempfile.TemporaryDirectory(prefix="headwater-bench-") as folder:
             answers = work.measure(Path(folder), repeats or (1 if quick else work.repeats))
@@ -71,7 +72,7 @@ def one(name: str, first: str, repeats: int | None, quick: bool, kept: bool) -> 
         print(claim.told(answers))
     print(f"{name} took {time.monotonic() - begun:.0f} s", file=sys.stderr)
     if kept:
-        record.keep(rows, busy)
+        record.keep(rows, where)
     return 0
 
 

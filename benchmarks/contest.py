@@ -23,7 +23,7 @@ from environments import Refused, isolated, python_of
 
 HERE = Path(__file__).parent
 MARK = b"@@"
-ALLOCATOR = {  # glibc keeps freed blocks and uses huge pages
+ALLOCATOR = {  # memory that was given back is used again as it is
     "MALLOC_MMAP_THRESHOLD_": str(32 << 20),
     "MALLOC_TRIM_THRESHOLD_": str(512 << 20),
     "MALLOC_TOP_PAD_": str(64 << 20),
@@ -49,7 +49,7 @@ class Contestant:
 
 
 def tuned(name: str, module: str, *arguments: str, threads: int = 1, **more: Any) -> Contestant:
-    """A loop written by hand that has what the hardware asks for in its environment; Headwater sees to that itself."""
+    """A loop written by hand that has what the hardware asks for in its environment; Headwater sets what it needs."""
     return Contestant(name, module, arguments, ALLOCATOR | {"OMP_NUM_THREADS": str(threads)}, **more)
 
 

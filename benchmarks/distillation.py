@@ -67,7 +67,7 @@ def fedhead_plus(*, clients: int, reference: int, epochs: int) -> dict[str, Any]
         "local": step,
         "sector": step,
         "server": step,
-        "engine": {"workers": 2},
+        "engine": {"workers": 2, "server_threads": 2},
     }
 
 

@@ -30,8 +30,7 @@ def blocks() -> dict[str, str]:
     for work in ("W1", "W2", "W3", "W4", "W5", "W6"):
         known = [row for row in rows if row.get("id") == work]
         if known:
-            last = (known[-1]["date"], known[-1]["commit"])
-            found[work] = measured([row for row in known if (row["date"], row["commit"]) == last])
+            found[work] = measured([row for row in known if row.get("run") == known[-1].get("run")])
     where = HERE / "where.json"
     if where.exists():
         found |= {f"where {work}": spent(told) for work, told in json.loads(where.read_text(encoding="utf-8")).items()}
@@ -39,18 +38,19 @@ def blocks() -> dict[str, str]:
 
 
 def measured(rows: list[dict[str, Any]]) -> str:
-    """The last measurement of every contestant of one work."""
-    last = {row["contestant"]: row for row in rows}
+    """All contestants of one run of a work."""
     reference, memory = rows[-1]["reference"], any("memory" in row for row in rows)
     head = ["", "seconds", f"× {reference}", "accuracy"] + (["peak MB"] if memory else [])
     lines = [head, ["---"] * len(head)]
-    for name, row in last.items():
+    for row in rows:
         accuracy = "" if row["accuracy"] is None else f"{100 * row['accuracy']:.2f} %"
-        cells = [name, f"{row['seconds']:.3g}", f"{row['ratio']:.2f}", accuracy]
+        cells = [row["contestant"], f"{row['seconds']:.3g}", f"{row['ratio']:.2f}", accuracy]
         lines.append(cells + ([f"{row['memory']:.0f}" if "memory" in row else ""] if memory else []))
-    told = rows[-1]
+    told, most = rows[-1], max(row["repeats"] for row in rows)
+    once = "".join(f" ({row['contestant']}: {row['repeats']})" for row in rows if row["repeats"] < most)
     table = "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
-    where = f"{told['machine']}, {told['date']}, commit {told['commit']}, median of {told['repeats']}"
+    where = f"{told['machine']}, {told['date']}, commit {told['commit']}, load {told['load']:g}"
+    where += f", median of {most} turns{once}"
     return f"{told['work']}\n\n{table}\n\n*{where}.*"
 
 
@@ -64,6 +64,11 @@ def spent(told: dict[str, Any]) -> str:
             lines = [f"| {title} | share |", "|---|---|"]
             lines += [f"| {kind} | {100 * share:.1f} % |" for kind, share in told[name].items() if share >= 0.001]
             parts.append("\n".join(lines))
+    if told.get("student"):
+        parts.append(
+            f"For {100 * told['student']:.1f} % of the time the server's student is taught on all cores by one worker, "
+            "while the other has nothing to do."
+        )
     parts.append(f"*{told['machine']}, {told['date']}, commit {told['commit']}.*")
     return "\n\n".join(parts)
 

@@ -34,6 +34,9 @@ class Claim:
         known = [name for name in self.than if name in answers]
         if self.who not in answers or (self.than and not known):
             return f"{self.who} against {' or '.join(self.than)}: not measured"
+        for name in self.than:
+            if name not in answers:
+                return f"NO   {name} was not measured, so {self.who} cannot be said to be faster than all"
         mine = median(answers, self.who, self.what)
         if not self.than:
             return _verdict(f"{self.who} takes {mine:.3g} s", mine, self.most, " s")
@@ -120,7 +123,8 @@ def about() -> dict[str, str]:
     def git(*words: str) -> str:
         return subprocess.run(["git", *words], capture_output=True, text=True, cwd=HISTORY.parent).stdout.strip()
 
-    changed = "+" if git("status", "--porcelain", "--untracked-files=no", "--", "..") else ""
+    beside = ("..", ":(exclude)history.jsonl", ":(exclude)where.json", ":(exclude)../docs")
+    changed = "+" if git("status", "--porcelain", "--untracked-files=no", "--", *beside) else ""
     return {
         "date": datetime.now(UTC).strftime("%Y-%m-%d"),
         "commit": git("rev-parse", "--short", "HEAD") + changed,  # + marks work that is not in a commit yet
@@ -129,12 +133,12 @@ def about() -> dict[str, str]:
 
 
 def load() -> float:
-    """How many processes want a core now. A loop with two threads suffers far more from others than two processes."""
+    """How many processes want a core now."""
     return round(os.getloadavg()[0], 1)
 
 
-def keep(rows: Sequence[dict[str, Any]], busy: float) -> None:
-    where = about() | {"load": busy}
+def keep(rows: Sequence[dict[str, Any]], where: dict[str, Any]) -> None:
+    """`where` was taken before anything was measured."""
     with HISTORY.open("a", encoding="utf-8") as history:
         for row in rows:
             history.write(json.dumps(where | row) + "\n")

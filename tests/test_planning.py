@@ -309,7 +309,13 @@ class TestPlan:
     def test_has_one_shape(self) -> None:
         told = plan(unequal("fedhead+", rounds=2)).to_dict()
         assert told["clients"] == {"registered": 7, "holding": 5, "taking_part": 5, "sectors": 3}
-        assert told["engine"] == {"name": "inline", "why": "as configured", "workers": 1, "threads": 1}
+        assert told["engine"] == {
+            "name": "inline",
+            "why": "as configured",
+            "workers": 1,
+            "threads": 1,
+            "server_threads": 1,
+        }
         assert told["models"] == [{"name": "mlp", "numbers": 35, "bytes": 140, "clients": 5}]
         assert set(told["ledger"]) == {"server_sector", "sector_client", "setup", "a_round", "exact"}
         assert told["memory"]["total"] == sum(n for name, n in told["memory"].items() if name != "total")

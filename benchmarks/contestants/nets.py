@@ -5,11 +5,14 @@ Names and weights are those of the library's own models, so that every contestan
 
 from __future__ import annotations
 
+import copy
+from itertools import pairwise
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 
 def build(model: dict[str, Any], shape: tuple[int, ...], classes: int) -> nn.Module:
@@ -61,3 +64,14 @@ def resnet8(shape: tuple[int, ...], classes: int, norm: str) -> Net:
     stem = [nn.Conv2d(shape[0], 16, 3, padding=1, bias=False), normed(16), nn.ReLU()]
     blocks = [Block(16, 16), Block(16, 32), Block(32, 64)]
     return Net(nn.Sequential(*stem, *blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten()), nn.Linear(64, classes))
+
+
+def folded(net: nn.Module) -> nn.Module:
+    """A copy for evaluation, with each batch norm in the convolution before it."""
+    net = copy.deepcopy(net)
+    for row in [part for part in net.modules() if isinstance(part, nn.Sequential)]:
+        for (at, conv), (after, norm) in pairwise(list(row.named_children())):
+            if isinstance(conv, nn.Conv2d) and isinstance(norm, nn.BatchNorm2d):
+                setattr(row, at, fuse_conv_bn_eval(conv, norm))
+                setattr(row, after, nn.Identity())
+    return net

@@ -1,7 +1,7 @@
 """Headwater, as `headwater.training.train` runs it on the engine that it chooses, which is already up.
 
-Timed is what comes after the data is with the workers: from the event `start` to the end of `train`, the result with
-its hash and the last evaluation included. That evaluation has few images here, as nobody else has one inside its time.
+Timed are the rounds: from the event `start`, when the data is with the workers, to the event `round` of the last one.
+An evaluation is in the last round; it has few images here, as nobody else has one inside its time.
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ def work_of(pack: Pack, tree: dict[str, Any]) -> Work:
         asked = tree | {"rounds": max(1, rounds), "eval_every": max(1, rounds)}
         if not rounds:
             asked |= {stage: asked[stage] | {"epochs": 1} for stage in ("local", "sector", "server") if stage in asked}
-        started: list[float] = []
+        marks: list[float] = []
 
         def watch(event: Event) -> None:
-            if event.kind == "start":
-                started.append(time.perf_counter())
+            if event.kind in ("start", "round"):
+                marks.append(time.perf_counter())
 
         ready = experiment_of(Config(**asked), data=data)
         called = time.perf_counter()
         run = train(ready, engine=engine, watch=watch)
         ended = time.perf_counter()
         more = {"with_preparation": (ended - called) / asked["rounds"], "memory": peak()}
-        return Outcome((ended - started[0]) / asked["rounds"], run.model.state_dict(), more)
+        return Outcome((marks[-1] - marks[0]) / asked["rounds"], run.model.state_dict(), more)
 
     work.close = lambda: around.__exit__(None, None, None)  # type: ignore[attr-defined]
     return work

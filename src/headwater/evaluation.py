@@ -16,6 +16,7 @@ from headwater.engines.health import BAD
 from headwater.experiment import Experiment
 from headwater.federation import CLIENTS, SERVER, Federation, Located, nothing
 from headwater.metrics import bootstrap_mean_interval, covered, mean_interval, ordinary_interval, weighted
+from headwater.partition import PARTITIONS
 from headwater.rng import stream
 from headwater.stages.evaluate import (
     class_accuracy,
@@ -225,6 +226,12 @@ def told_by(experiment: Experiment, history: Sequence[dict[str, Any]]) -> dict[s
 
 
 def cautions(experiment: Experiment) -> tuple[str, ...]:
-    """What a method has to say of a run before it begins."""
+    """What there is to say of a run before it begins."""
     told: Callable[..., tuple[str, ...]] = getattr(experiment.method, "cautions", lambda model, participation: ())
-    return told(experiment.model, experiment.config.partition.participation)
+    part = experiment.config.partition
+    leak = (
+        f"clients of partition.scheme = {part.scheme!r} share samples, so others train on the rows that a client keeps "
+        "for its own test: local_accuracy is too high for models that more than one client trained"
+    )
+    shared = part.local_test > 0 and getattr(PARTITIONS.load(part.scheme), "SHARED", False)
+    return (*told(experiment.model, part.participation), *((leak,) if shared else ()))

@@ -4,8 +4,8 @@ Importing torch makes several hundred thousand objects that stay. By default the
 while they are made, and once more when the process ends, which is a good part of the time of a short run. In a program
 that uses the library the collector is that program's business, so `begin` and `end` are not called from there.
 
-A thread that waits for others spins for some tens of microseconds. Without it several threads are no faster than one;
-by default they spin so long that they starve each other where another process has the core.
+A thread that waits for others spins for some tenths of a millisecond. Without it several threads are hardly faster than
+one; by default they spin for longer, and starve each other where another process has the core.
 """
 
 from __future__ import annotations

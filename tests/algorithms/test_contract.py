@@ -257,4 +257,5 @@ def test_clients_are_trained_together_where_it_says_so(method: str) -> None:
     off = toys.tiny(method, arrays=DATA, engine={"stack": "off"})
     assert off.stacking.way == "loop"
     alone = train(off)
-    assert found.accuracy == pytest.approx(alone.accuracy, abs=0.11)  # the last digits may differ
+    for name, model in found.params.items():  # the last digits may differ
+        torch.testing.assert_close(model.vector, alone.params[name].vector, rtol=1e-3, atol=1e-4)

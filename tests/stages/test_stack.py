@@ -240,3 +240,13 @@ def test_who_cannot_be_stacked_is_told_apart(options: dict[str, Any]) -> None:
 def test_vmap_is_for_those_who_ask() -> None:
     context = replace(around(MODELS["own"]), stack="auto")
     assert together(context, ["c0", "c1"], SPECS["sgd"])[0] == [None, None]
+
+
+def test_a_layer_over_the_last_axis_is_not_taken_for_a_flat_one() -> None:
+    """Without a Flatten, a linear layer works on the last axis of its input alone."""
+    flat, not_flat = nn.Sequential(nn.Flatten(), nn.Linear(6, 3)), nn.Sequential(nn.Linear(6, 3), nn.Flatten())
+    for module, wanted in ((flat, True), (not_flat, False)):
+        kernel = kernel_of(module, Layout.of(module, "any"))
+        assert isinstance(kernel, Chain)
+        assert kernel.takes((6,))
+        assert kernel.takes((2, 3)) is wanted

@@ -65,6 +65,8 @@ def _lines(found: Plan) -> Iterator[tuple[str, str]]:
     engine = found.engine
     hands = f", {engine['workers']} workers" if engine["workers"] > 1 else ""
     threads = f", {engine['threads']} threads each" if engine["threads"] > 1 else ""
+    if engine["server_threads"] > engine["threads"]:
+        threads += f", {engine['server_threads']} threads for a student at the server"
     yield "engine", f"{engine['name']}{hands}{threads}: {engine['why']}"
     how = WAYS[found.stacking["way"]].format(found.stacking["width"])
     yield "training", f"clients are trained {how}: {found.stacking['why']}"

@@ -117,6 +117,7 @@ def plan(experiment: Experiment, *, startup: float = 0.0, bare: int | None = Non
             "why": why,
             "workers": workers if pool else 1,
             "threads": config.engine.threads,
+            "server_threads": config.engine.server_threads,
         },
         stacking=experiment.stacking.to_dict(),
         models=tuple(sizes.values()),
@@ -190,8 +191,8 @@ def _seconds(
     """What each phase takes on one worker, and when all is done."""
     if found is None:
         return {}
-    rounds = experiment.config.rounds
-    groups = together(found.works)
+    rounds, engine = experiment.config.rounds, experiment.config.engine
+    groups, whole = together(found.works), rounds / found.rounds
     at = {group[0].group: position for position, group in enumerate(groups)}
     of = [work.group for work in found.works]
     units = []
@@ -200,13 +201,13 @@ def _seconds(
         seconds = measured.seconds(group)
         after = {at[of[number]] for work in group for number in work.after}
         units.append(Unit(seconds, tuple(sorted(after)), group[0].round))
-        phases[group[0].phase if group[0].phase in phases else "evaluate"] += seconds
-    whole, engine = rounds / found.rounds, experiment.config.engine
-    span = makespan(units, workers, engine.overlap) * whole
+        times = whole if group[0].round else 1.0  # what prepares a run happens once
+        phases[group[0].phase if group[0].phase in phases else "evaluate"] += seconds * times
+    first = makespan([unit for unit in units if not unit.round], workers, engine.overlap)
+    span = first + (makespan(units, workers, engine.overlap) - first) * whole
     driver = found.seconds * rounds
     spent = startup + (span + driver if workers == 1 else max(span, driver))
-    parts = {phase: seconds * whole for phase, seconds in phases.items()}
-    return {"total": spent / left_over(workers * engine.threads), **parts, "startup": startup}
+    return {"total": spent / left_over(workers * engine.threads), **phases, "startup": startup}
 
 
 def left_over(wanted: int) -> float:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from headwater.engines.shelf import budget_of
 from headwater.experiment import Experiment
 from headwater.planning.rehearsal import Rehearsed
 from headwater.planning.timing import Measured
@@ -78,8 +79,7 @@ def memory_of(
     # A worker's own: the module with its gradients, what the optimiser keeps, a copy to give and one to go back to.
     desk = (4 + beside) * model + max(measured.saved.values(), default=0) + largest * row
     held = (kept + (taking if pool else max(most, STREAMED))) * model
-    if limit := experiment.config.engine.memory:  # values beyond it wait on disk
-        held = min(held, round(limit * 1e6))
+    held = min(held, budget_of(experiment.config.engine.memory))  # values beyond it wait on disk
     parts = {"process and data": now, "models": held, "training": desk * (workers if pool else 1)}
     if pool:
         parts["workers"] = workers * (max(0, now - data) if bare is None else bare)

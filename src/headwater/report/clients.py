@@ -40,7 +40,7 @@ def card_of(group: Group, ident: str, x: Axis, *, few: bool, kind: str = "") -> 
     values = [value for inside in lanes.values() for _, value in inside]
     ends = f"lowest {percent(min(values))}, median {percent(median(values))}, highest {percent(max(values))}"
     registered = len(client_sectors(run.partition))
-    drawn = f" drawn among {count(registered)}" if len(values) < registered > ALL_ASKED else ""
+    drawn = f" drawn among {count(registered)}" if len(values) == ALL_ASKED < registered else ""
     told = f"{len(values)} client{'s' if len(values) > 1 else ''}{drawn}: {ends}."
     inner = f'<g aria-hidden="true">{"".join(marks)}</g><g class="amount">{"".join(dots)}</g>'
     drawing = picture(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Protocol
@@ -21,6 +21,9 @@ GENERIC = (*ACTIVATIONS, *PLAIN, nn.Linear, nn.Bilinear, nn.LayerNorm, nn.GELU, 
 
 
 class Kernel(Protocol):
+    def takes(self, shape: Sequence[int]) -> bool:
+        """Whether it does what the module does for inputs of this shape."""
+
     def gradient(self, weights: Tensor, x: Tensor, y: Tensor, share: Tensor, out: Tensor) -> Tensor:
         """Put each member's gradient into its row of `out`; gives each member's loss.
 
@@ -32,8 +35,8 @@ def kernel_of(module: nn.Module, layout: Layout) -> Kernel | None:
     """The kernel for a module; None for one that is trained alone."""
     if layout.floats or layout.counters or hasattr(module, "loss"):  # statistics, frozen parts, a loss of its own
         return None
-    if (layers := _chain(module)) is not None:
-        return Chain.of(module, layers, layout)
+    if (found := _chain(module)) is not None:
+        return Chain.of(module, *found, layout)
     if layout.size <= SMALL and all(type(leaf) in GENERIC for leaf in _leaves(module)):
         return Mapped(module, layout)
     return None
@@ -46,11 +49,14 @@ def _leaves(module: nn.Module) -> Iterator[nn.Module]:
             yield each
 
 
-def _chain(module: nn.Module) -> list[nn.Module] | None:
-    """Linear layers and activations in a row, after all else was flattened; None where it is anything else."""
+def _chain(module: nn.Module) -> tuple[list[nn.Module], bool] | None:
+    """Linear layers and activations in a row, and whether all else is flattened before; None where it is anything
+    else."""
     found: list[nn.Module] = []
+    flattens = False
 
     def walk(part: nn.Module) -> bool:
+        nonlocal flattens
         if part._forward_hooks or part._forward_pre_hooks or part._backward_hooks:
             return False
         if type(part) is Net:
@@ -58,6 +64,7 @@ def _chain(module: nn.Module) -> list[nn.Module] | None:
         if type(part) is nn.Sequential:
             return all(map(walk, part))
         if type(part) is nn.Flatten:
+            flattens = flattens or not found
             return (part.start_dim, part.end_dim) == (1, -1)
         if type(part) is nn.Identity:
             return True
@@ -65,7 +72,7 @@ def _chain(module: nn.Module) -> list[nn.Module] | None:
         return type(part) in (nn.Linear, *ACTIVATIONS)
 
     linear = walk(module) and [part for part in found if type(part) is nn.Linear]
-    return found if linear and len(set(linear)) == len(linear) else None
+    return (found, flattens) if linear and len(set(linear)) == len(linear) else None
 
 
 Apart = list[tuple[Tensor, Tensor | None] | None]  # by layer: weights (member, out, in) and bias; None for others
@@ -86,9 +93,10 @@ class Chain:
     """Linear layers and activations in a row, with the gradient written out."""
 
     layers: tuple[Layer, ...]
+    flattens: bool  # else it is for inputs that are flat already
 
     @staticmethod
-    def of(module: nn.Module, layers: list[nn.Module], layout: Layout) -> Chain:
+    def of(module: nn.Module, layers: list[nn.Module], flattens: bool, layout: Layout) -> Chain:
         places, at = {}, 0
         for name, shape in layout.trainable:
             places[name] = slice(at, at + prod(shape))
@@ -102,7 +110,10 @@ class Chain:
                 made.append(Layer(nn.Linear, places[names[id(layer.weight)]], bias, shape))
             else:
                 made.append(Layer(type(layer)))
-        return Chain(tuple(made))
+        return Chain(tuple(made), flattens)
+
+    def takes(self, shape: Sequence[int]) -> bool:
+        return self.flattens or len(shape) == 1
 
     def gradient(self, weights: Tensor, x: Tensor, y: Tensor, share: Tensor, out: Tensor) -> Tensor:
         layers = self._views(weights)
@@ -209,6 +220,9 @@ class Mapped:
 
     module: nn.Module
     layout: Layout
+
+    def takes(self, shape: Sequence[int]) -> bool:
+        return True
 
     def gradient(self, weights: Tensor, x: Tensor, y: Tensor, share: Tensor, out: Tensor) -> Tensor:
         def loss(vector: Tensor, x: Tensor, y: Tensor, share: Tensor) -> tuple[Tensor, Tensor]:

@@ -75,8 +75,9 @@ def _member(site: Site, given: Mapping[str, Any]) -> Member | None:
         return None
     if not all(hasattr(term, "quadratic") for term in given.get("terms", ())):
         return None
-    bench = site.blank(given["start"].layout.arch)
-    if kernel(bench, site.stack) is None:
+    bench, layout = site.blank(given["start"].layout.arch), given["start"].layout
+    found = kernel(bench, site.stack)
+    if found is None or layout.trainable != bench.layout.trainable or not found.takes(site.table.x.shape[1:]):
         return None
     rows = site.rows
     return None if rows is None else Member(site, given, bench, rows, total_steps(len(rows), spec))

@@ -48,7 +48,7 @@ def _of_model(spec: ModelSpec, asked: str) -> Stacking:
     layout = Layout.of(module, spec.name)
     kernel = kernel_of(module, layout)
     width = min(WIDEST, NUMBERS // max(1, layout.size))
-    if kernel is None:
+    if kernel is None or not kernel.takes(spec.shape):
         return alone(f"{spec.name} has more than linear layers and activations in a row")
     if width < 2:
         return alone(f"{spec.name} is so large that a client alone keeps a core busy")
