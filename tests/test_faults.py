@@ -264,8 +264,10 @@ class Relay:
         return replace(state, model=fed.run(average, at=SERVER, models=fed.up(local, to=SERVER)))
 
 
-def test_availability_changes_no_result(engines: dict[str, Engine]) -> None:
-    made = toys.tiny("fedavg")
+@pytest.mark.parametrize("clients", [5, 20])
+def test_availability_changes_no_result(clients: int, engines: dict[str, Engine]) -> None:
+    """Of twenty that are trained together there is no moment at which all are there; each has come in time."""
+    made = toys.tiny("fedavg", partition={"clients": clients})
     made = replace(made, method=Relay(LocalSpec(epochs=1, batch=8)))
     rare = replace(made, config=made.config.merged({"faults": {"availability": 0.4, "period": 0.05}}))
     expected = all_but_times(train(made))

@@ -103,11 +103,13 @@ class Keeper:
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         """A run that ends before its time still leaves its last state; what ended it is told, whatever happens here."""
-        if kind is not None:
-            with suppress(Exception):
-                self.write()
-        if self._heeds:
-            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        try:
+            if kind is not None:
+                with suppress(Exception):
+                    self.write()
+        finally:
+            if self._heeds:
+                signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def _stop(*_: object) -> None:

@@ -75,7 +75,7 @@ def _asking(view: View, job: Job, name: str, ask: Ask) -> Job:
     groups = list(_groups(job.inputs.get(ask.of)))
     if job.home == ROOT:
         rows = desk.fanout.rows.get(ask.on, 0)
-    members = max(len(groups), len(view.clients) if len(groups) == PARTS else 0)
+    members = len(view.clients) if isinstance(job.inputs.get(ask.of), Ref) else len(groups)
     if not ask.when(job.inputs) or not desk.fanout.pays(rows, members):
         return job
     options = {key: job.inputs[key] for key in _parameters(ask.by) if key in job.inputs}

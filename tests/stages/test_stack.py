@@ -137,6 +137,18 @@ def test_members_may_start_from_different_models() -> None:
         assert toys.gap(found[at], expected) <= 1e-12
 
 
+@pytest.mark.parametrize("hands", [2, 3, 8])
+def test_no_bit_depends_on_the_number_of_threads(hands: int) -> None:
+    """Large products, of which a library would divide one among threads that have no other."""
+    model = lambda: nn.Sequential(nn.Linear(784, 200), nn.ReLU(), nn.Linear(200, 3))  # noqa: E731
+    context = around(model, (70, 64, 130, 64, 64), features=784, dtype=torch.float32)
+    spec = LocalSpec(epochs=1, batch=64, lr=0.1)
+    for width in (1, 2, 3, 5):
+        homes = [f"c{at}" for at in range(width)]
+        one, several = (together(context, homes, spec, hands=count)[0] for count in (1, hands))
+        assert all(torch.equal(a.vector, b.vector) for a, b in zip(one, several, strict=True) if a and b), width
+
+
 @pytest.mark.parametrize("name", ["sgd", "momentum", "adam", "clip"])
 @pytest.mark.parametrize("layers", [(1, 3), (3, 5, 3), (784, 50, 10), (13, 33, 7, 3)], ids=str)
 def test_no_bit_depends_on_the_width_of_the_stack(layers: tuple[int, ...], name: str) -> None:
@@ -163,12 +175,15 @@ def test_no_bit_depends_on_the_width_of_the_stack(layers: tuple[int, ...], name:
     assert all(torch.equal(a.vector, b.vector) for a, b in zip(spread, widest, strict=True) if a and b)
 
 
-def test_nothing_that_was_given_is_changed() -> None:
+@pytest.mark.parametrize("spec", [SPECS["sgd"], SPECS["adam"]], ids=["sgd", "adam"])
+@pytest.mark.parametrize("count", [1, 3, len(SIZES)])
+def test_nothing_that_was_given_is_changed(count: int, spec: LocalSpec) -> None:
+    """Also where a member is alone in its stack, since no other has batches of its length."""
     context = around(MODELS["perceptron"])
     start = context.initial(toys.ARCH, 0)
     before, table = start.vector.clone(), context.split.train.x.clone()
-    sites = [toys.site(context, f"c{at}") for at in range(3)]
-    train_together(sites, [{"start": start, "spec": SPECS["sgd"]}] * 3, 1)
+    sites = [toys.site(context, f"c{at}") for at in range(count)]
+    train_together(sites, [{"start": start, "spec": spec}] * count, 1)
     assert torch.equal(start.vector, before)
     assert torch.equal(context.split.train.x, table)
 
@@ -190,6 +205,12 @@ def tied() -> nn.Module:
     return nn.Sequential(layer, nn.ReLU(), layer)
 
 
+def one_weight() -> nn.Module:
+    first, second = nn.Linear(3, 3), nn.Linear(3, 3)
+    second.weight = first.weight
+    return nn.Sequential(first, nn.ReLU(), second)
+
+
 class Loss(nn.Linear):
     def loss(self, output: Tensor, y: Tensor) -> Tensor:
         return output.square().mean()
@@ -202,6 +223,8 @@ class Loss(nn.Linear):
         (toys.net, Chain),
         (Own, Mapped),
         (tied, Mapped),
+        (one_weight, Mapped),
+        (hooked, type(None)),
         (toys.normed, type(None)),
         (frozen, type(None)),
         (lambda: Loss(3, 3), type(None)),
@@ -215,12 +238,6 @@ class Loss(nn.Linear):
 def test_which_models_are_stacked_and_how(model: Callable[[], nn.Module], kind: type) -> None:
     made = model()
     assert type(kernel_of(made, Layout.of(made, "any"))) is kind
-
-
-def test_a_module_with_hooks_is_left_to_vmap() -> None:
-    """A hook changes what a layer gives; only calling the module itself respects it."""
-    made = hooked()
-    assert not isinstance(kernel_of(made, Layout.of(made, "any")), Chain)
 
 
 @pytest.mark.parametrize(

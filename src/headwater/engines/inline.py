@@ -1,7 +1,8 @@
 """One after the other, here: the specification of every other engine.
 
 Jobs wait until something asks for a value and are then carried out backwards from what was asked, each value let go
-after its last use. So an average that reads its models in order pulls them one at a time and never holds more than two.
+after its last use. So an average that reads its models in order pulls them one at a time, or one stack of clients that
+are trained together, and holds no more.
 """
 
 from __future__ import annotations
@@ -179,7 +180,7 @@ class Inline:
             self._keep(job, self._reported(job, value, done), [])
 
     def _await(self, jobs: tuple[Job, ...]) -> None:
-        """Until every client is there to begin."""
+        """Until every client has come."""
         if seconds := max((self._presence.wait(job) for job in jobs if not job.lost), default=0.0):
             time.sleep(seconds)
 

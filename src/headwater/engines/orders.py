@@ -142,6 +142,7 @@ class Order:
     cells: tuple[Cell, ...]
     missing: int = 0
     deaths: int = 0
+    due: float | None = None  # when the clients of a group have all come
 
     @property
     def title(self) -> str:

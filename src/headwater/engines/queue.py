@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 import threading
+import time
 from collections.abc import Callable
 
 from headwater.engines.base import Job
@@ -28,7 +29,7 @@ class Queue:
         found = None
         while self._orders and found is None:
             order = heapq.heappop(self._orders)
-            seconds = max((self._wait(job) for job in order.jobs if not job.lost), default=0.0)
+            seconds = self._seconds(order)
             if seconds:
                 away.append((seconds, order))
             else:
@@ -41,6 +42,15 @@ class Queue:
             self._alarm.daemon = True
             self._alarm.start()
         return found
+
+    def _seconds(self, order: Order) -> float:
+        """Until it may begin. The clients of a group need not be there at the same time: each has to have come."""
+        waits = [self._wait(job) for job in order.jobs if not job.lost]
+        if len(order.jobs) == 1 or not waits:
+            return max(waits, default=0.0)
+        if order.due is None:
+            order.due = time.monotonic() + max(waits)
+        return max(0.0, order.due - time.monotonic())
 
     def _wait(self, job: Job) -> float:
         return 0.0 if self._presence is None else self._presence.wait(job)

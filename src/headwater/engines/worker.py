@@ -6,7 +6,6 @@ however that went. The last thing a worker then does is to remove the directorie
 
 from __future__ import annotations
 
-import gc
 import os
 import pickle
 import signal
@@ -85,7 +84,6 @@ def main(number: int, threads: int, pipe: int, folders: list[str]) -> NoReturn:
     space = Space([Path(folder) for folder in folders])
     threading.Thread(target=_follow, args=(space,), daemon=True).start()
     worker, pool = Worker(number, space), Connection(pipe)
-    gc.freeze()  # all that was imported stays: the collector of garbage need not go through it time after time
     try:
         pool.send_bytes(pickle.dumps(Reply()))  # ready
         while True:

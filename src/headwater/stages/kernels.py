@@ -35,6 +35,8 @@ def kernel_of(module: nn.Module, layout: Layout) -> Kernel | None:
     """The kernel for a module; None for one that is trained alone."""
     if layout.floats or layout.counters or hasattr(module, "loss"):  # statistics, frozen parts, a loss of its own
         return None
+    if any(part._forward_hooks or part._forward_pre_hooks or part._backward_hooks for part in module.modules()):
+        return None
     if (found := _chain(module)) is not None:
         return Chain.of(module, *found, layout)
     if layout.size <= SMALL and all(type(leaf) in GENERIC for leaf in _leaves(module)):
@@ -57,8 +59,6 @@ def _chain(module: nn.Module) -> tuple[list[nn.Module], bool] | None:
 
     def walk(part: nn.Module) -> bool:
         nonlocal flattens
-        if part._forward_hooks or part._forward_pre_hooks or part._backward_hooks:
-            return False
         if type(part) is Net:
             return walk(part.features) and walk(part.classifier)
         if type(part) is nn.Sequential:
@@ -71,8 +71,9 @@ def _chain(module: nn.Module) -> tuple[list[nn.Module], bool] | None:
         found.append(part)
         return type(part) in (nn.Linear, *ACTIVATIONS)
 
-    linear = walk(module) and [part for part in found if type(part) is nn.Linear]
-    return (found, flattens) if linear and len(set(linear)) == len(linear) else None
+    linear = [part for part in found if type(part) is nn.Linear] if walk(module) else []
+    held = [id(parameter) for part in linear for parameter in part.parameters()]
+    return (found, flattens) if held and len(set(held)) == len(held) else None  # no layer and no weight twice
 
 
 Apart = list[tuple[Tensor, Tensor | None] | None]  # by layer: weights (member, out, in) and bias; None for others
@@ -134,10 +135,14 @@ class Chain:
 
     def apart(self, weights: Tensor) -> Apart:
         """The layers of all members, each a tensor of its own: products can then go straight into them."""
+
+        def own(part: Tensor) -> Tensor:
+            return part.clone(memory_format=torch.contiguous_format)
+
         found: Apart = []
         for layer in self.layers:
-            bias = None if layer.bias is None else weights[:, layer.bias].contiguous()
-            found.append((_matrix(weights, layer).contiguous(), bias) if layer.kind is nn.Linear else None)
+            bias = None if layer.bias is None else own(weights[:, layer.bias])
+            found.append((own(_matrix(weights, layer)), bias) if layer.kind is nn.Linear else None)
         return found
 
     def join(self, layers: Apart, weights: Tensor) -> None:

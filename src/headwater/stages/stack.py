@@ -73,7 +73,7 @@ def _member(site: Site, given: Mapping[str, Any]) -> Member | None:
     spec: LocalSpec = given["spec"]
     if given.get("data") is not None or spec.low_bit != "none":
         return None
-    if not all(hasattr(term, "quadratic") for term in given.get("terms", ())):
+    if not all("quadratic" in vars(type(term)) and not hasattr(term, "begin") for term in given.get("terms", ())):
         return None
     bench, layout = site.blank(given["start"].layout.arch), given["start"].layout
     found = kernel(bench, site.stack)
@@ -102,9 +102,8 @@ def train_together(sites: Sequence[Site], inputs: Sequence[Mapping[str, Any]], h
     usual = torch.get_num_threads()
     for alike in stacks.values():
         alike.sort(key=lambda member: -member.steps)
-        torch.set_num_threads(max(usual, hands) if _chained(alike[0]) else usual)
         try:
-            _train(alike)
+            _train(alike, max(usual, hands) if _chained(alike[0]) else usual)
         finally:
             torch.set_num_threads(usual)
     return [None if member is None else member.result for member in found]
@@ -115,7 +114,7 @@ def _chained(member: Member) -> bool:
 
 
 @torch.no_grad()
-def _train(members: list[Member]) -> None:
+def _train(members: list[Member], threads: int) -> None:
     spec, table = members[0].spec, members[0].site.table
     index, share = _batches(members, members[0].start.vector.dtype)
     steps = [member.steps for member in members]
@@ -126,6 +125,7 @@ def _train(members: list[Member]) -> None:
     for step in range(steps[0]):
         while steps[now - 1] <= step:
             now -= 1
+        torch.set_num_threads(min(threads, max(2, now)))  # with more than members, single products would be divided
         rows = index[step, :now]
         flat = rows.reshape(-1)
         batch_x, batch_y = x.index_select(0, flat).view(*rows.shape, *x.shape[1:]), y.index_select(0, flat)
@@ -179,6 +179,7 @@ class _ByRule:
     def __init__(self, members: list[Member]) -> None:
         found, starts = kernel(members[0].bench, "on"), _starts(members)
         assert found is not None
+        members[0].bench.train(2)  # it may have judged a model last
         # Each model fills whole cache lines: vector instructions then round every one alike.
         line = 64 // starts.dtype.itemsize
         weights = starts.new_zeros(len(starts), -(-starts.shape[1] // line) * line)

@@ -37,10 +37,10 @@ def stacking(method: Any, models: Mapping[str, ModelSpec], asked: str) -> Stacki
         return alone("the method trains no clients")
     if any(spec.low_bit != "none" for spec in specs):
         return alone("weights of one bit are trained alone")
-    if "features" in getattr(method, "NEEDS", ()):
+    if "features" in getattr(method, "NEEDS", ()) or getattr(method, "local", None) == "moon":  # a slot of the frame
         return alone("the method's loss looks at features")
     found = [_of_model(spec, asked) for spec in models.values()]
-    return max(found, key=lambda each: each.width)
+    return min(found, key=lambda each: each.width)  # they go together, so each must be fit for it
 
 
 def _of_model(spec: ModelSpec, asked: str) -> Stacking:
@@ -49,7 +49,7 @@ def _of_model(spec: ModelSpec, asked: str) -> Stacking:
     kernel = kernel_of(module, layout)
     width = min(WIDEST, NUMBERS // max(1, layout.size))
     if kernel is None or not kernel.takes(spec.shape):
-        return alone(f"{spec.name} has more than linear layers and activations in a row")
+        return alone(f"{spec.name} is not linear layers and activations in a row on flat inputs")
     if width < 2:
         return alone(f"{spec.name} is so large that a client alone keeps a core busy")
     if isinstance(kernel, Chain):
