@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -19,7 +18,6 @@ from headwater.config.catalog import stage_fields, stage_specs
 from headwater.config.fields import settings_of
 from headwater.data.base import Data, Split, carve, load
 from headwater.errors import ConfigError, nearest
-from headwater.fanout import multiplications
 from headwater.models import MODELS, auto
 from headwater.models.base import ModelSpec, in_two_parts
 from headwater.partition import PARTITIONS
@@ -33,7 +31,6 @@ from headwater.topology.assign import assign
 from headwater.topology.tree import Tree
 
 Rows = Mapping[str, np.ndarray]
-LONG = 4e10  # multiplications: several seconds for one core
 LEARNING_RATE = {"sgd": 0.1, "adam": 1e-3, "adamw": 1e-3}
 
 
@@ -94,9 +91,6 @@ def prepare(config: Config, *, data: Data | None = None, model: Callable[[], nn.
     chosen = stage_specs(built)
     resolved = resolved.merged({name: asdict(spec) for name, spec in chosen.items()})
     _check(chosen, split, built)
-    if not config.engine.server_threads:
-        threads = _server_threads(config, chosen.get("server"), split, spec)
-        resolved = resolved.merged({"engine": {"server_threads": threads}})
     made = Experiment(resolved, split, partition, tree, spec, built, rows, test_rows, loaded.class_names, others)
     for extra in made.models.values():  # a method may refuse the model, or bring one that cannot be built
         extra.outline()
@@ -191,19 +185,6 @@ def _stages(config: Config, kind: Any, split: Split, partition: Partition) -> di
                 section, DistillSpec, _join(own, suits.get(section, {}), getattr(config, section))
             )
     return specs
-
-
-def _server_threads(config: Config, spec: Any, split: Split, model: ModelSpec) -> int:
-    """All cores for a student at the server that is taught for long, else as many threads as any task has.
-
-    Recorded in the configuration, since another number of threads may give other last digits.
-    """
-    if not isinstance(spec, DistillSpec):
-        return config.engine.threads
-    passes = spec.epochs if spec.epochs is not None else (spec.steps or 0) * spec.batch / max(1, len(split.reference))
-    convolves = any(isinstance(part, nn.Conv2d) for part in model.outline().modules())
-    long = convolves and passes * len(split.reference) * multiplications(model) > LONG
-    return max(config.engine.threads, os.cpu_count() or 1) if long else config.engine.threads
 
 
 def batch_for(rows: int) -> int:

@@ -43,13 +43,13 @@ class Fanout:
     def of(context: Context) -> Fanout:
         split = context.split
         rows = {"inputs": len(split.reference), "validation": len(split.validation), "test": len(split.test)}
-        return Fanout(rows, max(map(multiplications, context.models.values())), 4 * split.classes, LEAST)
+        return Fanout(rows, max(map(_work, context.models.values())), 4 * split.classes, LEAST)
 
     def pays(self, rows: int, members: int) -> bool:
         return members > 1 and rows * self.work >= self.least and rows * members * self.wide <= MOST
 
 
-def multiplications(spec: ModelSpec) -> float:
+def _work(spec: ModelSpec) -> float:
     """About how often one input is multiplied with a number on its way through a net.
 
     A convolution meets every pixel; taken over layers that halve the image one after the other, about an eighth.

@@ -292,5 +292,5 @@ def _context(experiment: Experiment) -> Context:
         availability=faults.availability,
         period=faults.period,
         stack=experiment.config.engine.stack,
-        server_threads=experiment.config.engine.server_threads or experiment.config.engine.threads,
+        server_threads=experiment.config.engine.server_threads,
     )

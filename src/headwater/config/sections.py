@@ -106,7 +106,7 @@ class EngineConfig(Section):
     name: Literal["auto", "inline", "pool", "ray"] = "auto"
     workers: Count = 0  # 0: as many as there are cores
     threads: AtLeastOne = 1  # of every task
-    server_threads: Count = 0  # of a student at the server, for whom all others wait; 0: all cores if it takes long
+    server_threads: Count = 0  # of a student at the server, for whom all others wait; 0: as any task
     stack: Literal["auto", "on", "off"] = "auto"  # train small models of many clients as one; "on": also by vmap
     memory: Annotated[float, Ge(0)] = 0.0  # MB of values that wait; more are kept on disk. 0: a quarter of the memory
     overlap: bool = True  # a round begins while the one before is still being worked on, where nothing depends on it

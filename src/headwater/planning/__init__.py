@@ -117,7 +117,7 @@ def plan(experiment: Experiment, *, startup: float = 0.0, bare: int | None = Non
             "why": why,
             "workers": workers if pool else 1,
             "threads": config.engine.threads,
-            "server_threads": config.engine.server_threads,
+            "server_threads": config.engine.server_threads or config.engine.threads,
         },
         stacking=experiment.stacking.to_dict(),
         models=tuple(sizes.values()),

@@ -73,7 +73,7 @@ class Context:
     bad_update: str = "drop"  # what becomes of a result that is not finite: "drop" or "stop"
     causes: Mapping[str, str] = field(default_factory=dict)  # phase → the settings that may be behind such a result
     stack: str = "auto"  # which models of clients are trained together, see stages.stack
-    server_threads: int = 1  # of a student that is trained at the server
+    server_threads: int = 0  # of a student that is trained at the server; 0: as any task
     availability: float = 1.0  # share of the time that a client is there to begin a task
     period: float = 10.0  # seconds from one coming of a client to the next
     _benches: dict[tuple[str, int], Bench] = field(default_factory=dict)
@@ -125,7 +125,7 @@ class Site:
     def waited_for(self) -> Iterator[None]:
         """Work at the server for which all others of a round wait may take more threads than other work."""
         usual = torch.get_num_threads()
-        torch.set_num_threads(self._context.server_threads if self.home == ROOT else usual)
+        torch.set_num_threads((self._context.server_threads if self.home == ROOT else 0) or usual)
         try:
             yield
         finally:

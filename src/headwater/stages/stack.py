@@ -11,6 +11,7 @@ client whose steps are done leaves the stack.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -25,9 +26,11 @@ from headwater.specs import LocalSpec
 from headwater.stages.bench import Bench
 from headwater.stages.kernels import Apart, Chain, Kernel, kernel_of
 from headwater.stages.optimize import Rule, learning_rate, steps_per_epoch, total_steps
+from headwater.stages.pace import Pace
 from headwater.stages.site import Site
 
 _KERNELS: WeakKeyDictionary[Bench, Kernel | None] = WeakKeyDictionary()
+_PACES: WeakKeyDictionary[Bench, Pace] = WeakKeyDictionary()
 
 
 @dataclass
@@ -102,8 +105,10 @@ def train_together(sites: Sequence[Site], inputs: Sequence[Mapping[str, Any]], h
     usual = torch.get_num_threads()
     for alike in stacks.values():
         alike.sort(key=lambda member: -member.steps)
+        pace = _PACES.setdefault(alike[0].bench, Pace())
+        pace.threads = (usual, max(usual, hands) if _chained(alike[0]) else usual)
         try:
-            _train(alike, max(usual, hands) if _chained(alike[0]) else usual)
+            _train(alike, pace)
         finally:
             torch.set_num_threads(usual)
     return [None if member is None else member.result for member in found]
@@ -114,7 +119,7 @@ def _chained(member: Member) -> bool:
 
 
 @torch.no_grad()
-def _train(members: list[Member], threads: int) -> None:
+def _train(members: list[Member], pace: Pace) -> None:
     spec, table = members[0].spec, members[0].site.table
     index, share = _batches(members, members[0].start.vector.dtype)
     steps = [member.steps for member in members]
@@ -125,13 +130,15 @@ def _train(members: list[Member], threads: int) -> None:
     for step in range(steps[0]):
         while steps[now - 1] <= step:
             now -= 1
-        torch.set_num_threads(min(threads, max(2, now)))  # with more than members, single products would be divided
+        which, begun = pace.choose(), time.perf_counter()
+        torch.set_num_threads(min(pace.threads[which], max(2, now)))  # more than members would divide single products
         rows = index[step, :now]
         flat = rows.reshape(-1)
         batch_x, batch_y = x.index_select(0, flat).view(*rows.shape, *x.shape[1:]), y.index_select(0, flat)
         batch = (batch_x, batch_y.view(rows.shape), share[step, :now])
         loss = descent.step(now, batch, learning_rate(spec, step, steps[0]))
         losses[:now].addcmul_(loss, seen[step, :now])
+        pace.took(which, (time.perf_counter() - begun) / now)
     _hand_out(members, descent.models(), losses)
 
 

@@ -1,0 +1,31 @@
+"""How many threads to work with, where their number changes nothing but the time."""
+
+from __future__ import annotations
+
+
+class Pace:
+    """Whether several threads are faster than few just now. Where other processes want the cores they are far slower,
+    since each product waits for all of them; so both are tried from time to time, the worse one ever more rarely."""
+
+    def __init__(self) -> None:
+        self.threads = (1, 1)  # few, several
+        self._seconds: list[float | None] = [None, None]  # for one member's step, of late
+        self._since, self._pause = 0, 16
+
+    def choose(self) -> int:
+        """0 for few threads, 1 for several."""
+        few, several = self._seconds
+        if self.threads[0] == self.threads[1]:
+            return 0
+        if several is None or few is None:
+            return 1 if several is None else 0
+        self._since += 1
+        better = int(several < few)
+        return 1 - better if self._since >= self._pause else better
+
+    def took(self, which: int, seconds: float) -> None:
+        before, other = self._seconds[which], self._seconds[1 - which]
+        self._seconds[which] = seconds if before is None else 0.5 * (before + seconds)
+        if self._since >= self._pause:  # this was a trial
+            self._pause = 16 if other is None or seconds < other else min(2048, 2 * self._pause)
+            self._since = 0
