@@ -104,7 +104,7 @@ class EngineConfig(Section):
     """Where it is computed. Never changes a result, but for last digits by `threads`, `server_threads` and `stack`."""
 
     name: Literal["auto", "inline", "pool", "ray"] = "auto"
-    workers: Count = 0  # 0: as many as there are cores
+    workers: Count = 0  # 0: as many as there are cores; on inline, threads of clients that are trained together
     threads: AtLeastOne = 1  # of every task
     server_threads: Count = 0  # of a student at the server, for whom all others wait; 0: as any task
     stack: Literal["auto", "on", "off"] = "auto"  # train small models of many clients as one; "on": also by vmap

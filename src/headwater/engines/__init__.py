@@ -29,7 +29,8 @@ def open_engine(config: Config, experiments: Sequence[Experiment]) -> Iterator[E
     """An engine for these experiments, one after the other; closed at the end."""
     name, workers, _ = chosen(config, experiments)
     kind = ENGINES.load(name)
-    hands = {"hands": workers} if name == "inline" else {"workers": workers}
+    # Threads of this process only for who names a number of workers: a process that has them cannot be forked safely.
+    hands = {"hands": config.engine.workers or 1} if name == "inline" else {"workers": workers}
     engine = kind(**hands, threads=config.engine.threads, memory=config.engine.memory)
     try:
         yield engine
@@ -45,7 +46,7 @@ def chosen(config: Config, experiments: Sequence[Experiment]) -> tuple[str, int,
     if workers <= 1:
         return "inline", workers, "there is one worker"
     if all(each.stacking.width > 1 for each in experiments):
-        return "inline", workers, "for clients that are trained together, threads of one process are faster"
+        return "inline", workers, "clients that are trained together need no worker processes"
     if sum(map(_work, experiments)) > PAYS:
         return "pool", workers, "there is enough to train to be worth starting workers"
     return "inline", workers, "there is too little to train to be worth starting workers"
