@@ -6,7 +6,7 @@ SHARED_DATA := $(wildcard ../shared/data)
 export HEADWATER_DATA ?= $(abspath $(SHARED_DATA))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format bench evidence compare-methods teacher-weights quadratics pipelining clean
+.PHONY: help demo test check format bench evidence compare-methods teacher-weights quadratics pipelining theory-bounds papers traffic clean
 
 help:
 	@echo "make demo      compare four methods on the embedded data set (a minute after the install)"
@@ -17,6 +17,10 @@ help:
 	@echo "make evidence  the CIFAR-10 comparison under experiments/ (one to two hours on 2 cores)"
 	@echo "make compare-methods, teacher-weights, quadratics, pipelining"
 	@echo "               the other experiments under experiments/ (an hour or two, half an hour, minutes, minutes)"
+	@echo "make theory-bounds"
+	@echo "               measured gaps under the published bounds (half an hour)"
+	@echo "make traffic   FedHEAD's traffic table at the paper's own scale (an hour or two)"
+	@echo "make papers    every table and figure of the papers at the smoke scale (an hour or two; PAPERS=\"fedhead mtgc\" for some)"
 	@echo "make clean     remove what these targets made"
 
 # One stamp for each set of packages, renewed when pyproject.toml changes.
@@ -74,6 +78,18 @@ quadratics: $(VENV)/.installed
 pipelining: $(VENV)/.installed
 	$(BIN)/python experiments/pipelining/run.py
 	$(BIN)/python experiments/pipelining/real.py
+
+theory-bounds: $(VENV)/.installed
+	$(BIN)/python experiments/theory_bounds/run.py
+
+traffic: $(VENV)/.installed
+	$(BIN)/headwater reproduce experiments/traffic/table.toml --scale paper --out runs/traffic
+
+# Every table and figure, one after another; what fails is told and does not stop the rest.
+PAPERS ?= fedhead fedeed mtgc fedhkd feddf
+papers: $(VENV)/.installed
+	@failed=""; for paper in $(PAPERS); do $(BIN)/headwater reproduce $$paper --scale smoke --out runs/papers/$$paper || failed="$$failed $$paper"; done; \
+	if [ -n "$$failed" ]; then echo "make: not all of these went well:$$failed"; exit 1; fi
 
 clean:
 	rm -rf $(VENV) benchmarks/.environments runs build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis src/*.egg-info

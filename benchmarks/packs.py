@@ -14,7 +14,8 @@ import numpy as np
 import torch
 
 from headwater.config import Config
-from headwater.data.base import Data, Examples, load
+from headwater.data.base import Data, Examples
+from headwater.data.loading import load
 from headwater.experiment import Experiment, prepare
 from headwater.rng import stream
 from headwater.stages.site import Context, Site

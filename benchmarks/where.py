@@ -41,9 +41,12 @@ KINDS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("matrix products", ("baddbmm", "bmm", "matmul", "linear")),
     ("other arithmetic of the stack", ("log_softmax", "exp_", "scatter", "gather", "relu", "'mul_'", "'sum'", "sub_")),
     ("taking batches out of the data", ("index_select",)),
-    ("drawing batches", ("rng.py", "permutation", "_ufunc_config", "sha256", "SeedSequence", "_batches")),
+    ("drawing batches", ("rng.py", "draws.py", "shuffle", "sha256", "SeedSequence")),
     ("averaging", ("lerp_", "params.py", "combine.py")),
-    ("stacks: making, steps, handing out", ("stack.py", "kernels.py", "site.py", "bench.py", "torch", "optimize.py")),
+    (
+        "stacks: making, steps, handing out",
+        ("stack.py", "kernels.py", "buffers", "site.py", "bench.py", "torch", "optimize"),
+    ),
     ("engine: jobs, values, reports", ("engines/", "codecs.py")),
     (
         "federation: verbs, names, ledger",

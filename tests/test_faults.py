@@ -16,14 +16,15 @@ import toys
 from headwater.cli.progress import Watch
 from headwater.data.base import Examples
 from headwater.engines import presence
-from headwater.engines.base import Engine, Job
-from headwater.engines.health import likely_causes, sound
+from headwater.engines.base import LOST, Engine, Job
+from headwater.engines.health import all_sound, likely_causes, sound
 from headwater.engines.inline import Inline
 from headwater.engines.pool import Pool
 from headwater.errors import Diverged, UserError
 from headwater.experiment import Experiment
 from headwater.fallback import fall_back
 from headwater.federation import CLIENTS, SECTORS, SERVER, Federation, Located, maybe, nothing
+from headwater.params import Layout, Params
 from headwater.specs import LocalSpec
 from headwater.stages.combine import average
 from headwater.stages.local import local_train
@@ -307,3 +308,18 @@ def test_before_the_first_round_there_is_nothing_to_fall_back_to(flavour: str) -
     """FedMD trains in `init`; what is not finite there ends the run whatever the policy."""
     with pytest.raises(Diverged, match=r"fedmd: .* before the first round gave numbers that are not finite"):
         toys.tiny_run("fedmd", algorithm={"flavour": flavour}, local={"optimizer": "sgd", "lr": 1e30})
+
+
+def test_a_stack_is_looked_through_at_once_and_each_is_judged_for_itself() -> None:
+    layout = Layout("model", (("w", (5,)),), (), ())
+    none = torch.zeros(0, dtype=torch.int64)
+
+    def stacked(matrix: torch.Tensor) -> list[Any]:
+        return [Params(row, none, layout) for row in matrix.unbind()]
+
+    values = [*stacked(torch.ones(3, 5)), LOST, None, Params(torch.ones(5), none, layout)]
+    assert all_sound(values) == [True] * 6
+    bad = torch.ones(3, 5)
+    bad[1, 2] = math.nan
+    assert all_sound([*stacked(bad), *stacked(torch.ones(2, 5))]) == [True, False, True, True, True]
+    assert all_sound(stacked(torch.full((3, 5), 3e38))) == [True] * 3  # the sum alone overflows

@@ -26,15 +26,16 @@ def test_each_line_of_a_preset_changes_something(name: str) -> None:
             assert before != value, f"{name}: {section}.{key} is what it was"
 
 
-def test_fedheads_tables_are_as_published() -> None:
-    config = Config.load("fedhead/table2")
-    assert (config.rounds, config.partition.clients, config.partition.sectors) == (50, 20, 2)
-    for stage in (config.local, config.sector):
-        assert (stage["epochs"], stage["batch"], stage["optimizer"], stage["lr"]) == (20, 128, "adam", 1e-3)
-        assert stage["weight_decay"] == 1e-4
-    assert (config.sector["patience"], config.sector["restore"], config.sector["mix"]) == (5, "last", "probs")
-    assert (config.data.validation, config.data.reference_size) == (1000, 5000)
-    assert Config.load("fedhead/table7").algorithm["leader"] == "fixed"
+@pytest.mark.parametrize("name", presets.names())
+def test_nothing_is_written_twice(name: str) -> None:
+    """Also where a preset's own method has no use for the key, as FedHEAD's for [server]: nearest file first."""
+    own = tomllib.loads(presets.text(name))
+    written = {(s, k): v for s, values in own.items() if isinstance(values, dict) for k, v in values.items()}
+    while (base := own.get("extends")) is not None:
+        own = tomllib.loads(presets.text(base))
+        for section, values in own.items():
+            for key in [key for part, key in written if part == section and key in values]:
+                assert written.pop((section, key)) != values[key], f"{name}: {section}.{key} is what {base} has"
 
 
 def test_feddfs_tables_are_as_published() -> None:
@@ -44,11 +45,3 @@ def test_feddfs_tables_are_as_published() -> None:
     wanted = {"steps": 10000, "patience": 1000, "eval_every": 100, "batch": 128, "clip": 5.0, "schedule": "cosine"}
     assert {key: config.server[key] for key in wanted} == wanted
     assert (config.server["mix"], config.server["weights"], config.server["restore"]) == ("logits", "uniform", "best")
-
-
-def test_feddf_inside_fedheads_tables_is_another_method() -> None:
-    config = Config.load("feddf_as_in_fedhead")
-    assert config.method == "feddf"
-    assert (config.server["mix"], config.server["weights"], config.server["epochs"]) == ("probs", "samples", 20)
-    assert (config.server["schedule"], config.server["clip"]) == ("constant", None)
-    assert config.algorithm["drop_worst"] is False

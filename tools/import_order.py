@@ -25,7 +25,9 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("experiment", "evaluation", "rundir"),
     ("report",),
     ("fallback", "outcome", "planning", "progress", "training"),
-    ("api", "cli"),
+    ("api", "cells"),
+    ("papers",),
+    ("cli",),
 )
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 

@@ -47,7 +47,8 @@ def config_of(method: str, seed: int, lr: float, rounds: int | None = None) -> A
 
 def cell(method: str, seed: int, lr: float, out: Path, grid: bool) -> None:
     """Train one method with one seed in this process."""
-    from headwater.data.base import Data, load
+    from headwater.data.base import Data
+    from headwater.data.loading import load
     from headwater.experiment import prepare
     from headwater.training import train
 

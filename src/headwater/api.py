@@ -16,7 +16,8 @@ from headwater.config import ARRAYS, CUSTOM, Config, catalog
 from headwater.config.fields import NONE, shown
 from headwater.config.load import nested, share
 from headwater.config.tree import Tree, merge
-from headwater.data.base import Data, load
+from headwater.data.base import Data
+from headwater.data.loading import open_data
 from headwater.errors import ConfigError, nearest
 from headwater.experiment import prepare
 from headwater.training import Event, open_engine, train
@@ -178,9 +179,7 @@ def _of_method(method: Method) -> Tree:
 
 
 def _loaded(config: Config, data: Source) -> Data:
-    return (
-        data if isinstance(data, Data) else load(config.data.name, Path(config.data.dir) if config.data.dir else None)
-    )
+    return data if isinstance(data, Data) else open_data(config.data)
 
 
 def _maker(model: Maker) -> Callable[[], nn.Module] | None:

@@ -18,7 +18,7 @@ from dataclasses import dataclass, fields, is_dataclass
 from functools import lru_cache
 from math import prod
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 import torch
@@ -35,8 +35,7 @@ SHORT = 4096  # bytes of a skeleton that is worth remembering
 RECORDS: dict[str, type] = {kind.__name__: kind for kind in (Examples, Params)}
 
 
-@dataclass(frozen=True)
-class Info:
+class Info(NamedTuple):
     """What the ledger wants to know of a value."""
 
     bytes: int

@@ -33,6 +33,10 @@ class DataError(UserError):
     """A data set that is absent, broken or does not fit."""
 
 
+class AbsentData(DataError):  # noqa: N818
+    """A data set whose files are not there at all, so that another may take its place."""
+
+
 class OutputError(UserError):
     """A directory that cannot be used for results."""
 

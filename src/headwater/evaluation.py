@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch import nn
 
 from headwater.algorithms.cohorts import together
 from headwater.engines.base import Done
@@ -16,7 +15,7 @@ from headwater.engines.health import BAD
 from headwater.experiment import Experiment
 from headwater.federation import CLIENTS, SERVER, Federation, Located, nothing
 from headwater.metrics import bootstrap_mean_interval, covered, mean_interval, ordinary_interval, weighted
-from headwater.partition import PARTITIONS
+from headwater.models.parts import width_of
 from headwater.rng import stream
 from headwater.stages.evaluate import (
     class_accuracy,
@@ -64,7 +63,8 @@ def ask(fed: Federation, state: Any, tests: Located, own_tests: bool) -> Asked:
         own = some.run(own_accuracy, at=CLIENTS, model=some.down(some.down(model)))
     teamed = outcome = by_client = nothing(SERVER)
     if team is not None:
-        teamed = fed.run(evaluate_team, at=SERVER, members=together(team.members), mix=team.mix)
+        members = team.members if isinstance(team.members, Located) else together(team.members)
+        teamed = fed.run(evaluate_team, at=SERVER, members=members, mix=team.mix, weights=team.weights)
     if model is not None:
         outcome = fed.run(evaluate, at=SERVER, model=model)
     elif personal is None:
@@ -173,8 +173,9 @@ def _notes(fed: Federation, done: Sequence[Done]) -> dict[str, Any]:
     noted = [d for d in noted if BAD not in d.notes]
     losses = {d.node: d.notes["loss"] for d in noted if d.phase == "train" and "loss" in d.notes}
     row: dict[str, Any] = {"bad_updates": bad} if bad else {}
-    if losses and all(fed.tree.sizes[node] for node in losses):
-        row["train_loss"] = weighted(losses, fed.tree.sizes)
+    sizes = {node: fed.tree.sizes[node] for node in losses}
+    if losses and all(sizes.values()):
+        row["train_loss"] = weighted(losses, sizes)
     places: dict[str, dict[str, float]] = {}
     for done_there in noted:
         if done_there.phase == "distill":
@@ -218,10 +219,8 @@ def told_by(experiment: Experiment, history: Sequence[dict[str, Any]]) -> dict[s
     method, spec = experiment.method, experiment.model
     remarks = [*cautions(experiment), *getattr(method, "remarks", lambda history: ())(history)]
     found: dict[str, Any] = {"remarks": remarks} if remarks else {}
-    head = getattr(spec.outline(), "classifier", None)
-    widths = [layer.in_features for layer in head.modules() if isinstance(layer, nn.Linear)] if head is not None else []
-    if hasattr(method, "privacy") and widths:  # what is spent depends on how many numbers a representation has
-        found["privacy"] = method.privacy(experiment.config.rounds, widths[0])
+    if hasattr(method, "privacy") and (width := width_of(spec)):  # what is spent depends on the size of representations
+        found["privacy"] = method.privacy(experiment.config.rounds, width)
     return found
 
 
@@ -233,5 +232,5 @@ def cautions(experiment: Experiment) -> tuple[str, ...]:
         f"clients of partition.scheme = {part.scheme!r} share samples, so others train on the rows that a client keeps "
         "for its own test: local_accuracy is too high for models that more than one client trained"
     )
-    shared = part.local_test > 0 and getattr(PARTITIONS.load(part.scheme), "SHARED", False)
+    shared = part.local_test > 0 and experiment.partition.rule is not None
     return (*told(experiment.model, part.participation), *((leak,) if shared else ()))

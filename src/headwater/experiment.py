@@ -16,12 +16,18 @@ from headwater.algorithms.base import Algorithm
 from headwater.config import Config, method_from, spec_from
 from headwater.config.catalog import stage_fields, stage_specs
 from headwater.config.fields import settings_of
-from headwater.data.base import Data, Split, carve, load
+from headwater.data import kind_of_path
+from headwater.data.base import Data, Split, carve
+from headwater.data.loading import asked_of, open_data
+from headwater.data.preparation import Exchange, Preparation, prepared
 from headwater.errors import ConfigError, nearest
 from headwater.models import MODELS, auto
-from headwater.models.base import ModelSpec, in_two_parts
+from headwater.models.base import ModelSpec
+from headwater.models.fit import fitted
+from headwater.models.parts import need_parts
 from headwater.partition import PARTITIONS
 from headwater.partition.base import Lazy, Partition
+from headwater.partition.given import Natural, carving_seed, made_with, settled
 from headwater.partition.rows import OwnRows, training_sizes
 from headwater.rng import stream
 from headwater.specs import DistillSpec, LocalSpec
@@ -46,6 +52,7 @@ class Experiment:
     test_rows: Rows
     class_names: tuple[str, ...]
     others: tuple[ModelSpec, ...] = ()  # further architectures of clients
+    exchange: Exchange | None = None  # what clients told about their rows before the first round
 
     @property
     def models(self) -> dict[str, ModelSpec]:
@@ -58,17 +65,25 @@ class Experiment:
         """Whether clients are trained together."""
         return stacking(self.method, self.models, self.config.engine.stack)
 
+    def manifest(self) -> dict[str, Any]:
+        """The split as partition.json holds it."""
+        labels = self.split.train.y.numpy()
+        return self.partition.told(labels, self.split.classes, self.class_names, made_with(self.config))
+
     def context(self) -> Context:
         return Context(self.split, self.rows, self.test_rows, self.models, self.config.seed)
 
 
 def prepare(config: Config, *, data: Data | None = None, model: Callable[[], nn.Module] | None = None) -> Experiment:
     """Load and carve the data, split it, build the tree, the model's spec and the method."""
+    config = _from_anywhere(config)
     folder = Path(config.data.dir) if config.data.dir else None
-    loaded = data if data is not None else load(config.data.name, folder)
+    seed = carving_seed(config)
+    loaded = data if data is not None else open_data(config.data)
     split = carve(
         loaded,
         fraction=config.data.fraction,
+        test_fraction=config.data.test_fraction,
         validation=config.data.validation,
         reference=config.data.reference,
         reference_size=config.data.reference_size,
@@ -77,11 +92,16 @@ def prepare(config: Config, *, data: Data | None = None, model: Callable[[], nn.
         reference_fraction=config.data.reference_fraction,
         reference_labelled=config.data.reference_labelled,
         data_dir=folder,
-        seed=config.seed,
+        seed=seed,
+        options=asked_of(config.data),
     )
     partition = divide(config, split)
+    config = _as_split(config, partition, split)
     share = config.partition.local_test
     rows, test_rows = (OwnRows(partition.indices, share, config.seed, test=test) for test in (False, True))
+    exchange = None
+    if loaded.preparation is not None:
+        split, exchange = _exchange(loaded.preparation, split, partition, rows)
     kind = ALGORITHMS.load(config.method)
     spec, others = _specs(config, kind, split, model)
     names = (spec.name, *(other.name for other in others))
@@ -91,10 +111,21 @@ def prepare(config: Config, *, data: Data | None = None, model: Callable[[], nn.
     chosen = stage_specs(built)
     resolved = resolved.merged({name: asdict(spec) for name, spec in chosen.items()})
     _check(chosen, split, built)
-    made = Experiment(resolved, split, partition, tree, spec, built, rows, test_rows, loaded.class_names, others)
+    parts = (resolved, split, partition, tree, spec, built, rows, test_rows, loaded.class_names, others, exchange)
+    made = Experiment(*parts)
     for extra in made.models.values():  # a method may refuse the model, or bring one that cannot be built
         extra.outline()
     return made
+
+
+def _from_anywhere(config: Config) -> Config:
+    """With the whole path of files, so that a run can be carried on and repeated from wherever one is."""
+    data = config.data.model_dump()
+    paths = {key: value for key in ("name", "reference") if kind_of_path(value := str(data[key])) is not None}
+    if (test := data.get("test")) and Path(test).expanduser().is_file():
+        paths["test"] = test
+    whole = {key: str(Path(value).expanduser().absolute()) for key, value in paths.items()}
+    return config.merged({"data": whole}) if any(data[key] != value for key, value in whole.items()) else config
 
 
 def _specs(
@@ -103,15 +134,19 @@ def _specs(
     """The run's model, with what suits the method where nothing else was said, and further ones for some clients."""
     asked, suits = config.model, _suits(config, kind).get("model", {})
     name = suits.get("name", "auto") if asked.name == "auto" else asked.name
-    name = auto(split.shape, split.classes) if name == "auto" else name
+    name = auto(split.shape, split.classes, split.words is not None) if name == "auto" else name
 
     def spec(name: str, options: Mapping[str, Any]) -> ModelSpec:
         listed = name in MODELS and maker is None
         known = settings_of(MODELS.load(name)) if listed else {}
         suited = {key: value for key, value in suits.items() if key in known}
         projection = suits.get("projection", 0) if asked.projection is None and listed else asked.projection or 0
-        filled = {key: setting.default for key, setting in known.items()} | suited | dict(options)
-        return ModelSpec(name, split.shape, split.classes, filled, maker, asked.buffers, projection, asked.bn_head)
+        filled = {key: setting.default for key, setting in known.items()} | suited
+        if split.words is not None and "words" in known:
+            filled["words"] = split.words  # an embedding has a row for each token there is
+        filled |= dict(options)
+        more = (maker, asked.buffers, projection, asked.bn_head, split.words is not None)
+        return fitted(ModelSpec(name, split.shape, split.classes, filled, *more), split.words)
 
     main = spec(name, asked.options)
     if asked.also and not getattr(kind, "UNLIKE", False):
@@ -127,12 +162,9 @@ def _specs(
             )
     made = (main, *(spec(other, {}) for other in asked.also))
     for each in made:
-        outline = each.outline()  # a model that cannot be built is refused before anything runs
-        if "features" in getattr(kind, "NEEDS", ()) and not in_two_parts(outline):
-            raise ConfigError(
-                f"method {config.method!r} needs a model in two parts, `features` and `classifier`, and {each.name!r} "
-                "has not both; use a listed model, or give yours these two attributes"
-            )
+        each.outline()  # a model that cannot be built is refused before anything runs
+        if "features" in getattr(kind, "NEEDS", ()):
+            need_parts(each, f"method {config.method!r}")
     return main, made[1:]
 
 
@@ -153,6 +185,15 @@ def divide(config: Config, split: Split) -> Partition:
     labels = split.train.y.numpy()
     part = config.partition
     scheme = PARTITIONS.load(part.scheme)(**part.options)
+    if split.owners is not None and not hasattr(scheme, "given"):
+        scheme = Natural()
+    if hasattr(scheme, "given"):  # nothing is drawn but, perhaps, the sectors
+        found = scheme.given(labels, split.owners)
+        if (places := found.sectors) is None:
+            counts = np.stack([np.bincount(labels[i], minlength=split.classes) for i in found.indices])
+            few = min(part.sectors, len(found.indices))
+            places = assign(part.assign, counts, few, stream(config.seed, "sectors"))
+        return Partition(found.indices, places, found.client_names, found.sector_names)
     if hasattr(scheme, "split_tree"):  # who is in which sector decides who holds what, so it cannot follow from it
         alike = np.ones((part.clients, 1), dtype=np.int64)
         sectors = assign(part.assign, alike, part.sectors, stream(config.seed, "sectors"))
@@ -165,6 +206,24 @@ def divide(config: Config, split: Split) -> Partition:
         counts = np.stack([np.bincount(labels[i], minlength=split.classes) for i in indices])
     sectors = assign(part.assign, counts, part.sectors, stream(config.seed, "sectors"))
     return Partition(indices, sectors)
+
+
+def _as_split(config: Config, partition: Partition, split: Split) -> Config:
+    """Data that came split, or a split that was given, says itself how many clients and sectors there are."""
+    part = config.partition
+    found: dict[str, Any] = {"clients": partition.clients, "sectors": max(partition.sectors) + 1}
+    natural = split.owners is not None and not hasattr(PARTITIONS.load(part.scheme), "given")
+    found |= {"scheme": "natural" if natural else part.scheme} | settled(config, partition)
+    if all(getattr(part, key) == value for key, value in found.items()):
+        return config
+    if not isinstance(part.assign, str) and len(part.assign) != partition.clients:
+        found["assign"] = "random"  # the data says where clients are
+    return config.merged({"partition": found})
+
+
+def _exchange(way: Preparation, split: Split, partition: Partition, rows: Rows) -> tuple[Split, Exchange]:
+    clients = [f"c{number}" for number, size in enumerate(partition.lengths.tolist()) if size]
+    return prepared(split, rows, clients, way)
 
 
 def _stages(config: Config, kind: Any, split: Split, partition: Partition) -> dict[str, LocalSpec | DistillSpec]:

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 from headwater.engines.base import LOST, Bundle, Job, Ref
 from headwater.errors import PlaceError
 from headwater.fanout import fan_out
-from headwater.ledger import DOWN, UP, Row
+from headwater.ledger import DOWN, UP, Path, Row
 from headwater.located import Located, each, inputs_for, maybe, names_in, nothing, told_apart
 from headwater.topology.tree import CLIENTS, ROOT, SECTORS, SERVER, Place
 from headwater.view import Desk, View
@@ -102,31 +103,39 @@ class Federation(View):
                 ref, home = x.one(sector, "hand"), self.home(sector)
                 roles = ("sector" if ref.home == sector else "leader", self.role(sector))
                 lower, direction = (ref.home, UP) if home == sector else (home, DOWN)
-                refs[sector] = self._deliver(ref, home, lower, direction, [("sector_client", True)], roles)
+                path = Path(self.round, self.purpose, ("sector_client",), direction, roles)
+                refs[sector] = self._deliver(ref, home, lower, path)
         return Located(SECTORS, refs)
 
     def _carry(self, ref: Ref, lower: str, upper: str, direction: str) -> Ref:
-        home = self.home(upper) if direction == UP else self.home(lower)
-        client = lower in self.tree.sector_of
-        if not client:
-            tiers = [("server_sector", True)]
-        elif upper != ROOT:
-            tiers = [("sector_client", True)]
-        else:  # straight through: the sector is a wire, so the value is charged on both tiers
-            tiers = [("server_sector", direction == UP), ("sector_client", direction == DOWN)]
-        ends = ("client" if client else self.role(lower), self.role(upper))
-        return self._deliver(ref, home, lower, direction, tiers, ends if direction == UP else (ends[1], ends[0]))
+        home = self.home(upper if direction == UP else lower)
+        kind = (direction, self.role(lower), self.role(upper))
+        path = self._paths.get(kind)
+        if path is None:
+            path = self._paths[kind] = self._path(*kind)
+        return self._deliver(ref, home, lower, path)
 
-    def _deliver(
-        self, ref: Ref, home: str, lower: str, direction: str, tiers: list[tuple[str, bool]], roles: tuple[str, str]
-    ) -> Ref:
+    @cached_property
+    def _paths(self) -> dict[tuple[str, str, str], Path]:
+        """Those that were gone already: a round has many moves of few kinds."""
+        return {}
+
+    def _path(self, direction: str, lower: str, upper: str) -> Path:
+        if lower != "client":
+            tiers: tuple[str, ...] = ("server_sector",)
+        elif upper != "server":
+            tiers = ("sector_client",)
+        else:  # straight through: the sector is a wire, so the value is charged on both tiers
+            tiers = ("server_sector", "sector_client")
+        return Path(self.round, self.purpose, tiers, direction, (lower, upper) if direction == UP else (upper, lower))
+
+    def _deliver(self, ref: Ref, home: str, lower: str, path: Path) -> Ref:
         if ref.home == home:  # the same party: nothing moves and nothing is charged
             return ref
-        name = self.desk.name(self.round, f"{ref.home}>{home}")
-        self.desk.engine.move(ref, home, name)
-        for tier, end in tiers:
-            row = Row(self.round, self.purpose, tier, direction, lower, ref.home, home, roles, name, end)
-            self.desk.ledger.charge(row)
+        desk = self.desk
+        name = desk.name(self.round, f"{ref.home}>{home}")
+        desk.engine.move(ref, home, name)
+        desk.ledger.charge(Row(path, lower, ref.home, home, name))
         return Ref(name, home)
 
     # -- handles

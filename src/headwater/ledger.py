@@ -17,19 +17,24 @@ TIERS = ("server_sector", "sector_client")
 UP, DOWN = "up", "down"
 
 
-class Row(NamedTuple):
-    """One value on one edge. Sender and receiver are the true ends, as roles and as homes."""
+class Path(NamedTuple):
+    """Which way values go: what all moves of one kind have in common."""
 
     round: int
     purpose: str  # train, setup, evaluate, export
-    tier: str
+    tiers: tuple[str, ...]  # those that are crossed
     direction: str
+    roles: tuple[str, str]  # of the true ends, sender and receiver: server, sector, leader, client
+
+
+class Row(NamedTuple):
+    """One value on its way, with the homes of the true ends."""
+
+    path: Path
     lower: str  # the node at the lower end, for counting round trips
     sender: str
     receiver: str
-    roles: tuple[str, str]  # of the true ends: server, sector, leader, client
     name: str
-    end: bool  # whether this is the row of the receiver's edge: a value that crosses two tiers is seen once
 
 
 @dataclass
@@ -46,24 +51,36 @@ class Ledger:
     def charge(self, row: Row) -> None:
         self._open.append(row)
 
+    def prepare(self, kind: str, up: Mapping[str, int], down: int) -> None:
+        """What clients told the server about their rows before the first round, and what each was sent back."""
+        for tier in TIERS:  # straight through: a sector is a wire here
+            self.bytes_[0, "setup", tier, UP] += sum(up.values())
+            self.bytes_[0, "setup", tier, DOWN] += down * len(up)
+        self.seen["setup", "client", "server", kind] += len(up)
+        self.seen["setup", "server", "client", kind] += len(up)
+
     def settle(self, infos: Mapping[str, Info | None], until: int) -> None:
         """Close the rows of rounds up to this one. A value whose sender was lost has no size and is not charged."""
-        due = [row for row in self._open if row.round <= until]
-        self._open = [row for row in self._open if row.round > until]
-        for round, purpose, tier, direction, lower, _, _, roles, name, end in due:
+        due = [row for row in self._open if row.path.round <= until]
+        self._open = [row for row in self._open if row.path.round > until]
+        alike: Counter[tuple[Path, Info]] = Counter()  # a round has many moves of few kinds
+        for path, lower, _, _, name in due:
             size = infos[name]
             if size is None:
                 continue
-            self.bytes_[round, purpose, tier, direction] += size.bytes
-            self.models[purpose, tier, direction] += size.models
-            if end:
-                self.seen[purpose, *roles, size.kind] += 1
-            edge = (purpose, tier, lower)
-            if direction == DOWN:
-                self._sent.add(edge)
-            elif edge in self._sent:
-                self._sent.discard(edge)
-                self.trips[purpose, tier] += 1
+            alike[path, size] += 1
+            for tier in path.tiers:
+                edge = (path.purpose, tier, lower)
+                if path.direction == DOWN:
+                    self._sent.add(edge)
+                elif edge in self._sent:
+                    self._sent.discard(edge)
+                    self.trips[path.purpose, tier] += 1
+        for (path, size), count in alike.items():
+            self.seen[path.purpose, *path.roles, size.kind] += count
+            for tier in path.tiers:
+                self.bytes_[path.round, path.purpose, tier, path.direction] += count * size.bytes
+                self.models[path.purpose, tier, path.direction] += count * size.models
 
     def bytes(
         self, tier: str, direction: str | None = None, *, purpose: str = "train", round: int | None = None

@@ -128,7 +128,8 @@ def mean(models: Iterable[Params], weight_of: Callable[[Params], float] = lambda
         total, contributed = total + weight, contributed + model.weight
         if weight:
             result.lerp_(model.vector, weight / total)
-            torch.maximum(counters, model.counters, out=counters)
+            if len(counters):
+                torch.maximum(counters, model.counters, out=counters)
     if result is None:
         raise ValueError("there is no model to average")
     if first.layout.buffers == "first":

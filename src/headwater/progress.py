@@ -5,13 +5,12 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from headwater.engines.base import Done
 
 
-@dataclass(frozen=True)
-class Event:
+class Event(NamedTuple):
     """News from a run, for a progress display."""
 
     kind: str  # start, task, warning, round, end

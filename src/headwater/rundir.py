@@ -50,6 +50,19 @@ class RunDirectory:
                 "choose another --out, or replace that run with --force"
             )
 
+    def check_split(self, sha256: str) -> None:
+        """Refuse to carry on with other data than the run began with."""
+        path = self.path / "partition.json"
+        try:
+            held = json.loads(path.read_text(encoding="utf-8")).get("sha256") if path.exists() else sha256
+        except (ValueError, AttributeError):
+            held = sha256  # cut short, and about to be written again
+        if held != sha256:
+            raise OutputError(
+                f"{self.path} was begun on another split of the data, so its data has changed since; bring that back, "
+                "choose another --out, or begin anew with --force"
+            )
+
     @property
     def result(self) -> dict[str, Any] | None:
         path = self.path / "result.json"

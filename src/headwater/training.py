@@ -89,7 +89,7 @@ class _Loop:
         self.experiment, self.engine, self.directory, self.progress = experiment, engine, directory, progress
         self.config, self.tree = experiment.config, experiment.tree
         self.own_tests = self.config.partition.local_test > 0
-        self.partition = self._partition()
+        self.partition = self.experiment.manifest()
         self.keeper = Keeper(directory.checkpoints, engine, directory.sync) if directory else None
 
     def run(self) -> Run:
@@ -137,12 +137,15 @@ class _Loop:
         self.open: list[Open] = []
         last = checkpoint.load(self.directory.checkpoints, self.engine) if self.directory else None
         if self.directory:
+            self.directory.check_split(self.partition["sha256"])
             self.directory.write("partition.json", self.partition)
             self.history = self.directory.resume(last.round if last else -1)
         if last:
             desk.ledger, desk.named = last.ledger, set(last.names)
             self.progress.began -= last.seconds  # a run's time is that of all its parts
             return last.state, last.round + 1
+        if (told := self.experiment.exchange) is not None:
+            desk.ledger.prepare(told.name, told.up, told.down)
         model = self.fed.run(initial, at=SERVER, arch=self.experiment.model.name)
         state = self.experiment.method.init(self.fed, model)
         held = Held(state, tests_for(self.fed, state, self.own_tests))
@@ -265,10 +268,6 @@ class _Loop:
         fed.desk.settle(fed.round)
         return members
 
-    def _partition(self) -> dict[str, Any]:
-        split = self.experiment.split
-        return self.experiment.partition.told(split.train.y.numpy(), split.classes, self.experiment.class_names)
-
     def _about(self, params: dict[str, Params]) -> dict[str, str]:
         """What is needed to build the model, or each of the members, again and use it."""
 
@@ -276,6 +275,8 @@ class _Loop:
             return {f.name: getattr(spec, f.name) for f in fields(spec) if f.name != "builder"}
 
         about = told(self.experiment.model) | {"class_names": list(self.experiment.class_names)}
+        if self.experiment.exchange is not None:
+            about["preparation"] = self.experiment.exchange.described()
         if "" not in params:
             about["members"] = {name: told(self.context.models[p.layout.arch]) for name, p in params.items()}
         return {"headwater": json.dumps(about)}

@@ -47,8 +47,8 @@ class Desk:
 
     def name(self, round: int, what: str) -> str:
         """A name that depends on the program alone, so that every engine and every resumed run gives the same."""
-        self.calls[""] += 1
-        name = f"{round}.{self.calls['']}.{what}"
+        self.calls[""] = count = self.calls[""] + 1
+        name = f"{round}.{count}.{what}"
         self.named.add(name)
         self.opened.setdefault(round, []).append(name)
         return name

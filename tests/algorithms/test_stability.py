@@ -10,7 +10,8 @@ import torch
 
 from headwater.algorithms import ALGORITHMS
 from headwater.config import Config
-from headwater.data.base import Data, load
+from headwater.data.base import Data
+from headwater.data.loading import load
 from headwater.experiment import prepare
 from headwater.training import train
 

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 import torch
 
-from headwater.data.base import Data, Examples, Split, carve, load
+from headwater.data.base import Data, Examples, Split, carve
+from headwater.data.loading import load
 from headwater.errors import ConfigError, DataError
 
 
@@ -170,3 +171,9 @@ class TestLoad:
 
     def test_split_is_what_carve_gives(self) -> None:
         assert isinstance(carve(numbered()), Split)
+
+
+@pytest.mark.parametrize(("token", "words", "said"), [(-1, None, "token number -1"), (9, 9, "at least 10")])
+def test_tokens_that_there_are_not(token: int, words: int | None, said: str) -> None:
+    with pytest.raises(DataError, match=said):
+        Data([[1, 2], [3, token]], [0, 1], [[0, 1]], [0], tokens=True, words=words)

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from headwater.data.base import load
 from headwater.data.files import fifth
+from headwater.data.loading import load
 from headwater.errors import DataError
 
 X, Y = np.arange(60, dtype=np.float32).reshape(20, 3), np.arange(20) % 2

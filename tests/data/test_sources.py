@@ -335,7 +335,7 @@ class TestShippedGenerator:
 
 def test_classes_of_a_real_set(real_data: Path) -> None:
     """Every image is one of the named classes in the file, all of these are there, and the task's own data stays."""
-    from headwater.data.base import load
+    from headwater.data.loading import load
 
     garments = load("fashion_mnist", real_data)
     x = np.zeros((3000, 28, 28), np.uint8)
@@ -358,7 +358,7 @@ def test_classes_of_a_real_set(real_data: Path) -> None:
 )
 def test_the_configuration_reaches_the_split(options: dict[str, Any]) -> None:
     from headwater.config import Config
-    from headwater.data.base import load
+    from headwater.data.loading import load
     from headwater.experiment import prepare
 
     found = prepare(Config(data=options, algorithm={"name": "fedavg"}, seed=4)).split

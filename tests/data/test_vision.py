@@ -14,9 +14,12 @@ import pytest
 import torch
 from PIL import Image
 
-from headwater.data.base import load
-from headwater.errors import DataError
+from headwater.config import Config, DataConfig
+from headwater.data.base import carve
+from headwater.data.loading import load, open_data
+from headwater.errors import ConfigError, DataError
 from headwater.rng import stream
+from miniatures import imagenet_files, put, stl_files
 
 
 def webp(images: Any) -> bytes:
@@ -143,6 +146,65 @@ class TestPacked:
             archive.writestr("classes.tsv", "0\tn01\tgoldfish, Carassius\n1\tn02\tnewt\n")
         found = load("tiny_imagenet32", tmp_path)
         assert (len(found), len(found.test), found.class_names) == (8, 2, ("goldfish, Carassius", "newt"))
+
+    @pytest.mark.parametrize("name", ["mnist", "emnist_letters", "cifar10", "cifar100", "svhn", "stl10", "imagenet32"])
+    def test_four_arrays_named_after_the_set(self, name: str, tmp_path: Path) -> None:
+        """The form in which sets from the hub are kept."""
+        x = pictures(10)[:, :28, :28, :1] if "mnist" in name else pictures(10)
+        y = np.arange(10)
+        (tmp_path / name).mkdir()
+        np.savez(tmp_path / name / f"{name}.npz", x_train=x, y_train=y, x_test=x[::-1], y_test=y[::-1])
+        found = load(name, tmp_path)
+        torch.testing.assert_close(found.train.x, torch.from_numpy(x).permute(0, 3, 1, 2).float() / 127.5 - 1)
+        assert found.test.y.tolist() == list(reversed(range(10)))
+
+    def test_arrays_of_another_shape_are_another_set(self, tmp_path: Path) -> None:
+        (tmp_path / "mnist").mkdir()
+        x, y = pictures(10)[..., :1], np.arange(10)
+        np.savez(tmp_path / "mnist" / "mnist.npz", x_train=x, y_train=y, x_test=x, y_test=y)
+        with pytest.raises(DataError, match=r"mnist\.npz is damaged .*shape \(1, 32, 32\) instead of \(1, 28, 28\)"):
+            load("mnist", tmp_path)
+
+    def test_coarse_labels_that_were_not_kept(self, tmp_path: Path) -> None:
+        (tmp_path / "cifar100").mkdir()
+        x, y = pictures(10), np.arange(10)
+        np.savez(tmp_path / "cifar100" / "cifar100.npz", x_train=x, y_train=y, x_test=x, y_test=y)
+        with pytest.raises(DataError, match=r"cifar100\.npz is damaged .*it lacks y_coarse_train, y_coarse_test"):
+            load("cifar100", tmp_path, {"coarse": True})
+
+
+class TestWithoutLabels:
+    def test_is_a_reference_set(self, tmp_path: Path) -> None:
+        packed_cifar10(tmp_path)
+        put(tmp_path / "stl10" / "stl10_binary", stl_files())
+        split = carve(load("cifar10", tmp_path), reference="stl10_unlabelled", data_dir=tmp_path)
+        ours = load("stl10_unlabelled", tmp_path)
+        assert torch.equal(split.reference, ours.take(range(4)).x)  # a fifth of 20 samples
+
+    def test_is_not_what_clients_hold(self, tmp_path: Path) -> None:
+        with pytest.raises(ConfigError, match=r"'stl10_unlabelled', which has no labels .*name it as data\.reference"):
+            open_data(DataConfig(name="stl10_unlabelled", dir=str(tmp_path)))
+
+
+class TestOptions:
+    """What a loader takes by name only is a key of the configuration."""
+
+    def test_are_keys(self, tmp_path: Path) -> None:
+        put(tmp_path / "imagenet32", imagenet_files())
+        config = Config.load(data__name="imagenet32", sets=["data.batches=2", f"data.dir={str(tmp_path)!r}"])
+        assert len(open_data(config.data)) == 4
+
+    @pytest.mark.parametrize(
+        ("name", "pair", "sentence"),
+        [
+            ("cifar100", "data.coarse=yes", r"data\.coarse must be true or false"),
+            ("imagenet32", "data.batches=11", r"data\.batches must be a whole number .*of at most 10, got 11"),
+            ("cifar10", "data.coarse=true", r"coarse"),
+        ],
+    )
+    def test_are_checked(self, name: str, pair: str, sentence: str) -> None:
+        with pytest.raises(ConfigError, match=sentence):
+            Config.load(sets=[f"data.name={name}", pair])
 
 
 @pytest.mark.parametrize("name", ["fashion_mnist", "cifar10", "tiny_imagenet32"])

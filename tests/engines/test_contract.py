@@ -19,7 +19,8 @@ import toys
 from headwater import codecs
 from headwater.algorithms import ALGORITHMS
 from headwater.config import Config, catalog
-from headwater.data.base import Data, load
+from headwater.data.base import Data
+from headwater.data.loading import load
 from headwater.engines import ENGINES
 from headwater.engines.base import LOST, Bundle, Done, Engine, Job, Ref
 from headwater.engines.inline import Inline

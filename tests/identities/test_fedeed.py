@@ -22,6 +22,7 @@ from headwater.rng import stream
 from headwater.specs import DistillSpec, LocalSpec
 from headwater.stages.ensemble import ensemble
 from headwater.topology.cohorts import deal
+from headwater.training import train
 
 LOCAL = LocalSpec(steps=5, batch=8, lr=0.3)
 SOME = DistillSpec(epochs=3, batch=8, optimizer="sgd", lr=0.2, mix="logits", weights="uniform", temperature=2, t2=True)
@@ -298,3 +299,19 @@ def test_published_settings() -> None:
         "aggregated_temporal",
         "designated",
     ]
+
+
+@pytest.mark.parametrize("weights", ["samples", "uniform"])
+def test_teachers_are_tested_as_they_teach(weights: str) -> None:
+    """Table 1 has clients that count by samples: here 40, 6 and 8, which is another mean of logits than alike."""
+    algorithm = {"cohorts": 1, "ensemble": "clients", "consolidate": "none"}
+    short = {"rounds": 1, "local": {"epochs": 3}, "server": {"weights": weights}, "algorithm": algorithm}
+    made = toys.tiny("fedeed", sizes=([40, 6, 8], [0, 0, 1]), **short)
+    with toys.lab_of(made) as lab:
+        members = lab.round().fed.read(lab.state.teachers)
+        site = toys.site(lab.context, "server")
+    counts = {"c0": 40.0, "c1": 6.0, "c2": 8.0} if weights == "samples" else dict.fromkeys(members, 1.0)
+    test = made.split.test
+    logits = sum(counts[name] * site.bench(member).outputs(test.x) for name, member in members.items())
+    expected = float((logits.argmax(1) == test.y).double().mean())
+    assert train(made).history[0]["ensemble_accuracy"] == pytest.approx(expected, abs=1e-12)

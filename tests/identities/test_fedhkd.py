@@ -16,7 +16,6 @@ from torch import nn
 import toys
 from headwater.algorithms.fedavg import FedAvg
 from headwater.algorithms.fedhkd import FedHkd, FedHkdStar
-from headwater.config import Config
 from headwater.errors import ConfigError
 from headwater.models.base import Net
 from headwater.params import Params
@@ -57,7 +56,7 @@ def test_k1_without_pulling_representations_it_is_the_star() -> None:
     assert toys.gap(star, play(FedHkd(LOCAL, gamma=0.5, **STRONG), 3)) > 1e-4
 
 
-@pytest.mark.parametrize("norms", ["paper", "code"])
+@pytest.mark.parametrize("norms", ["paper", "code", "fedhead"])
 def test_k2_first_round_is_fedavgs(norms: Any) -> None:
     """K2: there is no knowledge yet, so λ and γ play no part; in the second round they do."""
     method = FedHkd(LOCAL, gamma=2.0, norms=norms, **STRONG)
@@ -89,6 +88,20 @@ def test_by_way_of_sectors() -> None:
         assert toys.gap(*models) <= 1e-10
         assert known[0].keys() == known[1].keys()
         assert all(toys.gap(a, b) <= 1e-10 for j in known[0] for a, b in zip(known[0][j], known[1][j], strict=True))
+
+
+def test_as_in_fedhead_predictions_are_shared_as_they_are() -> None:
+    """Softened or sharpened on the student's side alone: what is shared is the mean of plain probabilities."""
+    shared = {}
+    for name, method in {
+        "fedhead": FedHkd(LOCAL, sigma=0.0, nu=0.0, temperature=0.5, norms="fedhead"),
+        "plain": FedHkd(LOCAL, sigma=0.0, nu=0.0, temperature=1.0, norms="code"),
+        "sharp": FedHkd(LOCAL, sigma=0.0, nu=0.0, temperature=0.5, norms="code"),
+    }.items():
+        with toys.lab(method, ROWS, MAP, two_parts, classes=3) as lab:
+            shared[name] = torch.stack([soft for _, soft in knowledge_of(lab.round(1)).values()])
+    assert torch.equal(shared["fedhead"], shared["plain"])
+    assert toys.gap(shared["fedhead"], shared["sharp"]) > 1e-3
 
 
 def test_uniform_weights() -> None:
@@ -186,7 +199,7 @@ def test_refuses_noise_without_a_bound() -> None:
 
 def test_refuses_a_model_in_one_part() -> None:
     with pytest.raises(ConfigError, match="two parts"):
-        toys.tiny("fedhkd", model=lambda: nn.Linear(4, 3))
+        toys.tiny("fedhkd", model=lambda: nn.Sequential(nn.Linear(4, 3), nn.LogSoftmax(dim=1)))
 
 
 def test_counts_do_not_come_down() -> None:
@@ -195,19 +208,3 @@ def test_counts_do_not_come_down() -> None:
         found = knowledge_of(lab.round(1))
         assert lab.state.knowledge.place is SERVER
     assert [len(means) for means in found.values()] == [2, 2, 2]
-
-
-def test_presets_are_as_published() -> None:
-    config = Config.load("fedhkd/table1")
-    assert (config.rounds, config.partition.clients, config.data.fraction) == (50, 10, 0.1)
-    assert (config.partition.options["alpha"], config.partition.local_test) == (0.5, 0.25)
-    wanted = {"lam": 0.05, "gamma": 0.05, "temperature": 0.5, "nu": 0.25, "sigma": 7.0, "zeta": 3.0}
-    assert {key: config.algorithm[key] for key in wanted} == wanted
-    spec = {"epochs": 5, "batch": 64, "optimizer": "adam", "lr": 1e-3}
-    assert {key: config.local[key] for key in spec} == spec
-    coded = Config.load("fedhkd/table1-as-coded")
-    assert (coded.local["clip"], coded.algorithm["norms"], coded.algorithm["sigma"]) == (1.1, "code", 2.0)
-    others = {name: Config.load(f"fedhkd/{name}").algorithm for name in ("fedproto", "fedmd", "as-in-fedhead")}
-    assert (others["fedproto"]["lam"], others["fedproto"]["share_params"]) == (0.05, True)
-    assert (others["fedmd"]["lam"], others["fedmd"]["temperature"]) == (0.05, 0.5)
-    assert (others["as-in-fedhead"]["lam"], others["as-in-fedhead"]["gamma"]) == (0.5, 0.5)

@@ -91,4 +91,4 @@ def test_gets_a_projection_unless_told_otherwise() -> None:
 
 def test_needs_a_model_in_two_parts() -> None:
     with pytest.raises(ConfigError, match="'moon' needs a model in two parts"):
-        toys.tiny("moon", model=lambda: nn.Linear(4, 3))
+        toys.tiny("moon", model=lambda: nn.Sequential(nn.Linear(4, 3), nn.LogSoftmax(dim=1)))

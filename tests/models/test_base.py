@@ -7,18 +7,43 @@ import re
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from headwater.errors import ConfigError
-from headwater.models import MODELS
+from headwater.models import MODELS, TOKENS
 from headwater.models.base import ModelSpec
+from headwater.params import Layout
 
-IMAGE = {"linear": (3, 32, 32), "mlp": (3, 32, 32), "cnn": (3, 32, 32), "resnet8": (3, 32, 32), "vgg9": (3, 32, 32)}
+IMAGE, TEXT = (3, 16, 16), (9,)
+OPTIONS: dict[str, dict[str, object]] = {"bilstm": {"words": 20, "embedding": 4, "widths": [5, 3], "hidden": [6, 4]}}
+
+
+@pytest.fixture(scope="session")
+def tiny_bert(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A directory with the configuration of a very small transformer, and no weights."""
+    from transformers import DistilBertConfig
+
+    folder = tmp_path_factory.mktemp("distilbert")
+    sizes = {"vocab_size": 20, "dim": 8, "n_layers": 2, "n_heads": 2, "hidden_dim": 16}
+    DistilBertConfig(max_position_embeddings=12, **sizes).save_pretrained(folder)
+    return str(folder)
+
+
+@pytest.fixture(params=list(MODELS))
+def spec(request: pytest.FixtureRequest) -> ModelSpec:
+    """Every listed model, as small as it can be asked for."""
+    name = request.param
+    options = {"path": request.getfixturevalue("tiny_bert")} if name == "distilbert" else OPTIONS.get(name, {})
+    return ModelSpec(name, TEXT if name in TOKENS else IMAGE, 7, options)
 
 
 def built(spec: ModelSpec, seed: int) -> nn.Module:
     torch.manual_seed(seed)
     return spec.build()
+
+
+def inputs(spec: ModelSpec, rows: int) -> Tensor:
+    return torch.randint(20, (rows, *spec.shape)) if spec.tokens else torch.rand(rows, *spec.shape)
 
 
 def two_layers() -> nn.Module:
@@ -33,30 +58,33 @@ def not_a_module() -> int:
     return 3
 
 
-@pytest.mark.parametrize("name", list(MODELS))
 class TestEveryModel:
-    def test_gives_logits_through_its_two_parts(self, name: str) -> None:
-        model = built(ModelSpec(name, IMAGE[name], 7), 0).eval()
-        x = torch.rand(5, *IMAGE[name])
+    def test_gives_logits_through_its_two_parts(self, spec: ModelSpec) -> None:
+        model = built(spec, 0).eval()
+        x = inputs(spec, 5)
         features = model.get_submodule("features")(x)
         assert features.dim() == 2
         assert features.shape[0] == 5
         assert model(x).shape == (5, 7)
         assert torch.equal(model(x), model.get_submodule("classifier")(features))
 
-    def test_same_seed_same_weights(self, name: str) -> None:
-        spec = ModelSpec(name, IMAGE[name], 4)
+    def test_judges_each_input_by_itself(self, spec: ModelSpec) -> None:
+        model = built(spec, 0).double().eval()
+        x = inputs(spec, 4)
+        x = x if spec.tokens else x.double()
+        torch.testing.assert_close(model(x)[:1], model(x[:1]), rtol=1e-9, atol=1e-9)
+
+    def test_same_seed_same_weights(self, spec: ModelSpec) -> None:
         first, again, other = (built(spec, seed).state_dict() for seed in (1, 1, 2))
         assert all(torch.equal(first[key], again[key]) for key in first)
         assert any(not torch.equal(first[key], other[key]) for key in first)
 
-    def test_every_parameter_gets_a_gradient(self, name: str) -> None:
-        model = built(ModelSpec(name, IMAGE[name], 4), 0).train()
-        model(torch.rand(6, *IMAGE[name])).pow(2).sum().backward()
+    def test_every_parameter_gets_a_gradient(self, spec: ModelSpec) -> None:
+        model = built(spec, 0).train()
+        model(inputs(spec, 6)).pow(2).sum().backward()
         assert all(p.grad is not None and bool(torch.isfinite(p.grad).all()) for p in model.parameters())
 
-    def test_outline_draws_nothing_and_counts_alike(self, name: str) -> None:
-        spec = ModelSpec(name, IMAGE[name], 4)
+    def test_outline_draws_nothing_and_counts_alike(self, spec: ModelSpec) -> None:
         torch.manual_seed(5)
         before = torch.random.get_rng_state()
         assert spec.count() == sum(p.numel() for p in built(spec, 5).parameters())
@@ -64,20 +92,30 @@ class TestEveryModel:
         spec.outline()
         assert torch.equal(torch.random.get_rng_state(), before)
 
-    def test_spec_survives_pickling(self, name: str) -> None:
-        spec = ModelSpec(name, IMAGE[name], 4)
+    def test_outline_has_the_names_and_shapes_of_the_model(self, spec: ModelSpec) -> None:
+        assert Layout.of(spec.outline(), "a") == Layout.of(built(spec, 0), "a")
+
+    def test_spec_survives_pickling(self, spec: ModelSpec) -> None:
         again = pickle.loads(pickle.dumps(spec))
         assert again == spec
         assert again.count() == spec.count()
 
-    def test_refuses_an_unknown_option(self, name: str) -> None:
-        with pytest.raises(ConfigError, match=f"model '{name}' has no option 'colour'"):
-            ModelSpec(name, IMAGE[name], 4, {"colour": 1})
+    def test_refuses_an_unknown_option(self, spec: ModelSpec) -> None:
+        with pytest.raises(ConfigError, match=f"model '{spec.name}' has no option 'colour'"):
+            ModelSpec(spec.name, spec.shape, 4, {"colour": 1})
+
+    def test_refuses_inputs_of_another_kind(self, spec: ModelSpec) -> None:
+        if spec.name in ("linear", "mlp"):  # these take any shape
+            assert ModelSpec(spec.name, (2, 3), 4).count() > 0
+            return
+        with pytest.raises(ConfigError, match=rf"{spec.name} takes .* got inputs of shape"):
+            ModelSpec(spec.name, IMAGE if spec.tokens else TEXT, 7, spec.options).outline()
 
 
 class TestAccepts:
     def test_auto_is_replaced_by_a_name(self) -> None:
         assert ModelSpec("auto", (1, 8, 8), 10).name == "cnn"
+        assert ModelSpec("auto", (8,), 10, tokens=True).name == "bilstm"
 
     def test_a_callable(self) -> None:
         spec = ModelSpec("mine", (4,), 3, builder=two_layers)
@@ -120,7 +158,16 @@ class TestRefuses:
         ("name", "shape", "options", "sentence"),
         [
             ("resnet8", (3, 32, 32), {"shortcut": "paddling"}, "shortcut 'paddling'; did you mean 'padding'?"),
-            ("resnet8", (3, 32, 32), {"norm": "none"}, "norm 'none' (accepted: batch, group)"),
+            ("resnet8", (3, 32, 32), {"norm": "layer"}, "norm 'layer' (accepted: batch, group, none)"),
+            ("resnet20", (3, 32, 32), {"width": 0}, "resnet20 takes width as a whole number of at least 1"),
+            ("resnet18", (3, 32, 32), {"norm": "none"}, "norm 'none' (accepted: batch, group)"),
+            ("resnet18", (3, 32, 32), {"stem": "big"}, "resnet18 does not know stem 'big' (accepted: imagenet, small)"),
+            ("resnet18", (3, 32, 32), {"features": -2}, "features as a whole number, 0 for its own, got -2"),
+            ("wrn16_2", (3, 4, 32), {}, "wrn16_2 takes images (channels, height, width) of at least 8 x 8 px"),
+            ("mtgc_cnn", (1, 15, 15), {}, "mtgc_cnn takes images (channels, height, width) of at least 16 x 16 px"),
+            ("bilstm", (9,), {"words": 0}, "bilstm takes words as a whole number of at least 1, got 0"),
+            ("bilstm", (9,), {"widths": []}, "at least one width of a recurrent layer"),
+            ("bilstm", (9,), {"activation": "tanh"}, "activation 'tanh'"),
             ("resnet8", (3, 32, 32), {"norm": "group", "groups": 3}, "groups must divide the 16 channels"),
             ("resnet8", (64,), {}, "resnet8 takes images"),
             ("cnn", (1, 2, 2), {}, "at least 4 x 4 px"),

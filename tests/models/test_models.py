@@ -33,6 +33,10 @@ def test_auto_suits_the_input(shape: tuple[int, ...], name: str) -> None:
     assert auto(shape, 10) == name
 
 
+def test_auto_reads_token_numbers() -> None:
+    assert auto((128,), 4, tokens=True) == "bilstm"
+
+
 def test_unknown_name_gets_the_nearest() -> None:
     with pytest.raises(ConfigError, match=r"no model called 'resnet9'; did you mean 'resnet8'\?"):
         MODELS.check("resnet9")

@@ -1,4 +1,4 @@
-"""ResNet-8 in both published forms."""
+"""Residual nets of 8 to 56 layers in both published forms."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from headwater.models.base import ModelSpec
-from headwater.models.resnet import PaddedSubsample
+from headwater.models.resnet import Block, PaddedSubsample
 
 COLOUR = (3, 32, 32)
 
@@ -18,6 +18,94 @@ COLOUR = (3, 32, 32)
 @pytest.mark.parametrize("norm", ["batch", "group"])
 def test_has_the_published_number_of_parameters(shortcut: str, count: int, norm: str) -> None:
     assert ModelSpec("resnet8", COLOUR, 10, {"shortcut": shortcut, "norm": norm}).count() == count
+
+
+def expected(depth: int, shortcut: str, norm: str, width: int, classes: int) -> int:
+    """Parameters by the layers: 6n 3 x 3 convolutions after the stem, a norm with two numbers a channel after each."""
+    n, total = (depth - 2) // 6, 0
+    bias = shortcut == "padding" or norm == "none"
+
+    def layer(before: int, after: int, size: int, biased: bool) -> int:
+        return size * size * before * after + biased * after + (norm != "none") * 2 * after
+
+    before = 16 * width
+    total += layer(3, before, 3, bias)
+    for after in (16 * width, 32 * width, 64 * width):
+        total += layer(before, after, 3, bias) + (2 * n - 1) * layer(after, after, 3, bias)
+        if shortcut == "projection" and after != before:
+            total += layer(before, after, 1, norm == "none")
+        before = after
+    return total + before * classes + classes
+
+
+@pytest.mark.parametrize("depth", [8, 20, 32, 56])
+@pytest.mark.parametrize("shortcut", ["projection", "padding"])
+@pytest.mark.parametrize(("norm", "width"), [("batch", 1), ("group", 1), ("none", 1), ("batch", 4)])
+def test_count_by_formula(depth: int, shortcut: str, norm: str, width: int) -> None:
+    options = {"shortcut": shortcut, "norm": norm, "width": width}
+    found = ModelSpec(f"resnet{depth}", COLOUR, 100, options).count()
+    assert found == expected(depth, shortcut, norm, width, 100)
+
+
+def test_well_known_counts() -> None:
+    """0.27, 0.47 and 0.86 million, as the nets were published; the projections add 2 752."""
+    counts = [ModelSpec(f"resnet{depth}", COLOUR, 10).count() - 2752 for depth in (20, 32, 56)]
+    assert counts == [269_722, 464_154, 853_018]
+
+
+@pytest.mark.parametrize("depth", [8, 20, 32, 56])
+def test_layers_as_named(depth: int) -> None:
+    """All convolutions but those of shortcuts, and the classifier."""
+    layers = list(ModelSpec(f"resnet{depth}", COLOUR, 10).outline().modules())
+    assert sum(isinstance(m, nn.Conv2d) and m.kernel_size == (3, 3) for m in layers) + 1 == depth
+    assert sum(isinstance(m, Block) for m in layers) == (depth - 2) // 2
+
+
+def test_first_weights_are_drawn_in_the_order_of_the_layers() -> None:
+    """Each layer as torch draws it, then the convolutions again by fan-out: runs of old depend on it."""
+    torch.manual_seed(3)
+    model = ModelSpec("resnet8", (3, 8, 8), 5).build()
+    torch.manual_seed(3)
+    stem, layers = nn.Conv2d(3, 16, 3, bias=False), []
+    for before, after in ((16, 16), (16, 32), (32, 64)):
+        layers += [nn.Conv2d(before, after, 3, bias=False), nn.Conv2d(after, after, 3, bias=False)]
+        layers += [nn.Conv2d(before, after, 1, bias=False)] if before != after else []
+    last = nn.Linear(64, 5)
+    for layer in (stem, *layers):
+        nn.init.normal_(layer.weight, 0, math.sqrt(2 / (layer.out_channels * layer.kernel_size[0] ** 2)))
+    found = [m for m in model.modules() if isinstance(m, nn.Conv2d)]
+    assert all(torch.equal(a.weight, b.weight) for a, b in zip(found, (stem, *layers), strict=True))
+    assert torch.equal(model.get_submodule("classifier").weight, last.weight)
+
+
+def test_names_of_its_tensors() -> None:
+    names = ModelSpec("resnet8", COLOUR, 10).outline().state_dict().keys()
+    assert {name.partition(".")[0] for name in names} == {"features", "classifier"}
+    assert {".".join(name.split(".")[:3]) for name in names if name.startswith("features.4")} == {
+        "features.4.body",
+        "features.4.shortcut",
+    }
+    assert "features.4.shortcut.0.weight" in names
+
+
+@pytest.mark.parametrize("shortcut", ["projection", "padding"])
+def test_without_a_norm_a_block_starts_as_its_shortcut(shortcut: str) -> None:
+    torch.manual_seed(0)
+    block = Block(4, 4, shortcut, "none", 2)
+    model = ModelSpec("resnet8", (3, 8, 8), 4, {"norm": "none", "shortcut": shortcut}).build()
+    x = torch.randn(2, 4, 8, 8)
+    assert not torch.equal(block(x), torch.relu(x)), "only a whole net is drawn so"
+    for part in model.modules():
+        if isinstance(part, Block):
+            y = torch.randn(2, part.body[0].in_channels, 8, 8)
+            assert torch.equal(part(y), torch.relu(part.shortcut(y)))
+
+
+def test_without_a_norm_a_deep_net_neither_fades_nor_blows_up() -> None:
+    torch.manual_seed(0)
+    model = ModelSpec("resnet56", (3, 8, 8), 4, {"norm": "none"}).build()
+    features = model.get_submodule("features")(torch.randn(16, 3, 8, 8))
+    assert 0.05 < float(features.detach().std()) < 5
 
 
 def test_projection_is_the_default() -> None:

@@ -13,6 +13,7 @@ from headwater.errors import ConfigError
 from headwater.models.base import ModelSpec, Net
 from headwater.models.resnet import Block
 from headwater.models.slim import chain, channels, last_block, run, thin, untouched, weighted
+from headwater.models.wrn import PreBlock
 
 IMAGE = (3, 8, 8)
 
@@ -25,6 +26,18 @@ def built(name: str, shape: tuple[int, ...] = IMAGE, **options: Any) -> nn.Modul
 def test_chain_takes_sequences_apart() -> None:
     net = Net(nn.Sequential(nn.Sequential(nn.Linear(2, 3), nn.ReLU()), nn.Linear(3, 3)), nn.Linear(3, 2))
     assert [name for name, _ in chain(net)] == ["features.0.0", "features.0.1", "features.1", "classifier"]
+
+
+def test_a_layer_that_is_there_twice_is_taken_twice() -> None:
+    active = nn.ReLU()
+    net = nn.Sequential(nn.Linear(2, 3), active, nn.Linear(3, 3), active, nn.Linear(3, 2))
+    assert [name for name, _ in chain(net)] == ["0", "1", "2", "3", "4"]
+    assert weighted(net, "fedma") == ("0", "2", "4")
+    same = nn.Linear(3, 3)
+    with pytest.raises(ConfigError, match="this model has a Linear"):
+        weighted(nn.Sequential(same, active, same, active, nn.Linear(3, 2)), "fedma")
+    with pytest.raises(ConfigError, match="this model has a ReLU"):
+        weighted(nn.Sequential(nn.Linear(2, 3), active), "fedma")
 
 
 def test_layers_of_plain_nets() -> None:
@@ -49,6 +62,10 @@ def test_other_nets_are_refused(name: str, options: dict[str, Any], found: str) 
         ("resnet8", {}, Block, 32),
         ("cnn", {}, nn.Conv2d, 32),
         ("cnn", {"hidden": 0}, nn.Conv2d, 32),
+        ("resnet20", {"norm": "none"}, Block, 64),
+        ("resnet18", {"features": 5}, Block, 512),
+        ("wrn16_2", {}, PreBlock, 128),
+        ("shufflenetv2", {"features": 5}, nn.Conv2d, 464),
         ("vgg9", {}, nn.Conv2d, 256),
         ("mlp", {"hidden": [7, 5]}, nn.Linear, 7),
     ],
@@ -93,6 +110,18 @@ def test_thin_residual_block(shortcut: str, norm: str, width: float) -> None:
     block = last_block(net.features, "fedalign")[1]  # type: ignore[arg-type]
     inside = torch.rand(2, channels(32, width), 4, 4)
     assert thin(block, inside, width).shape == (2, channels(64, width), 2, 2)
+
+
+@pytest.mark.parametrize("norm", ["batch", "group"])
+def test_thin_preactivated_block(norm: str) -> None:
+    """One that widens and one that does not, each with a quarter of the channels."""
+    net = built("wrn16_2", norm=norm)
+    widening, last = [part for part in net.modules() if isinstance(part, PreBlock)][-2:]
+    inside = torch.rand(2, channels(64, 0.25), 4, 4)
+    between = thin([widening], inside, 0.25)
+    assert between.shape == (2, channels(128, 0.25), 2, 2)
+    assert thin([last], between, 0.25).shape == between.shape
+    torch.testing.assert_close(thin([widening.eval()], torch.ones(1, 64, 4, 4), 1.0), widening(torch.ones(1, 64, 4, 4)))
 
 
 def test_thin_batch_norm_by_hand() -> None:

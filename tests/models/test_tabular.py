@@ -21,3 +21,9 @@ def test_linear_is_linear() -> None:
     model = ModelSpec("linear", (2, 3), 4).build()
     x, y = torch.rand(1, 2, 3), torch.rand(1, 2, 3)
     torch.testing.assert_close(model(x) + model(y), model(x + y) + model(torch.zeros(1, 2, 3)))
+
+
+def test_four_layers_of_200_as_for_traffic() -> None:
+    """81 features and 75 classes."""
+    count = 81 * 200 + 200 + 3 * (200 * 200 + 200) + 200 * 75 + 75
+    assert ModelSpec("mlp", (81,), 75, {"hidden": [200] * 4}).count() == count

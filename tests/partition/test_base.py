@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 
 import numpy as np
@@ -49,6 +50,24 @@ class TestAccepts:
         assert again == TWO
         assert hash(again) == hash(TWO)
         assert again.sectors == (1, 0)
+
+    def test_names_go_with_it_and_leave_the_hash_alone(self) -> None:
+        named = Partition(TWO.indices, TWO.sectors, ("b", "a"), ("east", "west"))
+        assert named == TWO
+        again = Partition.from_manifest(json.loads(json.dumps(named.manifest())))
+        assert (again.client_names, again.sector_names) == (("b", "a"), ("east", "west"))
+        assert (again.client_name(1), again.sector_name(0)) == ("a", "east")
+        assert (TWO.client_name(1), TWO.sector_name(0)) == ("1", "0")
+        assert not {"client_names", "sector_names"} & set(TWO.manifest())
+
+    def test_what_is_told_knows_its_data(self) -> None:
+        """The hash of the labels is the same for numbers of any width."""
+        told = TWO.told(np.array([0, 1, 1, 0], np.uint8), 2, ["a", "b"], {"seed": 3})
+        assert told["labels_sha256"] == TWO.told(np.array([0, 1, 1, 0]), 2, ["a", "b"])["labels_sha256"]
+        assert (
+            told["labels_sha256"] == hashlib.sha256(b"".join(n.to_bytes(8, "little") for n in (0, 1, 1, 0))).hexdigest()
+        )
+        assert (told["samples"], told["made_with"]) == (4, {"seed": 3})
 
     def test_further_keys_in_a_manifest_are_passed_over(self) -> None:
         assert Partition.from_manifest({**TWO.manifest(), "counts": [[1, 2]], "classes": ["a", "b"]}) == TWO
@@ -98,6 +117,11 @@ class TestRefuses:
     def test_nonsense(self, indices: tuple[list[int], ...], sectors: tuple[int, ...], sentence: str) -> None:
         with pytest.raises(DataError, match=sentence):
             Partition(tuple(np.array(client) for client in indices), sectors)
+
+    def test_names_for_others(self) -> None:
+        for names in ({"client_names": ("a",)}, {"sector_names": ("a", "b", "c")}):
+            with pytest.raises(DataError, match="names for 2 clients or sectors"):
+                Partition(TWO.indices, TWO.sectors, **names)
 
     def test_labels_of_another_set(self) -> None:
         with pytest.raises(DataError, match="names sample 3, but there are only 2 labels"):

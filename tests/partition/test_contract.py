@@ -1,23 +1,29 @@
 """What every listed scheme promises, whatever its idea; one that says `SHARED` is excused from giving every sample to
-one client, and has checks of its own."""
+one client, and has checks of its own. Schemes that are given a split are given one that somebody else drew."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from headwater.data.owners import Owners
 from headwater.errors import ConfigError, DataError
 from headwater.partition import PARTITIONS
 from headwater.partition.base import Partition
+from headwater.partition.given import Manifest, Natural
+from headwater.partition.iid import Iid
 from headwater.rng import stream
 
 Split = Callable[..., list[Any]]
 OPTIONS: dict[str, dict[str, Any]] = {  # so that tiny sets can be split too, and by few clients
     "dirichlet-balanced": {"min_size": 0},
     "blocked": {"block": 1},
+    "quantity": {"min_size": 0},
     "drawn": {"size": 2},
 }
 # Of 600 samples of ten classes over 20 clients: a published split must not change with the version or the machine.
@@ -29,37 +35,57 @@ FIXED = {
     "blocked": "3916ba63195dd6c7",
     "two-level": "3a3402e815720292",  # all clients as one sector is the scheme before
     "shards": "304116bc3a47ec74",
+    "quantity": "3f82e09e9d823605",
     "drawn": "1733371ba439ab9a",  # of the rule; what it draws is fixed in its own tests
+    "natural": "34c201e4fac354a3",  # given the first one
+    "manifest": "34c201e4fac354a3",
 }
 UNEQUAL = np.repeat([0, 1, 2, 3], [200, 50, 7, 1])
 
 
 SHARED = [name for name in PARTITIONS if getattr(PARTITIONS.load(name), "SHARED", False)]
 SPLITS = [name for name in PARTITIONS if name not in SHARED]
+GIVEN = [name for name in PARTITIONS if hasattr(PARTITIONS.load(name), "given")]
 
 
 @pytest.fixture(params=list(PARTITIONS))
-def split(request: pytest.FixtureRequest) -> Split:
-    return by_name(request.param)
+def split(request: pytest.FixtureRequest, tmp_path: Path) -> Split:
+    return by_name(request.param, tmp_path)
 
 
 @pytest.fixture(params=SPLITS)
-def whole(request: pytest.FixtureRequest) -> Split:
+def whole(request: pytest.FixtureRequest, tmp_path: Path) -> Split:
     """Of those that give every sample to one client."""
-    return by_name(request.param)
+    return by_name(request.param, tmp_path)
+
+
+@pytest.fixture(params=[name for name in PARTITIONS if name not in GIVEN])
+def drawing(request: pytest.FixtureRequest, tmp_path: Path) -> Split:
+    """Of those that draw their split themselves."""
+    return by_name(request.param, tmp_path)
 
 
 @pytest.fixture(params=SHARED)
-def shared(request: pytest.FixtureRequest) -> Split:
+def shared(request: pytest.FixtureRequest, tmp_path: Path) -> Split:
     """Of those in which a sample may be at several clients, or at none."""
-    return by_name(request.param)
+    return by_name(request.param, tmp_path)
 
 
-def by_name(name: str) -> Split:
-    scheme = PARTITIONS.load(name)(**OPTIONS.get(name, {}))
+def by_name(name: str, folder: Path, options: dict[str, Any] | None = None) -> Split:
+    options = OPTIONS.get(name, {}) if options is None else options
 
-    def run(labels: Any, clients: int, seed: int = 0) -> list[Any]:
-        return scheme.split(labels, clients, stream(seed, "partition"))  # type: ignore[no-any-return]
+    def run(labels: Any, clients: int, seed: int = 0) -> Any:
+        drawn = stream(seed, "partition")
+        if name == "natural":
+            rows = np.empty(len(labels), np.int64)
+            for client, part in enumerate(Iid().split(labels, clients, drawn)):
+                rows[part] = client
+            return Natural().given(labels, Owners(rows, tuple(map(str, range(clients))))).indices
+        if name == "manifest":
+            made = Partition(Iid().split(labels, clients, drawn), (0,) * clients)
+            (folder / "partition.json").write_text(json.dumps(made.told(labels, int(labels.max()) + 1, ())))
+            return Manifest(manifest=str(folder)).given(labels, None).indices
+        return PARTITIONS.load(name)(**options).split(labels, clients, drawn)
 
     return run
 
@@ -98,8 +124,8 @@ def test_same_seed_same_split_and_other_seed_another(split: Split) -> None:
 
 
 @pytest.mark.parametrize("name", list(PARTITIONS))
-def test_the_split_of_a_seed_is_fixed(name: str) -> None:
-    parts = PARTITIONS.load(name)().split(np.tile(np.arange(10), 60), 20, stream(0, "partition"))
+def test_the_split_of_a_seed_is_fixed(name: str, tmp_path: Path) -> None:
+    parts = by_name(name, tmp_path, {})(np.tile(np.arange(10), 60), 20)
     assert Partition(parts, (0,) * 20).sha256[:16] == FIXED[name]
 
 
@@ -113,17 +139,25 @@ def test_a_class_without_samples_is_no_obstacle(whole: Split) -> None:
     assert every_index_once(whole(np.array([0, 3, 3, 0, 7, 7]), 2), 6)
 
 
+def test_one_class_is_no_obstacle(whole: Split) -> None:
+    assert every_index_once(whole(np.full(40, 3), 5), 40)
+
+
+def test_a_single_sample_goes_to_one(whole: Split) -> None:
+    assert sorted(len(part) for part in whole(np.array([2]), 3)) == [0, 0, 1]
+
+
 def test_small_unsigned_labels_do(whole: Split) -> None:
     assert every_index_once(whole(UNEQUAL.astype(np.uint8), 3), len(UNEQUAL))
 
 
-def test_refuses_nobody_and_nothing(split: Split) -> None:
+def test_refuses_nobody_and_nothing(drawing: Split) -> None:
     with pytest.raises(ConfigError, match="clients must be at least 1, got 0"):
-        split(UNEQUAL, 0)
+        drawing(UNEQUAL, 0)
     with pytest.raises(DataError, match="at least one sample"):
-        split(np.empty(0, np.int64), 3)
+        drawing(np.empty(0, np.int64), 3)
     with pytest.raises(DataError, match="whole-number label"):
-        split(np.array([0.5, 1.0]), 3)
+        drawing(np.array([0.5, 1.0]), 3)
 
 
 class TestShared:

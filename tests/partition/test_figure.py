@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -28,6 +29,18 @@ def test_figure_has_ink_in_every_panel(tmp_path: Path, clients: int, sectors: in
     blue = (np.abs(pixels - [0x1F, 0x6F, 0x8B]).sum(axis=2) < 30).sum()
     assert blue > 20 * sectors
     assert max(pixels.shape[:2]) < 4000
+
+
+def test_figure_has_the_names_of_the_data(tmp_path: Path) -> None:
+    """Letters with a meaning elsewhere are written as they are, and long names keep the end by which they differ."""
+    names = ("$p_2$", "the clinic of the long valley 10", "東京")
+    named = Partition(APART.indices, APART.sectors, names, ("north & <south>", "s" * 90))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        text = figure(named, LABELS, 2, tmp_path / "split.svg", ["cat", "a class of a long name"]).read_text()
+    for told in ("$p_2$", "the clinic of…ley 10", "sector north &amp; &lt;south&gt;"):
+        assert f"<!-- {told} -->" in text
+    assert "s" * 60 not in text
 
 
 def test_figure_can_be_svg_with_class_names(tmp_path: Path) -> None:

@@ -24,6 +24,17 @@ def test_a_dot_a_client_in_its_sectors_lane(fake, tmp_path):
     assert "12 clients: lowest" in drawn
 
 
+def test_names_of_the_data_stand_beside_the_numbers(fake, tmp_path):
+    run = read(fake(clients=4, sectors=2).write(tmp_path / "a"))
+    named = {"client_names": [f"site {at}" for at in range(4)], "sector_names": ["east", "w" * 60]}
+    group = Group("x", (replace(run, partition=run.partition | named),))
+    drawn = clients.card_of(group, "k", clients.axis([group]), few=True)
+    for at, sector in enumerate(run.partition["sectors"]):
+        assert f"<title>c{at} (site {at}), sector {named['sector_names'][sector]}: " in drawn
+    assert ">sector east<" in drawn
+    assert f">sector {'w' * 14}…<" in drawn
+
+
 def test_clients_without_a_number_are_left_out(fake, tmp_path):
     run = read(
         fake(clients=3, sectors=1, result={"client_accuracy": {"c0": 0.5, "c1": None, "c2": 0.7}}).write(tmp_path / "a")

@@ -92,3 +92,15 @@ def test_of_a_large_population_it_is_said_how_many_were_counted(fake, tmp_path):
     assert "the first 60 of 50 000 clients in 3 sectors" in drawn
     assert "may share samples" in drawn
     assert client_sectors(told | {"sectors": "<u1:nonsense"}) == {}
+
+
+def test_names_of_the_data_are_told(fake, tmp_path):
+    """Columns keep their numbers; what a dot says has the name. A list that is too short leaves the rest as numbers."""
+    run = read(fake(clients=4, sectors=2).write(tmp_path / "a"))
+    named = {"client_names": ["<b>", "north 2", "x"], "sector_names": ["east", "west"]}
+    drawn = card_of(replace(run, partition=run.partition | named), "s", "Who holds what")
+    places = [["east", "west"][sector] for sector in run.partition["sectors"]]
+    for who, place in zip(["&lt;b&gt;", "north 2", "x", "3"], places, strict=True):
+        assert f"<title>client {who}, sector {place}: " in drawn
+    assert ">sector east<" in drawn
+    assert Holding.of(run.partition | {"client_names": 5}).called("client", 1) == "client 1"

@@ -17,6 +17,9 @@ NETS: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("resnet8", {"norm": "batch"}, {}),
     ("resnet8", {"norm": "batch", "shortcut": "padding"}, {}),
     ("resnet8", {"norm": "batch"}, {"projection": 6, "bn_head": True}),
+    ("resnet20", {"norm": "batch"}, {}),
+    ("wrn16_2", {}, {}),
+    ("shufflenetv2", {}, {}),
     ("cnn", {"norm": "batch"}, {}),
 ]
 

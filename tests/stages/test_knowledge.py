@@ -143,14 +143,20 @@ class TestAgree:
         assert value == pytest.approx(log(2) / 2, abs=1e-12)
         assert gradient.tolist() == pytest.approx([0.0, 2.0], abs=1e-12)
 
-    @pytest.mark.parametrize("norms", ["paper", "code"])
+    def test_by_hand_as_in_fedhead(self) -> None:
+        """−⅓ ln ⅔ − ⅔ ln ⅓ = ln 3 − ⅓ ln 2, times 3: one class is known. d/dv of it: (P − Q)·H/T = ⅓·4, times 3."""
+        value, gradient = self.found(norms="fedhead")
+        assert value == pytest.approx(3 * log(3) - log(2), abs=1e-12)
+        assert gradient.tolist() == pytest.approx([0.0, 4.0], abs=1e-12)
+
+    @pytest.mark.parametrize("norms", ["paper", "code", "fedhead"])
     def test_differences(self, norms: Any) -> None:
         term = Agree(0.7, known(0, 2), temperature=0.5, norms=norms)
         _, gradient = slope_of(term, AROUND, MODEL, ROWS[2])
         assert toys.gap(gradient, by_differences(term, AROUND, MODEL, ROWS[2])) <= 1e-7
         assert gradient.norm() > 1e-2
 
-    @pytest.mark.parametrize("norms", ["paper", "code"])
+    @pytest.mark.parametrize("norms", ["paper", "code", "fedhead"])
     def test_k6_reaches_the_classifier_only(self, norms: Any) -> None:
         extractor, classifier = parts(slope_of(Agree(1.0, known(0, 1), norms=norms), AROUND, MODEL, ROWS[2])[1])
         assert extractor.abs().max() == 0

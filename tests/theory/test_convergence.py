@@ -205,3 +205,24 @@ def test_refuses() -> None:
         replace(P, smoothness=1.0)
     with pytest.raises(ValueError, match="delta must be from 0 to 1"):
         replace(P, delta=1.5)
+    for name in ("variance", "gradient", "client_gap", "reference_gap", "epsilon", "distance"):
+        with pytest.raises(ValueError, match=f"{name} must be 0 or more"):
+            replace(P, **{name: -1.0})
+    with pytest.raises(ValueError, match="smoothness must be 0 or more and finite"):
+        replace(P, smoothness=float("inf"))
+
+
+def test_rounds_to_a_target() -> None:
+    """Solved by hand: 2/(3t + 16) · 205.125 ≤ 1 from 3t ≥ 394.25 on, that is from round 132."""
+    error = theory.local_error(P, 3)
+    assert theory.rounds_to(P, 1.0, 3, error, 16) == 132
+    assert theory.fedavg_bound(P, 132, 3) <= 1 < theory.fedavg_bound(P, 131, 3)
+    assert theory.rounds_to(P, 1e6, 3, error, 16) == 0
+    with pytest.raises(ValueError, match="target must be above 0"):
+        theory.rounds_to(P, 0.0, 3, error, 16)
+
+
+def test_nothing_to_win_is_a_tie() -> None:
+    """Without any error there is no ratio: only a phase without error does not lose."""
+    assert theory.fedhead_beats_fedavg(3, 1.0, 0.0, 0.0)
+    assert not theory.fedhead_beats_fedavg(3, 1.0, 0.0, 0.1)

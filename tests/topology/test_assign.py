@@ -9,8 +9,11 @@ import numpy as np
 import pytest
 
 from headwater.errors import ConfigError
+from headwater.partition.dirichlet import Dirichlet
+from headwater.partition.prior import ClientPrior
+from headwater.partition.shards import Shards
 from headwater.rng import stream
-from headwater.topology.assign import WAYS, assign
+from headwater.topology.assign import WAYS, _deal, assign
 
 EVEN = np.full((12, 3), 5)
 
@@ -31,6 +34,12 @@ def distance(counts: Any, sectors: tuple[int, ...]) -> float:
     return total / float(counts.sum())
 
 
+def uneven(counts: Any, sectors: tuple[int, ...]) -> float:
+    """How far the size of a sector is from the mean at most, as a share of the mean."""
+    sizes = np.bincount(sectors, weights=counts.sum(axis=1))
+    return float(np.abs(sizes / sizes.mean() - 1).max())
+
+
 @pytest.mark.parametrize("how", WAYS)
 class TestEveryWay:
     @pytest.mark.parametrize("sectors", [1, 2, 5, 12])
@@ -45,6 +54,10 @@ class TestEveryWay:
     def test_more_sectors_than_clients_are_refused(self, how: str) -> None:
         with pytest.raises(ConfigError, match="sectors is 13, but there are only 12 clients"):
             assign(how, EVEN, 13, stream(0))
+
+    def test_a_single_client_is_called_one(self, how: str) -> None:
+        with pytest.raises(ConfigError, match=r"there is only 1 client .* at most 1 sector or"):
+            assign(how, EVEN[:1], 2, stream(0))
 
     def test_no_sectors_are_refused(self, how: str) -> None:
         with pytest.raises(ConfigError, match="at least 1, got 0"):
@@ -92,6 +105,69 @@ class TestBalanced:
             counts = skewed(30, 10, seed)
             chance = np.mean([distance(counts, assign("random", counts, 3, stream(s))) for s in range(20)])
             assert distance(counts, assign("balanced", counts, 3, stream(0))) < 0.7 * chance
+
+    @pytest.mark.parametrize("scheme", [Dirichlet(alpha=0.1), ClientPrior(alpha=0.1), Shards()])
+    @pytest.mark.parametrize("sectors", [2, 4])
+    def test_it_beats_the_mean_of_chance_in_every_draw(self, scheme: Any, sectors: int) -> None:
+        """Twenty splits of 20 clients, against ten random assignments of each; sizes come out more alike too."""
+        labels, ratios, sizes = np.tile(np.arange(10), 200), [], []
+        for seed in range(20):
+            counts = np.stack([np.bincount(labels[p], minlength=10) for p in scheme.split(labels, 20, stream(seed))])
+            chance = [assign("random", counts, sectors, stream(seed, draw)) for draw in range(10)]
+            found = assign("balanced", counts, sectors, stream(seed))
+            ratios.append(distance(counts, found) / np.mean([distance(counts, other) for other in chance]))
+            sizes.append((uneven(counts, found), np.mean([uneven(counts, other) for other in chance])))
+        assert max(ratios) < 1
+        assert np.mean(ratios) < 0.85
+        assert np.less(*np.mean(sizes, axis=0))
+
+    def test_exchanges_lower_the_distance_and_keep_sizes(self) -> None:
+        """Against the mere dealing out: never further away, at times much nearer; the least even sector is not left
+        less even, but for a twentieth."""
+        gained = []
+        for seed in range(20):
+            counts = skewed(24, 8, seed)
+            dealt, found = tuple(_deal(counts, 4).tolist()), assign("balanced", counts, 4, stream(0))
+            gained.append(distance(counts, found) / distance(counts, dealt))
+            assert uneven(counts, found) <= max(uneven(counts, dealt), 0.05) + 1e-9
+        assert max(gained) <= 1
+        assert np.mean(gained) < 0.7
+
+    def test_an_exchange_by_hand(self) -> None:
+        """Dealt out by size, the sectors hold (5, 3) and (2, 4) of the two classes; an exchange makes that (3, 3) and
+        (4, 4), which is as far from even sizes and has the label shares of the whole."""
+        counts = np.array([[0, 3], [2, 1], [3, 0], [2, 3]])
+        assert _deal(counts, 2).tolist() == [1, 1, 0, 0]
+        assert assign("balanced", counts, 2, stream(0)) == (0, 1, 0, 1)
+
+    def test_no_single_move_or_exchange_is_left_that_helps(self) -> None:
+        for seed in range(5):
+            counts = skewed(10, 5, seed)
+            found = assign("balanced", counts, 3, stream(0))
+            limit = max(uneven(counts, tuple(_deal(counts, 3).tolist())), 0.05) + 1e-9
+            for one in range(10):
+                for other in range(10):
+                    moved = list(found)
+                    moved[one], moved[other] = found[other], found[one]
+                    if other < 3:
+                        moved = list(found)
+                        moved[one] = other
+                    if set(moved) == {0, 1, 2} and uneven(counts, tuple(moved)) <= limit:
+                        assert distance(counts, tuple(moved)) >= distance(counts, found) - 1e-12
+
+    def test_nothing_is_drawn(self) -> None:
+        counts = skewed(30, 10, 3)
+        assert len({assign("balanced", counts, 5, stream(seed)) for seed in range(4)}) == 1
+
+    def test_what_it_finds_is_fixed(self) -> None:
+        """In whole numbers, so that no rounding decides: the same on every platform."""
+        counts = np.array([[client * label % 7 for label in range(4)] for client in range(12)])
+        assert assign("balanced", counts, 3, stream(0)) == (1, 0, 1, 1, 2, 0, 0, 2, 0, 2, 2, 1)
+
+    def test_very_many_are_only_dealt_out(self) -> None:
+        counts = skewed(3000, 4, 0)
+        assert assign("balanced", counts, 3, stream(0)) == tuple(_deal(counts, 3).tolist())
+        assert distance(counts, assign("balanced", counts, 3, stream(0))) < 0.01
 
 
 class TestGiven:

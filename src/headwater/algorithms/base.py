@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
-from headwater.federation import CLIENTS, SECTORS, SERVER, Federation, Located
-from headwater.specs import Mix
+from headwater.federation import CLIENTS, SECTORS, SERVER, Federation, Located, nothing
+from headwater.specs import DistillSpec, Mix, Weights
 from headwater.stages.combine import average, initial
 
 
@@ -23,6 +23,13 @@ class State:
 
 
 @dataclass(frozen=True)
+class LocalState(State):
+    """With `keep_local`, also clients' models as they were trained: these are then tried on clients' own test rows."""
+
+    personal: Located | None = None
+
+
+@dataclass(frozen=True)
 class PersonalState:
     """Every client has a model of its own; there is no global one."""
 
@@ -32,10 +39,16 @@ class PersonalState:
 
 @dataclass(frozen=True)
 class Team:
-    """Models at the server that predict together, each counting alike."""
+    """Models at the server that predict together, each counting alike unless `weights` says otherwise."""
 
-    members: Mapping[str, Located]
+    members: Mapping[str, Located] | Located  # one by one, or as the mapping that came to the server
     mix: Mix = "probs"
+    weights: Weights = "uniform"
+
+
+def voting(spec: DistillSpec) -> Weights:
+    """How teachers count when they are tested together: as they teach, unless that takes more than their answers."""
+    return spec.weights if spec.weights in ("samples", "confidence") else "uniform"
 
 
 class Algorithm(Protocol):
@@ -72,6 +85,12 @@ def gather(
     if not through:
         return fed.run(task, at=SERVER, models=fed.up(x, to=SERVER), **options)
     return fed.run(task, at=SERVER, models=fed.up(fed.run(task, at=SECTORS, models=fed.up(x), **options)), **options)
+
+
+def kept(fed: Federation, keep: bool, state: State, local: Located) -> Located | None:
+    """Clients' models as trained, of those who sat out the last one; nothing unless they are to be kept."""
+    before: Located | None = getattr(state, "personal", None)  # a method of one's own may begin without any
+    return fed.update(before or nothing(CLIENTS), local) if keep else None
 
 
 def own_models(fed: Federation, model: Located) -> Located:

@@ -9,7 +9,7 @@ from typing import Any
 from headwater.algorithms.base import Team, gather
 from headwater.engines.base import Bundle
 from headwater.federation import CLIENTS, SERVER, Federation, Located
-from headwater.specs import Mix
+from headwater.specs import Mix, Weights
 from headwater.stages.combine import average
 from headwater.topology.cohorts import Cohorts, Remainder, deal
 from headwater.topology.tree import ROOT
@@ -27,6 +27,7 @@ class Several:
     ring: tuple[Models, ...] = ()  # averages of the last rounds before distillation, newest first
     counts: tuple[Models, ...] = ()  # the label counts behind the teachers, where these weigh
     teachers: Located = Located(SERVER)  # noqa: RUF009 (frozen) the last ensemble
+    weights: Weights = "uniform"  # how the teachers count in it
 
     @property
     def model(self) -> Located:
@@ -39,7 +40,7 @@ class Several:
 
     @property
     def team(self) -> Team | None:
-        return Team(apart(self.teachers), self.mix) if self.teachers.nodes else None
+        return Team(apart(self.teachers), self.mix, self.weights) if self.teachers.nodes else None
 
 
 def deal_out(fed: Federation, cohorts: int, remainder: Remainder = "front") -> Cohorts:

@@ -39,9 +39,10 @@ from typing import Annotated, Any, ClassVar
 from annotated_types import Gt, Le
 from pydantic.dataclasses import dataclass
 
-from headwater.algorithms.base import State, gather, spread
+from headwater.algorithms.base import LocalState, gather, kept, spread
 from headwater.federation import CLIENTS, Federation, Located
 from headwater.models.base import ModelSpec
+from headwater.models.parts import layers_before
 from headwater.models.slim import last_block
 from headwater.params import By
 from headwater.specs import LOCAL, STRICT, AtLeastOne, LocalSpec, NotNegative
@@ -57,6 +58,7 @@ class FedAlign:
     iterations: AtLeastOne = 10  # of the power method
     by: By = "samples"  # how clients weigh in the mean
     through_sectors: bool = False  # average at sectors on the way
+    keep_local: bool = False  # judge local accuracy by clients' models as trained, before they are averaged
 
     SUITS: ClassVar[dict[str, dict[str, Any]]] = {
         "local": {"optimizer": "sgd", "lr": 0.01, "momentum": 0.9, "weight_decay": 1e-4, "clip": 10.0}
@@ -64,13 +66,14 @@ class FedAlign:
     NEEDS: ClassVar[tuple[str, ...]] = ("features",)
 
     def models(self, spec: ModelSpec) -> dict[str, ModelSpec]:
-        last_block(spec.outline().features, "fedalign")  # type: ignore[arg-type]  # refuses a model without one
+        last_block(layers_before(spec.outline(), spec.head, "fedalign"), "fedalign")  # refuses a model without one
         return {}
 
-    def init(self, fed: Federation, model: Located) -> State:
-        return State(model)
+    def init(self, fed: Federation, model: Located) -> LocalState:
+        return LocalState(model)
 
-    def round(self, fed: Federation, state: State) -> State:
+    def round(self, fed: Federation, state: LocalState) -> LocalState:
         start, term = spread(fed, state.model, self.through_sectors), Steepness(self.mu, self.width, self.iterations)
         local = fed.run(local_train, at=CLIENTS, start=start, spec=self.local, terms=(term,), by=self.by)
-        return State(gather(fed, local, self.through_sectors))
+        mine = kept(fed, self.keep_local, state, local)
+        return LocalState(gather(fed, local, self.through_sectors), mine)

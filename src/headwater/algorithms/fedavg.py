@@ -32,7 +32,7 @@ from typing import Any, ClassVar
 
 from pydantic.dataclasses import dataclass
 
-from headwater.algorithms.base import State, gather, spread
+from headwater.algorithms.base import LocalState, gather, kept, spread
 from headwater.federation import CLIENTS, Federation, Located
 from headwater.params import By
 from headwater.specs import LOCAL, STRICT, LocalSpec
@@ -44,13 +44,15 @@ class FedAvg:
     local: LocalSpec = LOCAL
     by: By = "samples"  # how clients weigh in the mean
     through_sectors: bool = False  # average at sectors on the way
+    keep_local: bool = False  # judge local accuracy by clients' models as trained, before they are averaged
 
     SUITS: ClassVar[dict[str, dict[str, Any]]] = {}
 
-    def init(self, fed: Federation, model: Located) -> State:
-        return State(model)
+    def init(self, fed: Federation, model: Located) -> LocalState:
+        return LocalState(model)
 
-    def round(self, fed: Federation, state: State) -> State:
+    def round(self, fed: Federation, state: LocalState) -> LocalState:
         start = spread(fed, state.model, self.through_sectors)
         local = fed.run(local_train, at=CLIENTS, start=start, spec=self.local, by=self.by)
-        return State(gather(fed, local, self.through_sectors))
+        mine = kept(fed, self.keep_local, state, local)
+        return LocalState(gather(fed, local, self.through_sectors), mine)

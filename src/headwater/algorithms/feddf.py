@@ -31,6 +31,10 @@ Differences from the paper and from its authors' code:
   it is not taught when none takes part, as the code has it. `server.steps = 0` averages within architectures.
 * `swag` adds so many teachers, drawn around the round's client models, which stand in for the iterates that SWAG fits
   its Gaussian to: clients send one model here, not their path.
+* `mu` is FedProx's pull at the clients, the paper's ablation. With `server.steps = 0` what is left is FedAvg, or
+  FedProx, behind `drop_worst`, as table 3 has them.
+* `before_fusion` adds to each row what the average and the teachers together get right on the test set
+  (`average_accuracy`, `ensemble_accuracy`), for the paper's figures of a round before and after fusion.
 * `[local] low_bit`: one-bit weights by error feedback, as the code has them, or straight through. The student has
   full precision. The ledger counts what is really sent, which is not packed.
 
@@ -49,20 +53,27 @@ from typing import Any, ClassVar, Literal
 
 from pydantic.dataclasses import dataclass
 
-from headwater.algorithms.base import State
+from headwater.algorithms.base import State, Team, voting
 from headwater.federation import CLIENTS, SERVER, Federation, Located
 from headwater.params import By
-from headwater.specs import DISTILL, LOCAL, STRICT, Count, DistillSpec, LocalSpec
+from headwater.specs import DISTILL, LOCAL, STRICT, Count, DistillSpec, LocalSpec, NotNegative
 from headwater.stages.combine import initial
 from headwater.stages.consolidate import average_like, distill, drop_outliers
 from headwater.stages.consolidate import drop_worst as without_worst
 from headwater.stages.local import label_counts, local_train
 from headwater.stages.swag import with_swag
+from headwater.stages.terms import Proximal
 
 
 @plain_dataclass(frozen=True)
 class DfState(State):
-    also: dict[str, Located] = field(default_factory=dict)  # at the server: the other architectures' models, by name
+    others: dict[str, Located] = field(default_factory=dict)  # at the server: the other architectures' models, by name
+    starts: dict[str, Located] = field(default_factory=dict)  # what students started from, where that is tested too
+    team: Team | None = None  # the last teachers, where these are tested too
+
+    @property
+    def also(self) -> dict[str, Located]:
+        return self.others | self.starts
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -75,6 +86,8 @@ class FedDf:
     outlier_rule: bool = False
     skip_inactive: bool = False  # leave a model as it is in rounds without clients of its architecture
     swag: Count = 0  # further teachers, drawn around the clients' models
+    mu: NotNegative = 0.0  # pull of clients towards the model that they received
+    before_fusion: bool = False  # test the average that a student starts from and its teachers together as well
 
     SUITS: ClassVar[dict[str, dict[str, Any]]] = {
         "server": {"mix": "logits", "weights": "uniform", "schedule": "cosine", "clip": 5.0, "metric": "accuracy"}
@@ -87,6 +100,11 @@ class FedDf:
                 f"swag = {self.swag} adds teachers that are nobody's and so have no label counts; use another "
                 "server.weights than 'labels', or swag = 0"
             )
+        if self.before_fusion and self.init_from != "average":
+            raise ValueError(
+                f"before_fusion tests the average that students start from, but init_from = {self.init_from!r}; use "
+                "init_from = 'average' with it"
+            )
 
     def remarks(self, history: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
         """A sentence if the filter could not be used."""
@@ -98,9 +116,10 @@ class FedDf:
         return DfState(model, {arch: fed.run(initial, at=SERVER, arch=arch) for arch in fed.tree.archs[1:]})
 
     def round(self, fed: Federation, state: DfState) -> DfState:
-        models = dict(zip(fed.tree.archs, (state.model, *state.also.values()), strict=True))
+        models = dict(zip(fed.tree.archs, (state.model, *state.others.values()), strict=True))
         start = fed.down({client: models[fed.tree.arch(client)] for client in fed.clients})
-        local = fed.run(local_train, at=CLIENTS, start=start, spec=self.local)
+        pull = (Proximal(self.mu),) if self.mu else ()
+        local = fed.run(local_train, at=CLIENTS, start=start, spec=self.local, terms=pull)
         team = fed.up(local, to=SERVER)  # every client's model crosses the long link
         counts = fed.up(fed.run(label_counts, at=CLIENTS), to=SERVER) if self.server.weights == "labels" else None
         if self.drop_worst:
@@ -109,12 +128,16 @@ class FedDf:
         teachers = fed.run(with_swag, at=SERVER, models=teachers, count=self.swag) if self.swag else teachers
         active = {fed.tree.arch(client) for client in fed.clients}
         fused = dict(models)
+        starts: dict[str, Located] = {}
         for arch in reversed(fed.tree.archs):  # the run's own last: what is noted of the server is of its student
             if self.skip_inactive and arch not in active:
                 continue
             student = models[arch]
             if self.init_from == "average":
-                student = fed.run(average_like, at=SERVER, models=team, like=student, by=self.by)
+                student = starts[arch] = fed.run(average_like, at=SERVER, models=team, like=student, by=self.by)
             fused[arch] = fed.run(distill, at=SERVER, start=student, teachers=teachers, spec=self.server, counts=counts)
         main = fused.pop(fed.tree.archs[0])
-        return DfState(main, fused)
+        if not self.before_fusion:
+            return DfState(main, fused)
+        named = {("average" if arch == fed.tree.archs[0] else f"{arch}_average"): x for arch, x in starts.items()}
+        return DfState(main, fused, named, Team(teachers, self.server.mix, voting(self.server)))

@@ -50,6 +50,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic.dataclasses import dataclass
 
+from headwater.algorithms.base import voting
 from headwater.algorithms.cohorts import (
     Models,
     Several,
@@ -106,7 +107,7 @@ class FedEed:
     def init(self, fed: Federation, model: Located) -> Several:
         own = [(arch, k) for arch in fed.tree.archs for k in range(self.cohorts)]  # K draws each, the first the run's
         drawn = {i: fed.run(initial, at=SERVER, arch=arch, number=k) for i, (arch, k) in enumerate(own) if i}
-        return Several({0: model} | drawn, fed.tree.archs, self.server.mix)
+        return Several({0: model} | drawn, fed.tree.archs, self.server.mix, weights=voting(self.server))
 
     def round(self, fed: Federation, state: Several) -> Several:
         cohorts, through = deal_out(fed, self.cohorts, self.remainder), self.through_sectors

@@ -40,11 +40,12 @@ from annotated_types import Ge, Gt, Le
 from pydantic.dataclasses import dataclass
 from torch import nn
 
-from headwater.algorithms.base import State
+from headwater.algorithms.base import State, kept
 from headwater.errors import ConfigError
 from headwater.federation import CLIENTS, SERVER, Federation, Located, maybe, nothing
 from headwater.models.base import ModelSpec
 from headwater.models.generator import Generator
+from headwater.models.parts import classifier_of
 from headwater.params import By
 from headwater.specs import LOCAL, STRICT, AtLeastOne, Count, DistillSpec, LocalSpec, NotNegative, Positive
 from headwater.stages.combine import average, initial
@@ -57,6 +58,7 @@ GENERATOR = "generator"
 @plain_dataclass(frozen=True)
 class GenState(State):
     generator: Located  # at the server
+    personal: Located | None = None
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -77,12 +79,13 @@ class FedGen:
     gen_hidden: AtLeastOne = 512  # width of the generator
     noise_dim: AtLeastOne = 64
     by: By = "samples"  # how clients weigh in the mean
+    keep_local: bool = False  # judge local accuracy by clients' models as trained, before they are averaged
 
     SUITS: ClassVar[dict[str, dict[str, Any]]] = {}
     NEEDS: ClassVar[tuple[str, ...]] = ("features",)
 
     def models(self, spec: ModelSpec) -> dict[str, ModelSpec]:
-        head = spec.outline().classifier
+        head = classifier_of(spec.outline(), spec.head)
         if not isinstance(head, nn.Linear):
             raise ConfigError(f"fedgen draws features for a linear `classifier`, which model {spec.name!r} has not")
         make = partial(Generator, self.noise_dim, spec.classes, self.gen_hidden, head.in_features, head.weight.dtype)
@@ -119,4 +122,5 @@ class FedGen:
             student=state.model,
             lesson=lesson,
         )
-        return GenState(fed.run(average, at=SERVER, models=team), generator)
+        mine = kept(fed, self.keep_local, state, local)
+        return GenState(fed.run(average, at=SERVER, models=team), generator, mine)

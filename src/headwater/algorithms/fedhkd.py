@@ -21,7 +21,8 @@ Moves a round: server → client model; server → client numbers; client → se
 
 Differences from the paper and from its authors' code:
 * `norms`: Euclidean norms, not squared, as printed, or "code": KL divergence averaged over all entries and mean-squared
-  error. `pooling`: mean by class counts over those who share, or "last": who comes last overwrites, as the code does.
+  error; "fedhead", as FedHEAD's comparison has it: cross-entropy with predictions that are shared at temperature 1, and
+  mean-squared error. `pooling`: mean by class counts over those who share, or "last": who comes last overwrites (code).
 * `nu`: the code has no threshold (0). `noise`: S·σ, or "fixed": std sigma, one draw for all classes of a client (code,
   with sigma 2). With S·σ a class of one sample is not shared, since a mean of one hides nothing; a class of few gets
   noise far larger than its features, which norms that are not squared keep from taking over.
@@ -52,7 +53,7 @@ from headwater.algorithms.base import State, gather, spread
 from headwater.federation import CLIENTS, SERVER, Federation, Located, maybe, nothing
 from headwater.params import By
 from headwater.specs import LOCAL, STRICT, Count, LocalSpec, NotNegative, Positive
-from headwater.stages.knowledge import Agree, Norms, Pull, Release, Sensitivity, knowledge, pool, settled
+from headwater.stages.knowledge import Agree, Agreement, Norms, Pull, Release, Sensitivity, knowledge, pool, settled
 from headwater.stages.local import Term, local_train
 
 
@@ -71,7 +72,7 @@ class FedHkdStar:
     sigma: NotNegative = 7.0  # σ, the noise in units of S
     zeta: Positive = 3.0  # ζ, the bound on a coordinate of a representation
     clip_features: bool | None = None  # to ±zeta before the mean; unset: wherever noise relies on it
-    norms: Norms = "paper"
+    norms: Agreement = "paper"
     dp_sensitivity: Sensitivity = "per_coordinate"
     noise: Literal["scaled", "fixed"] = "scaled"
     pooling: Literal["mean", "last"] = "mean"
@@ -109,7 +110,8 @@ class FedHkdStar:
     def release(self) -> Release:
         scaled = self.sigma > 0 and self.noise == "scaled"
         clip = scaled if self.clip_features is None else self.clip_features
-        return Release(self.nu, self.temperature, self.sigma, self.zeta, clip, self.dp_sensitivity, self.noise)
+        soft = 1.0 if self.norms == "fedhead" else self.temperature
+        return Release(self.nu, soft, self.sigma, self.zeta, clip, self.dp_sensitivity, self.noise)
 
     def privacy(self, rounds: int, dimension: int, delta: float = 0.01) -> dict[str, Any]:
         """What so many rounds cost a sample whose class its client shared in each, for representations of that size.
@@ -141,5 +143,6 @@ class FedHkd(FedHkdStar):
     gamma: NotNegative = 0.05  # γ, on representations
 
     def terms(self, known: Located) -> tuple[Term, ...]:
-        pull = (Pull(self.gamma, maybe(known), self.norms),) if self.gamma else ()
+        norms: Norms = "paper" if self.norms == "paper" else "code"
+        pull = (Pull(self.gamma, maybe(known), norms),) if self.gamma else ()
         return (*super().terms(known), *pull)

@@ -37,7 +37,7 @@ from typing import Annotated, Any, ClassVar
 from annotated_types import Ge, Le
 from pydantic.dataclasses import dataclass
 
-from headwater.algorithms.base import State, gather, spread
+from headwater.algorithms.base import LocalState, gather, kept, spread
 from headwater.federation import CLIENTS, Federation, Located, each
 from headwater.params import By
 from headwater.specs import LOCAL, STRICT, LocalSpec, NotNegative
@@ -52,18 +52,20 @@ class FedProx:
     stragglers: Annotated[float, Ge(0), Le(1)] = 0.0  # share of clients that train for less long
     by: By = "samples"  # how clients weigh in the mean
     through_sectors: bool = False  # average at sectors on the way
+    keep_local: bool = False  # judge local accuracy by clients' models as trained, before they are averaged
 
     SUITS: ClassVar[dict[str, dict[str, Any]]] = {}
 
-    def init(self, fed: Federation, model: Located) -> State:
-        return State(model)
+    def init(self, fed: Federation, model: Located) -> LocalState:
+        return LocalState(model)
 
-    def round(self, fed: Federation, state: State) -> State:
+    def round(self, fed: Federation, state: LocalState) -> LocalState:
         start = spread(fed, state.model, self.through_sectors)
         work = each({client: self._work(fed, client) for client in fed.clients})
         pull = (Proximal(self.mu),)
         local = fed.run(local_train, at=CLIENTS, start=start, spec=work, terms=pull, by=self.by)
-        return State(gather(fed, local, self.through_sectors))
+        mine = kept(fed, self.keep_local, state, local)
+        return LocalState(gather(fed, local, self.through_sectors), mine)
 
     def _work(self, fed: Federation, client: str) -> LocalSpec:
         """What this client manages in this round."""

@@ -42,7 +42,7 @@ from headwater.algorithms import frame_parts as parts
 from headwater.algorithms.cohorts import Models, bring_by, over, renewed, spread_by, together
 from headwater.errors import ConfigError
 from headwater.federation import CLIENTS, SECTORS, SERVER, Federation, Located, maybe, nothing
-from headwater.models.base import ModelSpec, in_two_parts
+from headwater.models.base import ModelSpec
 from headwater.params import By
 from headwater.specs import DISTILL, LOCAL, STRICT, AtLeastOne, Count, DistillSpec, LocalSpec, NotNegative, Positive
 from headwater.stages.combine import average, initial
@@ -92,8 +92,7 @@ class Frame:
             check_path(self.training, "local = 'scaffold'")
 
     def models(self, spec: ModelSpec) -> dict[str, ModelSpec]:
-        if self.local == "moon" and not in_two_parts(spec.outline()):
-            raise ConfigError(f"local = 'moon' needs a model in parts `features` and `classifier`, not {spec.name!r}")
+        parts.check_net(self.local, spec)
         return {}
 
     @property

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from headwater.algorithms.cohorts import Models, Several, bring_by, deal_out, gather_by, spread_by
 from headwater.federation import CLIENTS, SERVER, Federation, Located, each, maybe, nothing
+from headwater.models.base import ModelSpec
+from headwater.models.parts import need_parts
 from headwater.params import By
 from headwater.specs import LocalSpec
 from headwater.stages.contrast import Contrast, remember
@@ -221,6 +223,12 @@ def counted(turn: Turn, before: tuple[Models, ...], kept: int, by_client: bool) 
     if by_client:
         return (bring_by(turn.fed, told, turn.cohorts),)
     return ((before[0] if before else {}) | gather_by(turn.fed, told, turn.cohorts, task=tally), *before)[:kept]
+
+
+def check_net(local: str, spec: ModelSpec) -> None:
+    """Refuse a model that the trainer in the slot `local` cannot use."""
+    if local == "moon":
+        need_parts(spec, "local = 'moon'")
 
 
 def refusal(frame: Frame) -> str:

@@ -36,7 +36,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic.dataclasses import dataclass
 
-from headwater.algorithms.base import State, gather, spread
+from headwater.algorithms.base import State, gather, kept, spread
 from headwater.federation import CLIENTS, Federation, Located, maybe, nothing
 from headwater.params import By
 from headwater.specs import LOCAL, STRICT, AtLeastOne, LocalSpec, NotNegative, Positive
@@ -47,6 +47,7 @@ from headwater.stages.local import local_train
 @plain_dataclass(frozen=True)
 class MoonState(State):
     previous: Located  # at clients: their own last models, newest first
+    personal: Located | None = None
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -58,6 +59,7 @@ class Moon:
     first: Literal["initial", "received"] = "initial"  # what stands for them when there is none yet
     by: By = "samples"  # how clients weigh in the mean
     through_sectors: bool = False  # average at sectors on the way
+    keep_local: bool = False  # judge local accuracy by clients' models as trained, before they are averaged
 
     SUITS: ClassVar[dict[str, dict[str, Any]]] = {"model": {"projection": 256}}
     NEEDS: ClassVar[tuple[str, ...]] = ("features",)
@@ -70,4 +72,5 @@ class Moon:
         term = Contrast(self.mu, self.tau, maybe(state.previous), self.first)  # type: ignore[arg-type]
         local = fed.run(local_train, at=CLIENTS, start=start, spec=self.local, terms=(term,), by=self.by)
         last = fed.run(remember, at=CLIENTS, new=local, old=maybe(state.previous), most=self.remembered)
-        return MoonState(gather(fed, local, self.through_sectors), fed.update(state.previous, last))
+        mine = kept(fed, self.keep_local, state, local)
+        return MoonState(gather(fed, local, self.through_sectors), fed.update(state.previous, last), mine)

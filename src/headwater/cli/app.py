@@ -16,7 +16,7 @@ import click
 import typer
 
 from headwater import __version__, startup
-from headwater.cli import compare, partition, plan, report, run
+from headwater.cli import compare, partition, plan, report, reproduce, run, sweep, theory
 from headwater.cli import list as listing
 from headwater.cli.show import say
 from headwater.errors import TaskError, UserError, nearest
@@ -44,8 +44,11 @@ app = typer.Typer(
 )
 app.command("run")(run.run)
 app.command("compare")(compare.compare)
+app.command("sweep")(sweep.sweep)
+app.command("reproduce")(reproduce.reproduce)
 app.command("partition")(partition.partition)
 app.command("plan")(plan.plan)
+app.add_typer(theory.app, name="theory")
 app.command("report")(report.report)
 app.command("list")(listing.list_)
 app.command("resume")(run.resume)
@@ -106,9 +109,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _usage(error: click.ClickException) -> str:
     """A usage error as one sentence. Misspelt commands are answered here: click versions differ in what they add."""
     if isinstance(error, click.UsageError) and error.ctx is not None and "No such command" in error.message:
-        known = [command.name or "" for command in app.registered_commands]
+        group = error.ctx.command
+        known = [*group.commands] if isinstance(group, click.Group) else []
         word = error.message.split("'")[1] if "'" in error.message else ""
-        return f"there is no command {word!r}{nearest(word, known)} (commands: {', '.join(known)})"
+        of = f" in {error.ctx.command_path}" if error.ctx.parent is not None else ""
+        return f"there is no command {word!r}{of}{nearest(word, known)} (commands: {', '.join(known)})"
     text = error.format_message().rstrip(".")
     return f"{text[:1].lower()}{text[1:]}"
 

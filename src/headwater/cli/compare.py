@@ -93,11 +93,11 @@ def _one_seed(configs: list[Config], out: Path, done: list[Path], *, quiet: bool
     first = configs[0]
     with status(f"reading {first.data.name} for seed {first.seed} …", quiet):
         from headwater.api import place
-        from headwater.data.base import load
+        from headwater.data.loading import open_data
         from headwater.experiment import prepare
 
         startup.end()
-        data = load(first.data.name, Path(first.data.dir) if first.data.dir else None)
+        data = open_data(first.data)
         experiments = [prepare(config, data=data) for config in configs]
     places = [place(out, each.config) for each in experiments]
     held = [claim(directory, each.config, force) for directory, each in zip(places, experiments, strict=True)]

@@ -13,7 +13,15 @@ if TYPE_CHECKING:
     from headwater.rundir import RunDirectory
 
 CONFIG, CHECKPOINTS = "config.toml", "checkpoints"
-REST = ("rounds.jsonl", "timeline.jsonl", "result.json", "model.safetensors", "partition.json", "report.html")
+REST = (
+    "rounds.jsonl",
+    "timeline.jsonl",
+    "result.json",
+    "model.safetensors",
+    "partition.json",
+    "report.html",
+    "cell.json",  # of a run that is one of many
+)
 
 
 def check_path(out: Path) -> None:

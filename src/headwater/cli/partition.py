@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json as json_text
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,9 +27,12 @@ from headwater.cli.show import out as console
 from headwater.errors import OutputError
 
 if TYPE_CHECKING:
-    from headwater.partition.summary import Summary
+    from headwater.partition.base import Partition
+    from headwater.partition.summary import Row, Summary
 
 PICTURE, MANIFEST = "partition.png", "partition.json"
+DISTANCES = {"total_variation": "total variation", "jensen_shannon": "Jensen–Shannon"}
+TIERS = ("clients", "sectors")
 
 
 def partition(
@@ -62,7 +66,7 @@ def partition(
         made = prepare(config)
     labels, classes = made.split.train.y.numpy(), made.split.classes
     found = summarise(made.partition, labels, classes)
-    manifest = made.partition.told(labels, classes, made.class_names)
+    manifest = made.manifest()
     _check_free(out / MANIFEST, made.partition.sha256, force)
     out.mkdir(parents=True, exist_ok=True)
     with status("drawing the split …", quiet):
@@ -74,10 +78,11 @@ def partition(
     shown = console()
     if counted := manifest.get("counted"):
         shown.print(f"the first {counted['first']} of {counted['of']} clients, which draw from one pool:")
-    for title, rows in (("clients", found.clients), ("sectors", found.sectors)):
-        shown.print(table(list(HEADINGS), [_cells(row) for row in rows], title=title, right=HEADINGS))
-    by_tier = ", ".join(f"{tier} {found.mean(tier):.3f}" for tier in ("clients", "sectors"))
-    shown.print(f"mean label distance (total variation, by size): {by_tier}")
+    for tier in TIERS:
+        shown.print(_table(tier, getattr(found, tier), made.partition))
+    for distance, words in DISTANCES.items():
+        by_tier = ", ".join(f"{tier} {found.mean(tier, distance):.3f}" for tier in TIERS)
+        shown.print(f"mean label distance from the whole ({words}, by size): {by_tier}")
     shown.print(f"sha256 {made.partition.sha256}", soft_wrap=True)
     shown.print(f"figure: {out / PICTURE}", soft_wrap=True)
     shown.print(f"manifest: {out / MANIFEST}", soft_wrap=True)
@@ -93,25 +98,30 @@ def _check_free(file: Path, sha256: str, force: bool) -> None:
         raise OutputError(f"{file} holds another split; choose another --out, or replace it with --force")
 
 
-HEADINGS = ("number", "sector", "samples", "classes", "total variation", "Jensen–Shannon")
-
-
-def _cells(row: Any) -> list[str]:
-    distances = (row.total_variation, row.jensen_shannon)
-    return [str(row.number), str(row.sector), str(row.size), str(row.classes)] + [
-        "–" if distance is None else f"{distance:.3f}" for distance in distances
-    ]
+def _table(tier: str, rows: Sequence[Row], partition: Partition) -> Any:
+    """Numbers as everywhere else in a run, beside the names that the data has."""
+    names = partition.client_names if tier == "clients" else partition.sector_names
+    numbers = ("number", *(("sector",) if tier == "clients" else ()), "samples", "classes", *DISTANCES.values())
+    lines = []
+    for row in rows:
+        sector = [partition.sector_name(row.sector)] if tier == "clients" else []
+        far = ["–" if (value := getattr(row, key)) is None else f"{value:.3f}" for key in DISTANCES]
+        line = [str(row.number), *sector, str(row.size), str(row.classes), *far]
+        lines.append([names[row.number], *line] if names else line)
+    return table([*(("name",) if names else ()), *numbers], lines, title=tier, right=numbers)
 
 
 def _facts(found: Summary, manifest: dict[str, Any], out: Path) -> dict[str, Any]:
     from dataclasses import asdict
 
+    from headwater.partition.base import NAMES
+
     return {
         "sha256": manifest["sha256"],
         **({"counted": manifest["counted"]} if "counted" in manifest else {}),
-        "clients": [asdict(row) for row in found.clients],
-        "sectors": [asdict(row) for row in found.sectors],
-        "mean_total_variation": {tier: found.mean(tier) for tier in ("clients", "sectors")},
+        **{key: manifest[key] for key in NAMES if key in manifest},
+        **{tier: [asdict(row) for row in getattr(found, tier)] for tier in TIERS},
+        **{f"mean_{distance}": {tier: found.mean(tier, distance) for tier in TIERS} for distance in DISTANCES},
         "counts": found.counts.tolist(),
         "figure": str(out / PICTURE),
         "manifest": str(out / MANIFEST),

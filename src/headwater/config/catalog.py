@@ -20,7 +20,7 @@ from headwater.config.sections import (
     Top,
 )
 from headwater.errors import ConfigError, nearest
-from headwater.registry import Registry
+from headwater.registry import Registry, load
 from headwater.specs import DistillSpec, LocalSpec
 
 TOP = settings_of(Top)
@@ -39,6 +39,7 @@ STAGES: dict[str, type[LocalSpec] | type[DistillSpec]] = {
 }
 ORDER = ("data", "partition", "model", "algorithm", *STAGES, "engine", "privacy", "faults")
 SELECTORS = {
+    "data": "name",
     "partition": "scheme",
     "model": "name",
     "algorithm": "name",
@@ -75,6 +76,8 @@ def own(section: str, choice: str) -> dict[str, Setting] | None:
         kind = methods().load(choice)
         specs = stage_fields(kind).values()
         return {key: setting for key, setting in settings_of(kind).items() if key not in specs}
+    if section == "data":
+        return _data_options(choice)
     if section == "partition":
         from headwater.partition import PARTITIONS
 
@@ -113,6 +116,9 @@ def check_name(section: str, choice: str) -> None:
     from headwater.models import MODELS
     from headwater.partition import PARTITIONS
 
+    if section == "data":
+        check_data("data.name", choice)
+        return
     if section == "model" and choice in ("auto", CUSTOM):
         return
     table = {"algorithm": methods(), "partition": PARTITIONS, "model": MODELS}[section]
@@ -132,25 +138,39 @@ def check_data(key: str, name: str, words: tuple[str, ...] = (ARRAYS,)) -> None:
         return
     known = [*DATASETS, *(word for word in words if word != ARRAYS)]
     raise ConfigError(
-        f"{key} must be a data set's name ({', '.join(known)}), the path of a .npz file or 'package.module:function', "
-        f"got {name!r}{nearest(name, known)}"
+        f"{key} must be a data set's name ({', '.join(known)}), the path of a .npz, .csv or .parquet file or of a "
+        f"folder, or 'package.module:function', got {name!r}{nearest(name, known)}"
     )
 
 
 def every_key() -> dict[str, list[str]]:
-    """Last part → dotted keys, over all methods, schemes and models there are: for suggestions and short names."""
+    """Last part → dotted keys, over all data, methods, schemes and models there are: for suggestions and short
+    names."""
+    from headwater.data import DATASETS, PATHS
     from headwater.models import MODELS
     from headwater.partition import PARTITIONS
 
     found: dict[str, list[str]] = {key: [key] for key in TOP}
-    choices = {"algorithm": methods(), "partition": PARTITIONS, "model": MODELS}
+    choices = {"data": DATASETS, "algorithm": methods(), "partition": PARTITIONS, "model": MODELS}
     for section in ORDER:
         names = list(common(section))
         for choice in choices.get(section, ()):
             names += own(section, choice) or {}
+        if section == "data":
+            names += [key for target in PATHS for key in settings_of(load(target))]
         for name in dict.fromkeys(names):
             found.setdefault(name, []).append(f"{section}.{name}")
     return found
+
+
+def _data_options(choice: str) -> dict[str, Setting] | None:
+    """The keyword-only parameters of the function that reads the data; a function of the user's own checks itself."""
+    from headwater.data import DATASETS, kind_of_path
+
+    target = DATASETS[choice].target if choice in DATASETS else kind_of_path(choice)
+    if target is not None:
+        return {key: setting for key, setting in settings_of(load(target)).items() if key not in common("data")}
+    return None if ":" in choice else {}
 
 
 def _model_options(choice: str) -> dict[str, Setting] | None:

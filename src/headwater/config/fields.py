@@ -43,6 +43,14 @@ class Setting:
 
 def settings_of(declared: Any) -> dict[str, Setting]:
     """The settings that a pydantic model or dataclass, a plain dataclass or a builder function declares."""
+    try:
+        return dict(_settings(declared))
+    except TypeError:  # a callable that cannot be hashed
+        return _settings.__wrapped__(declared)
+
+
+@cache
+def _settings(declared: Any) -> dict[str, Setting]:
     infos: Mapping[str, FieldInfo] | None = getattr(declared, "__pydantic_fields__", None)
     if infos is not None:
         return {name: Setting(_whole(info), _default(info)) for name, info in infos.items() if info.init is not False}

@@ -53,7 +53,7 @@ class Chosen(Section):
         return dict(self.model_extra or {})
 
 
-class DataConfig(Section):
+class DataConfig(Chosen):
     """What is learnt from."""
 
     name: str = "digits"
@@ -61,6 +61,7 @@ class DataConfig(Section):
     client: str = ""
     sector: str = ""
     fraction: Share = 1.0
+    test_fraction: Share = 1.0  # share of the test set that scores are taken on
     validation: Annotated[
         int | float, AfterValidator(_share_or_count), Says("a share below 1 or a whole number of samples")
     ] = 0.1

@@ -153,6 +153,7 @@ def _useless(stage: str, values: Mapping[str, Any], tree: Mapping[str, Any]) -> 
 
 def _check_together(tree: Tree) -> None:
     """What no single key can tell."""
+    from headwater.data import columns
     from headwater.data.reference import WORDS, Reference
     from headwater.engines import ENGINES
     from headwater.partition import PARTITIONS
@@ -168,7 +169,7 @@ def _check_together(tree: Tree) -> None:
     kept = ("size", "noise", "classes", "fraction", "labelled")
     Reference(source=data["reference"], **{key: data[f"reference_{key}"] for key in kept})
     for key in ("label", "client", "sector"):
-        if data[key] != catalog.common("data")[key].default:
+        if data[key] != catalog.common("data")[key].default and key not in columns(data["name"]):
             raise ConfigError(f"data.{key} names a column of a table, but {data['name']!r} is not a table; remove it")
     split = _filled("partition", tree)
     scheme = catalog.own("partition", split["scheme"]) or {}

@@ -11,8 +11,9 @@ from torch import Tensor
 from headwater.errors import DataError
 
 
-def inputs(values: Any, what: str, *, tokens: bool = False) -> Tensor:
-    """Samples first, images as (n, channels, height, width). Bytes of images stay bytes until `as_float`."""
+def inputs(values: Any, what: str, *, tokens: bool = False, missing: bool = False) -> Tensor:
+    """Samples first, images as (n, channels, height, width). Bytes of images stay bytes until `as_float`. With
+    `missing`, NaN stands for a value that is not there."""
     x = _tensor(values, what)
     if x.dim() < 2 or x.shape[0] == 0 or 0 in x.shape:
         raise DataError(
@@ -28,11 +29,13 @@ def inputs(values: Any, what: str, *, tokens: bool = False) -> Tensor:
         x = x.permute(0, 3, 1, 2)
     if x.dtype == torch.uint8 and x.dim() == 4:
         return x.contiguous()
-    x = x.to(torch.float32).contiguous()
-    if not bool(torch.isfinite(x).all()):
-        row = int((~torch.isfinite(x)).flatten(1).any(dim=1).nonzero()[0])
+    x = x.to(torch.float64 if missing else torch.float32).contiguous()  # large numbers keep their digits until scaled
+    bad = torch.isinf(x) if missing else ~torch.isfinite(x)
+    if bool(bad.any()):
+        row = int(bad.flatten(1).any(dim=1).nonzero()[0])
+        kinds = "infinite" if missing else "NaN or infinite"
         raise DataError(
-            f"{what} holds NaN or infinite values, the first in sample {row}; replace them or leave those samples out"
+            f"{what} holds {kinds} values, the first in sample {row}; replace them or leave those samples out"
         )
     return x
 

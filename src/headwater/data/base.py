@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -12,11 +12,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from headwater.data import DATASETS
 from headwater.data.arrays import as_float, count_classes, inputs, labels
+from headwater.data.owners import Names, Owners
+from headwater.data.preparation import Preparation
 from headwater.data.reference import HOLDOUT, Reference
-from headwater.errors import ConfigError, DataError, nearest
-from headwater.registry import load as load_object
+from headwater.errors import ConfigError, DataError
 from headwater.rng import stream
 
 Indices = Sequence[int] | np.ndarray[Any, np.dtype[np.int64]] | Tensor
@@ -43,7 +43,9 @@ class Data:
 
     Images as bytes (n, h, w), (n, h, w, c) or (n, c, h, w) become float32 in [-1, 1] with the channel first; floats
     are taken as they are; whole numbers become floats unless `tokens=True`. Labels are 0 … classes - 1, and with
-    `class_names` a class may be without samples.
+    `class_names` a class may be without samples. Data that is already split says so with `client`, a name for each
+    training sample, and perhaps `sector`. `preparation` is what has to be known of all clients' rows before they can be
+    used; with it, NaN is a missing value.
 
     >>> Data([[0.0], [1.0]], [0, 1], [[0.5]], [1]).classes
     2
@@ -59,9 +61,16 @@ class Data:
         name: str = "arrays",
         class_names: Sequence[str] | None = None,
         tokens: bool = False,
+        words: int | None = None,
+        client: Names | None = None,
+        sector: Names | None = None,
+        preparation: Preparation | None = None,
     ) -> None:
         # Bytes are kept as bytes: a run that uses a tenth of a set then pays for floats of a tenth.
-        self._x, self._x_test = inputs(x_train, "x_train", tokens=tokens), inputs(x_test, "x_test", tokens=tokens)
+        self._x, self._x_test = (
+            inputs(x, what, tokens=tokens, missing=preparation is not None)
+            for x, what in ((x_train, "x_train"), (x_test, "x_test"))
+        )
         self._y = labels(y_train, "y_train", len(self._x))
         self._y_test = labels(y_test, "y_test", len(self._x_test))
         if self._x.shape[1:] != self._x_test.shape[1:]:
@@ -74,6 +83,11 @@ class Data:
         self.classes = count_classes(self._y, self._y_test, names)
         self.class_names = names or tuple(str(label) for label in range(self.classes))
         self.shape: tuple[int, ...] = tuple(self._x.shape[1:])
+        self.preparation = preparation
+        self.words = _vocabulary(self._x, self._x_test, words, settled=preparation is None) if tokens else None
+        if client is None and sector is not None:
+            raise DataError("sector says where clients are, so it needs client: give one name for each training sample")
+        self.owners = None if client is None else Owners.of(client, sector, len(self._y))
 
     @cached_property
     def train(self) -> Examples:
@@ -102,34 +116,30 @@ class Data:
         at = torch.as_tensor(np.asarray(indices, dtype=np.int64))
         return Examples(as_float(self._x[at]), self._y[at])
 
+    @property
+    def test_size(self) -> int:
+        """The number of test samples, without turning them into floats."""
+        return len(self._y_test)
+
+    def take_test(self, share: float, seed: int) -> Examples:
+        """A share of the test samples, the same for every method; a smaller share is a part of a larger one."""
+        size = max(1, round(share * len(self._y_test)))
+        at = torch.from_numpy(np.sort(stream(seed, "data", "test").permutation(len(self._y_test))[:size]))
+        return Examples(as_float(self._x_test[at]), self._y_test[at])
+
     def __repr__(self) -> str:
         return f"Data({self.name!r}, {len(self)} + {len(self._y_test)} samples of {self.shape}, {self.classes} classes)"
 
 
-def load(name: str, data_dir: Path | None = None) -> Data:
-    """A listed data set, a .npz file, or what "package.module:function" returns."""
-    if name in DATASETS:
-        loader = DATASETS[name].load()
-        made = loader(data_dir)
-    elif name.endswith(".npz"):
-        from headwater.data.files import npz
-
-        made = npz(Path(name))
-    elif ":" in name and not Path(name).exists():
-        function = load_object(name)
-        if not callable(function):
-            raise ConfigError(f"{name!r} is not callable; it must be a function without arguments that returns hw.Data")
-        made = function()
-    else:
-        raise ConfigError(
-            f"there is no data set called {name!r}{nearest(name, DATASETS)} (known: {', '.join(DATASETS)}; "
-            "or the path of a .npz file, or 'package.module:function')"
-        )
-    if not isinstance(made, Data):
-        raise DataError(
-            f"{name!r} gave a {type(made).__name__}; it must return hw.Data(x_train, y_train, x_test, y_test)"
-        )
-    return made
+def _vocabulary(x: Tensor, x_test: Tensor, words: int | None, settled: bool) -> int:
+    """How many token numbers there are, which a model has to know before it sees them; those that are not settled yet
+    are still of all words that occur."""
+    least, most = int(min(x.min(), x_test.min())), int(max(x.max(), x_test.max()))
+    if least < 0:
+        raise DataError(f"the inputs hold the token number {least}; tokens are numbered from 0 on")
+    if settled and words is not None and words <= most:
+        raise DataError(f"the inputs hold the token number {most}, but words = {words}; give at least {most + 1}")
+    return words or most + 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,12 +154,15 @@ class Split:
     shape: tuple[int, ...]
     name: str
     reference_labels: Tensor | None = None  # where the source has some that number the same classes
+    owners: Owners | None = None  # of the rows of `train`, where the data came split
+    words: int | None = None  # token numbers there are, where inputs are tokens
 
 
 def carve(
     data: Data,
     *,
     fraction: float = 1.0,
+    test_fraction: float = 1.0,
     validation: float = 0.1,
     reference: str = "holdout",
     reference_size: int = 5000,
@@ -159,18 +172,21 @@ def carve(
     reference_labelled: bool = False,
     data_dir: Path | None = None,
     seed: int = 0,
+    options: Mapping[str, Any] | None = None,
 ) -> Split:
     """The public parts and what is left for the clients: a function of the data and the seed alone.
 
-    A share `fraction` of the training set is drawn; out of that come first the validation set (a share below 1, or a
-    count) and then, with `reference = "holdout"`, the reference set. A reference set is never larger than
-    `reference_size` nor than a fifth of the drawn training set, wherever it comes from; the other options are those of
-    `headwater.data.reference.Reference`.
+    A share `fraction` of the training set is drawn, and `test_fraction` of the test set. Out of the former come first
+    the validation set (a share below 1, or a count) and then, with `reference = "holdout"`, the reference set. A
+    reference set is never larger than `reference_size` nor than a fifth of the drawn training set, wherever it comes
+    from; the other options are those of `headwater.data.reference.Reference`, and `options` those that the data was
+    read with.
     """
     from headwater.data.sources import narrow, outside
 
-    if not 0 < fraction <= 1:
-        raise ConfigError(f"data.fraction must be above 0 and at most 1, got {fraction}; 1 uses the whole training set")
+    for key, share, whole in (("fraction", fraction, "training"), ("test_fraction", test_fraction, "test")):
+        if not 0 < share <= 1:
+            raise ConfigError(f"data.{key} must be above 0 and at most 1, got {share}; 1 uses the whole {whole} set")
     wanted = Reference(
         source=reference,
         size=reference_size,
@@ -197,8 +213,10 @@ def carve(
         aside = data.take(np.sort(narrow(pieces[1], data.labels.numpy(), wanted, data.classes, seed)))
         x, y = aside.x, aside.y
     else:
-        x, y = outside(data, public, wanted, limit, data_dir, seed)
-    return Split(private, public, x, data.test, data.classes, data.shape, data.name, y)
+        x, y = outside(data, public, wanted, limit, data_dir, seed, options)
+    owners = data.owners and data.owners.take(np.sort(pieces[2]))
+    test = data.test if test_fraction == 1 else data.take_test(test_fraction, seed)
+    return Split(private, public, x, test, data.classes, data.shape, data.name, y, owners, data.words)
 
 
 def _validation_size(wanted: float, drawn: int) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +11,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from headwater.data import DATASETS
+from headwater.data import DATASETS, kind_of_path
 from headwater.data.arrays import as_float, inputs, labels
-from headwater.data.base import Data, Examples, load
+from headwater.data.base import Data, Examples
+from headwater.data.encoding import Encoded
 from headwater.data.generator import generate
+from headwater.data.loading import like, load
 from headwater.data.reference import GENERATOR, NOISE, Reference
 from headwater.errors import ConfigError, DataError
 from headwater.registry import load as load_object
@@ -26,9 +28,16 @@ ARGUMENTS = ("count", "shape", "classes", "seed")
 
 
 def outside(
-    data: Data, public: Examples, wanted: Reference, limit: int, data_dir: Path | None = None, seed: int = 0
+    data: Data,
+    public: Examples,
+    wanted: Reference,
+    limit: int,
+    data_dir: Path | None = None,
+    seed: int = 0,
+    options: Mapping[str, Any] | None = None,
 ) -> Found:
-    """At most `limit` inputs from a source that is not the clients' data; `public` is the validation set."""
+    """At most `limit` inputs from a source that is not the clients' data; `public` is the validation set, `options`
+    those that the clients' data was read with."""
     if wanted.source == NOISE:
         return _noise(data, public, wanted.noise, limit, seed), None
     if wanted.source == GENERATOR:
@@ -43,7 +52,7 @@ def outside(
     if function is not None:
         wanted.check_drawn()
         return _generated(data, function, wanted, limit, derive(seed, "data", "generator") % 2**31)
-    return _foreign(data, wanted, limit, data_dir, seed)
+    return _foreign(data, wanted, limit, data_dir, seed, options or {})
 
 
 def narrow(rows: Ints, y: Ints, wanted: Reference, classes: int, seed: int) -> Ints:
@@ -110,13 +119,17 @@ def _range(data: Data, public: Examples) -> tuple[Any, Any]:
     if not len(x):
         return -1.0, 1.0
     if len(data.shape) == 1:
-        return x.amin(0).numpy(), x.amax(0).numpy()
+        values = x.numpy()
+        known = ~np.isnan(values)
+        low, high = (np.where(known, values, far) for far in (np.inf, -np.inf))
+        some = known.any(0)  # of a column without values nothing is known
+        return np.where(some, low.min(0), 0.0), np.where(some, high.max(0), 0.0)
     return float(x.min()), float(x.max())
 
 
 def _generator(name: str) -> Callable[..., Any] | None:
     """The function that a name stands for, if its arguments say that it generates; none if it loads a data set."""
-    if ":" not in name or name in DATASETS or name.endswith(".npz") or Path(name).exists():
+    if ":" not in name or name in DATASETS or kind_of_path(name) is not None or Path(name).exists():
         return None
     function = load_object(name)
     try:
@@ -162,13 +175,20 @@ def _generated(data: Data, function: Callable[..., Any], wanted: Reference, size
     return x, None if y is None else _known(labels(y, f"{what}, as labels,", size), data, what)
 
 
-def _foreign(data: Data, wanted: Reference, size: int, data_dir: Path | None, seed: int) -> Found:
+def _foreign(
+    data: Data, wanted: Reference, size: int, data_dir: Path | None, seed: int, options: Mapping[str, Any]
+) -> Found:
     name = wanted.source
     if name == data.name:
         raise ConfigError(
             f"data.reference is {name!r}, the very data that the clients hold; use 'holdout' to set a part of it aside"
         )
-    other = load(name, data_dir)
+    other = load(name, data_dir, like(name, options))
+    if not _told_alike(data, other):
+        raise DataError(
+            f"reference set {name!r} has other columns or words than {data.name!r}, so its values would mean something "
+            "else; give it the same ones, or use 'holdout' or 'noise'"
+        )
     if other.shape != data.shape or other.tokens != data.tokens:
         raise DataError(
             f"reference set {name!r} has inputs of shape {other.shape}, but {data.name!r} has {data.shape}; "
@@ -177,6 +197,14 @@ def _foreign(data: Data, wanted: Reference, size: int, data_dir: Path | None, se
     rows = narrow(np.arange(len(other)), other.labels.numpy(), wanted, other.classes, seed)[:size]
     found = other.take(np.sort(rows))
     return found.x, _known(found.y, data, f"reference set {name!r}") if wanted.labelled else None
+
+
+def _told_alike(one: Data, other: Data) -> bool:
+    """Whether what is settled for the rows of one set can be applied to those of another."""
+    ways = (one.preparation, other.preparation)
+    if ways == (None, None):
+        return True
+    return all(isinstance(way, Encoded) for way in ways) and ways[0].columns == ways[1].columns  # type: ignore[union-attr]
 
 
 def _known(y: Tensor, data: Data, what: str) -> Tensor:

@@ -1,4 +1,4 @@
-"""Where files are, and what to say when one is absent or broken. Nothing is ever written."""
+"""Where files are, and what to say when one is absent or broken."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from headwater.errors import DataError
+from headwater.data.published import PUBLISHED, Published, differs
+from headwater.errors import AbsentData, DataError
 
 Array = np.ndarray[Any, np.dtype[Any]]
+FETCH = "HEADWATER_FETCH"  # the user agrees that absent sets are fetched
 
 
 def root(data_dir: Path | str | None = None) -> Path:
@@ -32,17 +34,22 @@ def root(data_dir: Path | str | None = None) -> Path:
     return cache / "headwater"
 
 
-def absent(what: str, expected: Path, source: str, original: str) -> DataError:
+def absent(what: str, expected: Path, source: str, original: str) -> AbsentData:
     """The sentence for a data set whose files are not there; `original` is what its authors call them."""
-    return DataError(
+    known = PUBLISHED.get(what.split(" ")[0], Published(source))  # "sst2 (phrases)" is a part of sst2
+    sums = f" ({known.told()})" if known.told() else ""
+    offer = f", or set {FETCH}=1 to have it fetched from the Hugging Face hub: {known.hub}" if known.hub else ""
+    return AbsentData(
         f"{what} is not in the data directory: {expected.parent} has neither {expected.name} nor {original}; "
-        f"get it from {source} and put it there, or name another directory with --data-dir or HEADWATER_DATA"
+        f"get it from {source} and put it there{sums}, or name another directory with --data-dir or "
+        f"HEADWATER_DATA{offer}"
     )
 
 
 def broken(path: Path, why: object) -> DataError:
     """The sentence for a file that is truncated, damaged or not what its name says."""
-    return DataError(f"{path} is damaged or incomplete ({why}); fetch or copy it again")
+    other = differs(path)
+    return DataError(f"{path} is damaged or incomplete ({why}); {f'{other}; ' if other else ''}fetch or copy it again")
 
 
 class Archive:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from headwater.codecs import Info, part_of
 from headwater.rng import Key
@@ -56,6 +56,7 @@ class Lost:
 
 LOST = Lost()
 PLAIN = (str, int, float, type(None))
+SEVERAL = (tuple, list)  # by name: to make the union of two types takes longer than to look for it
 
 
 class LostInput(Exception):  # noqa: N818 (a signal, not an error)
@@ -90,15 +91,18 @@ class Job:
 
     @cached_property
     def _refs(self) -> tuple[Ref, ...]:
-        return tuple(refs_in([item for name, item in self.inputs.items() if name not in self.plain]))
+        found: list[Ref] = []
+        for name, item in self.inputs.items():
+            if name not in self.plain:
+                _look(item, found)
+        return tuple(found)
 
     def refs(self) -> tuple[Ref, ...]:
         """All names of values among the inputs, in order; they are asked for several times and looked for once."""
         return self._refs
 
 
-@dataclass(frozen=True)
-class Done:
+class Done(NamedTuple):
     """The report of one finished job, for progress, notes and the time line."""
 
     name: str
@@ -175,7 +179,7 @@ def _look(thing: Any, found: list[Ref]) -> None:
         found.append(thing)
     elif isinstance(thing, Bundle):
         found.extend(thing.refs.values())
-    elif isinstance(thing, tuple | list):
+    elif isinstance(thing, SEVERAL):
         for item in thing:
             _look(item, found)
     elif names := field_names(type(thing)):

@@ -1,4 +1,4 @@
-"""One worker process, seen from the pool: how it is started, spoken to and ended."""
+"""Processes of our own, seen from the one that starts them: how they are started, spoken to and ended."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 from multiprocessing.connection import Connection
 
@@ -15,17 +16,18 @@ from headwater.engines.shared import Reply, Space
 from headwater.startup import SPIN
 
 
-class Hand:
-    """A process is started afresh, never forked: no main module has to be guarded, and no lock can be inherited."""
+class Process:
+    """Started afresh, never forked: no main module has to be guarded, and no lock can be inherited.
 
-    def __init__(self, number: int, threads: int, space: Space) -> None:
-        self.number, self.ready = number, False
+    `module` is run with the number of its end of a pipe before its other arguments.
+    """
+
+    def __init__(self, module: str, words: Sequence[str], threads: int) -> None:
         ours, theirs = socket.socketpair()
-        self._pipe = Connection(ours.detach())
+        self.pipe = Connection(ours.detach())
         with theirs:
-            given = [str(number), str(threads), str(theirs.fileno()), *map(str, space.folders)]
             self.process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "headwater.engines.start", *given],
+                [sys.executable, "-P", "-m", module, str(theirs.fileno()), *words],
                 stdin=subprocess.PIPE,  # ends when this process does; nothing is ever written
                 pass_fds=[theirs.fileno()],
                 env=environment(threads),
@@ -33,25 +35,33 @@ class Hand:
             )
 
     def send(self, message: bytes) -> None:
-        with suppress(OSError):  # it died, which `hear` will tell
-            self._pipe.send_bytes(message)
-
-    def hear(self) -> Reply | None:
-        """The next reply. Waits; None if the process has died."""
-        try:
-            reply: Reply = pickle.loads(self._pipe.recv_bytes())
-        except (EOFError, OSError, pickle.UnpicklingError):
-            return None
-        return reply
+        with suppress(OSError):  # it died, which listening will tell
+            self.pipe.send_bytes(message)
 
     def end(self) -> str:
         """See that the process is gone and nothing is left of it; tells how it ended."""
         self.process.kill()
         code = self.process.wait()
-        self._pipe.close()
+        self.pipe.close()
         if self.process.stdin is not None:
             self.process.stdin.close()
         return f"by signal {signal.Signals(-code).name}" if code < 0 else f"with exit status {code}"
+
+
+class Hand(Process):
+    """A worker of the pool."""
+
+    def __init__(self, number: int, threads: int, space: Space) -> None:
+        self.number, self.ready = number, False
+        super().__init__("headwater.engines.start", [str(number), str(threads), *map(str, space.folders)], threads)
+
+    def hear(self) -> Reply | None:
+        """The next reply. Waits; None if the process has died."""
+        try:
+            reply: Reply = pickle.loads(self.pipe.recv_bytes())
+        except (EOFError, OSError, pickle.UnpicklingError):
+            return None
+        return reply
 
 
 def environment(threads: int) -> dict[str, str]:

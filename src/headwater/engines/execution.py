@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import torch
 
 from headwater.engines.base import LOST, Bundle, Done, Job, LostInput, Ref, Stream, resolve
-from headwater.engines.health import BAD, Complaint, sound
+from headwater.engines.health import BAD, Complaint, all_sound
 from headwater.errors import Diverged, TaskError, UserError
 from headwater.rng import derive
 from headwater.stages.site import Context, Site
@@ -31,8 +30,8 @@ def execute(
         if given is not None:
             given |= {name: Stream(job.inputs[name].refs, fetch, release) for name in streamed}
             value = _alone(job, context, site, given)
-    value = _judged(job, context, site, value)
-    return value, _report(job, site, begun, time.time(), worker)
+    (value,) = _judged([job], context, [site], [value])
+    return value, _reports([job], [site], begun, worker)[0]
 
 
 def execute_together(
@@ -49,7 +48,7 @@ def execute_together(
     given: dict[int, dict[str, Any]] = {}
     for at, job in enumerate(jobs):
         with _told(job):
-            found = _given(job, fetch, set())
+            found = _given(job, fetch)
         if found is not None:
             given[at] = found
     with _told(jobs[0], len(jobs)):
@@ -58,23 +57,24 @@ def execute_together(
         if value is None:
             with _told(jobs[at]):
                 value = _alone(jobs[at], context, sites[at], given[at])
-        values[at] = _judged(jobs[at], context, sites[at], value)
-    each = (time.time() - begun) / len(jobs)
-    spans = [(begun + at * each, begun + (at + 1) * each) for at in range(len(jobs))]
-    reports = [_report(job, site, *span, worker) for job, site, span in zip(jobs, sites, spans, strict=True)]
-    return list(zip(values, reports, strict=True))
+        values[at] = value
+    values = _judged(jobs, context, sites, values)
+    return list(zip(values, _reports(jobs, sites, begun, worker), strict=True))
 
 
-def _given(job: Job, fetch: Fetch, streamed: set[str]) -> dict[str, Any] | None:
+def _given(job: Job, fetch: Fetch, streamed: Collection[str] = ()) -> dict[str, Any] | None:
     """The inputs with values in place of names; None where the job or an input was lost."""
     for ref in job.refs():
         if ref.home != job.home:
             raise TaskError(f"{job.title} at {job.node} was given a value that lives at {ref.home}, not at {job.home}")
     if job.lost:
         return None
-    rest = [(name, item) for name, item in job.inputs.items() if name not in streamed]
     try:
-        return {name: item if name in job.plain else resolve(item, fetch) for name, item in rest}
+        return {
+            name: item if name in job.plain else resolve(item, fetch)
+            for name, item in job.inputs.items()
+            if name not in streamed
+        }
     except LostInput:
         return None
 
@@ -90,29 +90,42 @@ def _alone(job: Job, context: Context, site: Site, given: dict[str, Any]) -> Any
         torch.default_generator.set_state(before)
 
 
-@contextmanager
-def _told(job: Job, count: int = 1) -> Iterator[None]:
+class _told:  # noqa: N801 (used as a statement)
     """Whatever goes wrong in a task is told with its name and place."""
-    try:
-        yield
-    except (KeyboardInterrupt, TaskError, UserError):
-        raise
-    except Exception as error:
-        others = f" and {count - 1} more" if count > 1 else ""
+
+    def __init__(self, job: Job, count: int = 1) -> None:
+        self._job, self._count = job, count
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
+        if not isinstance(error, Exception) or isinstance(error, TaskError | UserError):
+            return
+        job, others = self._job, f" and {self._count - 1} more" if self._count > 1 else ""
         raise TaskError(
             f"{job.title} at {job.node} (home {job.home}){others} failed: {type(error).__name__}: {error}"
         ) from error
 
 
-def _judged(job: Job, context: Context, site: Site, value: Any) -> Any:
-    """A value that is not made of numbers counts as lost, or ends the run."""
-    if job.phase not in ("train", "distill") or value is LOST or sound(value):
-        return value
-    if context.bad_update == "stop":
-        raise Diverged(Complaint(context, job.phase, job.title, job.node, job.round).ended)
-    site.note(**{BAD: 1})
-    return LOST
+def _judged(jobs: Sequence[Job], context: Context, sites: Sequence[Site], values: list[Any]) -> list[Any]:
+    """A value that is not made of numbers counts as lost, or ends the run; the jobs are of one task."""
+    if jobs[0].phase not in ("train", "distill"):
+        return values
+    found = []
+    for job, site, value, fine in zip(jobs, sites, values, all_sound(values), strict=True):
+        if not fine and context.bad_update == "stop":
+            raise Diverged(Complaint(context, job.phase, job.title, job.node, job.round).ended)
+        if not fine:
+            site.note(**{BAD: 1})
+        found.append(value if fine else LOST)
+    return found
 
 
-def _report(job: Job, site: Site, start: float, end: float, worker: int) -> Done:
-    return Done(job.name, job.title, job.phase, job.node, job.round, site.notes, start, end, worker)
+def _reports(jobs: Sequence[Job], sites: Sequence[Site], begun: float, worker: int) -> list[Done]:
+    """Of jobs of one task in one round, each with an equal part of the time since they were begun."""
+    title, phase, round = jobs[0].title, jobs[0].phase, jobs[0].round
+    each = (time.time() - begun) / len(jobs)
+    return [
+        Done(job.name, title, phase, job.node, round, site.notes, begun + at * each, begun + (at + 1) * each, worker)
+        for at, (job, site) in enumerate(zip(jobs, sites, strict=True))
+    ]

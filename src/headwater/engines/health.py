@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite
 from typing import Any
@@ -34,6 +35,15 @@ def sound(value: Any) -> bool:
     if isinstance(value, Mapping):
         return all(map(sound, value.values()))
     return all(map(sound, value)) if isinstance(value, tuple | list) else True
+
+
+def all_sound(values: Sequence[Any]) -> list[bool]:
+    """`sound` of each. Models that are rows of one matrix, as those of a stack are, are looked through at once."""
+    bases = [value.vector._base if isinstance(value, Params) else None for value in values]
+    count = Counter(map(id, bases))
+    matrices = {id(base): base for base in bases if base is not None and count[id(base)] > 1}
+    fine = {name for name, base in matrices.items() if base.is_floating_point() and isfinite(base.sum().item())}
+    return [id(base) in fine or sound(value) for value, base in zip(values, bases, strict=True)]
 
 
 def likely_causes(method: Any) -> dict[str, str]:

@@ -8,7 +8,7 @@ are trained together, and holds no more.
 from __future__ import annotations
 
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
@@ -47,20 +47,20 @@ class Inline:
         self._source: dict[str, str] = {}  # the value behind such a name, until `finish` has told its size
         self._infos: dict[str, Info | None] = {}  # of what was not told by `finish` yet
         self._depth: dict[str, int] = {}  # how many jobs wait below a job
-        self._uses: Counter[str] = Counter()  # by jobs and moves that wait
+        self._uses: defaultdict[str, int] = defaultdict(int)  # by jobs and moves that wait
         self._dropped: set[str] = set()
         self._files: dict[str, str] = {}  # what is on disk already, by name
         self.done.clear()
 
     def submit(self, *jobs: Job) -> None:
         for job in jobs:
-            depth = self._depth_of(job)
+            refs, depth = job.refs(), self._depth_of(job)
             if depth > DEEPEST:
-                for ref in job.refs():
+                for ref in refs:
                     self._fetch(ref)
                 depth = 1
             self._jobs[job.name], self._depth[job.name] = job, depth
-            for ref in job.refs():
+            for ref in refs:
                 self._uses[ref.name] += 1
         if len(jobs) > 1:
             self._groups |= dict.fromkeys([job.name for job in jobs], jobs)
@@ -99,9 +99,11 @@ class Inline:
             for name in left:
                 if name not in needed and name in self._jobs:  # it pulls the rest, except what lost jobs need
                     self._carry_out(name)
-        infos = {name: self.info(name) for name in asked}
         for name in asked:
-            self._infos.pop(name)
+            if name not in self._infos:
+                self._fetch(Ref(name, ""))
+        infos = {name: self._infos.pop(name) for name in asked}
+        for name in asked:
             self._let_go(name)
             self._values.settle(name)
         for name, job in self._jobs.items():  # in the order of submission, so inputs come before their users
@@ -129,7 +131,10 @@ class Inline:
         torch.set_num_threads(self._outer_threads)
 
     def _depth_of(self, job: Job) -> int:
-        return 1 + max([self._depth.get(self._root(ref.name), 0) for ref in job.refs()], default=0)
+        depth = 0
+        for ref in job.refs():
+            depth = max(depth, self._depth.get(self._root(ref.name), 0))
+        return 1 + depth
 
     def _root(self, name: str) -> str:
         """The name that a value was made with."""
@@ -137,9 +142,11 @@ class Inline:
         return name if moved is None else moved.name
 
     def _origin(self, ref: Ref) -> Ref:
-        """A value, or a part of one, under the name that it was made with."""
+        """A value, or a part of one, under the name that it was made with, where it was made."""
         moved = self._moved.get(ref.name)
-        return ref if moved is None else Ref(moved.name, ref.home, moved.part + ref.part)
+        if moved is None:
+            return ref
+        return Ref(moved.name, moved.home, moved.part + ref.part) if ref.part else moved
 
     def _fetch(self, ref: Ref) -> Any:
         ref = self._origin(ref)
@@ -192,10 +199,10 @@ class Inline:
         return value
 
     def _keep(self, job: Job, value: Any, released: list[str]) -> None:
-        self._values[job.name] = value
-        self._infos[job.name] = _info(value)
+        self._infos[job.name] = info = _info(value)
+        self._values.put(job.name, value, 0 if info is None else info.bytes)
         for other, ref in self._expected.pop(job.name, {}).items():
-            self._infos[other] = _info(pick(value, ref)) if ref.part else self._infos[job.name]
+            self._infos[other] = _info(pick(value, ref)) if ref.part else info
         held = Counter(ref.name for ref in job.refs()) - Counter(released) if released else None
         for used in (ref.name for ref in job.refs()) if held is None else held.elements():
             self._used(used)
@@ -206,21 +213,24 @@ class Inline:
 
     def _prepare(self, job: Job) -> None:
         """Have the inputs ready, so that the time of a job is its own and not that of all it waits for."""
+        if job.lost:
+            return
         streamed = getattr(job.task, "streaming", ())
-        if not job.lost:
-            refs = refs_in([x for name, x in job.inputs.items() if name not in streamed]) if streamed else job.refs()
-            for ref in refs:
-                if (name := self._root(ref.name)) in self._jobs:
-                    self._carry_out(name)
+        refs = refs_in([x for name, x in job.inputs.items() if name not in streamed]) if streamed else job.refs()
+        for ref in refs:
+            if (name := self._root(ref.name)) in self._jobs:
+                self._carry_out(name)
 
     def _let_go(self, name: str) -> None:
-        if name in self._dropped and name not in self._jobs and self._uses[name] <= 0:
-            self._values.discard(name)
+        if name in self._dropped and name not in self._jobs and self._uses.get(name, 0) <= 0:
             self._files.pop(name, None)
             self._uses.pop(name, None)
             self._dropped.discard(name)
-            if name in self._moved:
-                self._used(self._moved.pop(name).name)
+            moved = self._moved.pop(name, None)
+            if moved is None:
+                self._values.discard(name)
+            else:
+                self._used(moved.name)
 
 
 def _as_read_back(job: Job, value: Any) -> Any:

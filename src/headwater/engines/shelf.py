@@ -45,9 +45,12 @@ class Shelf(Mapping[str, Any]):
         self._count = 0
 
     def __setitem__(self, name: str, value: Any) -> None:
+        self.put(name, value, codecs.info(value).bytes)
+
+    def put(self, name: str, value: Any, size: int) -> None:
+        """A value of so many bytes."""
         if name in self:
             self.discard(name)
-        size = codecs.info(value).bytes
         if size < SMALL:
             self._small[name] = value
             return

@@ -12,7 +12,7 @@ def main() -> None:
     from headwater.engines import worker
 
     startup.end()
-    number, threads, pipe, *folders = sys.argv[1:]
+    pipe, number, threads, *folders = sys.argv[1:]
     worker.main(int(number), int(threads), int(pipe), folders)
 
 

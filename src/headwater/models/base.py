@@ -10,9 +10,11 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
+from torch.overrides import TorchFunctionMode
 
 from headwater.errors import ConfigError, nearest
-from headwater.models import MODELS, auto
+from headwater.models import MODELS, TOKENS, auto
 
 Norm = Literal["batch", "group", "none"]
 
@@ -44,6 +46,9 @@ class ModelSpec:
     buffers: Literal["average", "first"] = "average"  # what averaging does to batch-norm statistics
     projection: int = 0  # width of a projection between extractor and classifier
     bn_head: bool = False  # batch norm without parameters after the extractor
+    tokens: bool = False  # whether inputs are token numbers; of a listed model it follows from the name
+    channel_first: bool = False  # also in memory: a module of one's own may take images only so
+    head: str | None = None  # the layer at which a module without two parts is split, see headwater.models.parts
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "shape", tuple(int(size) for size in self.shape))
@@ -55,21 +60,54 @@ class ModelSpec:
                 raise ConfigError("a model given as a callable takes no options; set them inside the callable")
             return
         if self.name == "auto":
-            object.__setattr__(self, "name", auto(self.shape, self.classes))
+            object.__setattr__(self, "name", auto(self.shape, self.classes, self.tokens))
         if MODELS.check(self.name) in MODELS:
+            object.__setattr__(self, "tokens", self.name in TOKENS)
             _check_names(self.name, self.options, MODELS.load(self.name))
+
+    @property
+    def own(self) -> bool:
+        """Whether it is somebody's own model rather than a listed one."""
+        return self.builder is not None or self.name not in MODELS
 
     def build(self) -> nn.Module:
         """A new module. Its weights come from torch's global generator, which the caller seeds."""
         if self.builder is not None:
-            made = self.builder()
+            made = _call(self.name, self.builder, {})
         elif self.name in MODELS:
             made = MODELS.load(self.name)(self.shape, self.classes, **self.options)
         else:
             made = _call(self.name, MODELS.load(self.name), self.options)
         if not isinstance(made, nn.Module):
             raise ConfigError(f"model {self.name!r} gave a {type(made).__name__}; it must return a torch.nn.Module")
+        if any(map(is_lazy, made.parameters())):
+            self._sized(made)
         return self._headed(made) if self.projection or self.bn_head else made
+
+    def probe(self, rows: int = 2) -> Tensor:
+        """Inputs of the right shape and kind that belong to nobody."""
+        if self.tokens:
+            return torch.ones(rows, *self.shape, dtype=torch.int64)
+        return torch.linspace(-1, 1, rows * math.prod(self.shape)).view(rows, *self.shape)
+
+    def _sized(self, module: nn.Module) -> None:
+        """Layers that take their size from the first input get one. Their weights are drawn as others' are."""
+        mode = module.training
+        try:
+            with torch.no_grad():
+                module.eval()(self.probe())
+        except Exception as error:  # whatever the module does
+            told = str(error).splitlines()[0] if str(error) else type(error).__name__
+            raise ConfigError(
+                f"model {self.name!r} has layers without a size, and inputs of shape {self.shape} do not give them one "
+                f"({told}); give sizes where you build it"
+            ) from error
+        module.train(mode)
+        if left := [name for name, parameter in module.named_parameters() if is_lazy(parameter)]:
+            raise ConfigError(
+                f"model {self.name!r} never calls the layer of {left[0]!r}, which has no size yet; give it one, or "
+                "leave the layer out"
+            )
 
     def _headed(self, net: nn.Module) -> Net:
         """The net with more between its extractor and its classifier."""
@@ -91,8 +129,8 @@ class ModelSpec:
 
         A model of one's own may do anything when built, so that is built in earnest and torch's generator put back.
         """
-        if self.builder is None and self.name in MODELS:
-            with torch.device("meta"):
+        if not self.own:
+            with torch.device("meta"), _Undrawn():
                 return self.build()
         with torch.random.fork_rng(devices=[]):
             return self.build()
@@ -102,8 +140,17 @@ class ModelSpec:
         return sum(p.numel() for p in self.outline().parameters() if p.requires_grad)
 
 
+class _Undrawn(TorchFunctionMode):
+    """Where there is no memory nothing need be drawn, and torch would load its whole compiler for the attempt."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if getattr(func, "__name__", "") in ("normal_", "uniform_"):
+            return args[0] if args else kwargs["tensor"]
+        return func(*args, **(kwargs or {}))
+
+
 def in_two_parts(module: nn.Module) -> bool:
-    """Whether a model can be used as extractor (`features`) and `classifier`."""
+    """Whether a model has an extractor (`features`) and a `classifier`."""
     return all(isinstance(getattr(module, part, None), nn.Module) for part in ("features", "classifier"))
 
 
@@ -146,6 +193,20 @@ def image_shape(model: str, shape: tuple[int, ...], smallest: int) -> tuple[int,
     return shape[0], shape[1], shape[2]
 
 
+def token_length(model: str, shape: tuple[int, ...]) -> int:
+    """How many tokens an input has, or a sentence if it is no row of them."""
+    if len(shape) != 1:
+        raise ConfigError(f"{model} takes rows of token numbers, got inputs of shape {shape}; use 'cnn' or 'mlp'")
+    return shape[0]
+
+
+def feature_layer(model: str, before: int, features: object) -> list[nn.Module]:
+    """A linear layer that gives so many features; none for 0."""
+    if type(features) is not int or features < 0:
+        raise ConfigError(f"{model} takes features as a whole number, 0 for its own, got {features!r}")
+    return [nn.Linear(before, features)] if features else []
+
+
 def flat_size(shape: tuple[int, ...]) -> int:
     return math.prod(shape)
 
@@ -164,5 +225,9 @@ def _call(name: str, function: Any, options: Mapping[str, Any]) -> Any:
     try:
         inspect.signature(function).bind(**options)
     except TypeError as error:
-        raise ConfigError(f"{name!r} cannot be called with the options {dict(options)} ({error})") from error
+        given = f"with the options {dict(options)}" if options else "without arguments"
+        way = "" if options else "; give a function that needs none, such as lambda: MyNet(10)"
+        raise ConfigError(f"model {name!r} cannot be called {given} ({error}){way}") from error
+    except ValueError:  # some of what is compiled does not tell its arguments
+        pass
     return function(**options)

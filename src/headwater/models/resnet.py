@@ -1,51 +1,76 @@
-"""ResNet-8 for small colour images, in the two forms that the papers' programs use.
+"""Residual nets of 6n + 2 layers for small images, in the two forms that the papers' programs use.
 
-| `shortcut`   | where the size changes                            | convolutions | weights    | parameters |
-|--------------|---------------------------------------------------|--------------|------------|------------|
-| `projection` | 1 x 1 convolution and norm (FedDF)                | without bias | by fan-out | 78 042     |
-| `padding`    | every second pixel, zero channels added (FedHEAD) | with bias    | He normal  | 75 530     |
+| `shortcut`   | where the size changes                            | convolutions | weights    | ResNet-8 |
+|--------------|---------------------------------------------------|--------------|------------|----------|
+| `projection` | 1 x 1 convolution and norm (FedDF)                | without bias | by fan-out | 78 042   |
+| `padding`    | every second pixel, zero channels added (FedHEAD) | with bias    | He normal  | 75 530   |
 
-(parameters with 3 channels and 10 classes)
+(parameters with 3 channels and 10 classes). Blocks have two 3 x 3 convolutions at any depth. Without a norm all
+convolutions have a bias, and each block starts as its shortcut alone: a deep net would blow up else.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from torch import Tensor, nn
 from torch.nn import functional
 
+from headwater.errors import ConfigError
 from headwater.models.base import Net, Norm, choose, image_shape, normalise
 
 WIDTHS = (16, 32, 64)
 
 
-def resnet8(
-    shape: tuple[int, ...],
-    classes: int,
-    *,
-    shortcut: str = "projection",
-    norm: Norm = "batch",
-    groups: int = 2,
-) -> Net:
-    """A 3 x 3 convolution, three residual blocks of 16, 32 and 64 channels, mean over pixels, linear classifier."""
-    choose("resnet8", "shortcut", shortcut, ("projection", "padding"))
-    choose("resnet8", "norm", norm, ("batch", "group"))
-    channels, _, _ = image_shape("resnet8", shape, 8)
-    bias = shortcut == "padding"
-    stem = [nn.Conv2d(channels, 16, 3, padding=1, bias=bias), normalise(norm, 16, groups), nn.ReLU()]
-    blocks, before = [], 16
-    for width in WIDTHS:
-        blocks.append(Block(before, width, shortcut, norm, groups))
-        before = width
-    features = nn.Sequential(*stem, *blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten())
-    net = Net(features, nn.Linear(before, classes))
+def _of_depth(depth: int) -> Callable[..., Net]:
+    name = f"resnet{depth}"
+
+    def build(
+        shape: tuple[int, ...],
+        classes: int,
+        *,
+        shortcut: str = "projection",
+        norm: Norm = "batch",
+        groups: int = 2,
+        width: int = 1,
+    ) -> Net:
+        """A 3 x 3 convolution, three stages of 16, 32 and 64 channels (times `width`), mean over pixels, classifier."""
+        choose(name, "shortcut", shortcut, ("projection", "padding"))
+        choose(name, "norm", norm, ("batch", "group", "none"))
+        if type(width) is not int or width < 1:
+            raise ConfigError(f"{name} takes width as a whole number of at least 1, which multiplies all, got {width}")
+        channels, _, _ = image_shape(name, shape, 8)
+        before = WIDTHS[0] * width
+        stem = [
+            nn.Conv2d(channels, before, 3, padding=1, bias=_biased(shortcut, norm)),
+            normalise(norm, before, groups),
+        ]
+        blocks = []
+        for wide in WIDTHS:
+            for _ in range((depth - 2) // 6):
+                blocks.append(Block(before, wide * width, shortcut, norm, groups))
+                before = wide * width
+        features = nn.Sequential(*stem, nn.ReLU(), *blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten())
+        net = Net(features, nn.Linear(before, classes))
+        draw(net, he=shortcut == "padding")
+        return net
+
+    build.__name__ = name
+    return build
+
+
+def draw(net: nn.Module, *, he: bool = False) -> None:
+    """First weights: of convolutions by fan-out; `he`: of linear layers too and by fan-in, with biases of 0."""
     for layer in net.modules():
         if isinstance(layer, nn.Conv2d):
-            nn.init.kaiming_normal_(layer.weight, mode="fan_in" if bias else "fan_out", nonlinearity="relu")
-        elif isinstance(layer, nn.Linear) and bias:
+            nn.init.kaiming_normal_(layer.weight, mode="fan_in" if he else "fan_out", nonlinearity="relu")
+        elif isinstance(layer, nn.Linear) and he:
             nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
-        if isinstance(layer, (nn.Conv2d, nn.Linear)) and bias and layer.bias is not None:
+        if isinstance(layer, (nn.Conv2d, nn.Linear) if he else nn.Conv2d) and layer.bias is not None:
             nn.init.zeros_(layer.bias)
-    return net
+    for block in net.modules():
+        if isinstance(block, Block) and isinstance(block.body[-1], nn.Identity):
+            nn.init.zeros_(block.body[-2].weight)  # type: ignore[arg-type]
 
 
 class Block(nn.Module):
@@ -53,7 +78,7 @@ class Block(nn.Module):
 
     def __init__(self, before: int, width: int, shortcut: str, norm: Norm, groups: int) -> None:
         super().__init__()
-        bias, stride = shortcut == "padding", 1 if before == width else 2
+        bias, stride = _biased(shortcut, norm), 1 if before == width else 2
         self.body = nn.Sequential(
             nn.Conv2d(before, width, 3, stride=stride, padding=1, bias=bias),
             normalise(norm, width, groups),
@@ -68,7 +93,7 @@ class Block(nn.Module):
             self.shortcut = PaddedSubsample(width - before)
         else:
             self.shortcut = nn.Sequential(
-                nn.Conv2d(before, width, 1, stride=stride, bias=False), normalise(norm, width, groups)
+                nn.Conv2d(before, width, 1, stride=stride, bias=norm == "none"), normalise(norm, width, groups)
             )
 
     def forward(self, x: Tensor) -> Tensor:
@@ -84,3 +109,10 @@ class PaddedSubsample(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return functional.pad(x[:, :, ::2, ::2], (0, 0, 0, 0, self.before, self.after))
+
+
+def _biased(shortcut: str, norm: Norm) -> bool:
+    return shortcut == "padding" or norm == "none"
+
+
+resnet8, resnet20, resnet32, resnet56 = map(_of_depth, (8, 20, 32, 56))

@@ -10,8 +10,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from headwater.errors import ConfigError
-from headwater.models.base import Net, in_two_parts
+from headwater.models.base import Net
 from headwater.models.resnet import Block, PaddedSubsample
+from headwater.models.wrn import PreBlock
 
 Chain = tuple[tuple[str, nn.Module], ...]
 WEIGHTED = (nn.Linear, nn.Conv2d)
@@ -27,7 +28,7 @@ def chain(module: nn.Module, name: str = "") -> Chain:
     """The parts of a net that follow one another, by name: sequences are taken apart, anything else is a part."""
     if not isinstance(module, nn.Sequential | Net):
         return ((name, module),)
-    parts = module.named_children()
+    parts = [(key, child) for key, child in module._modules.items() if child is not None]  # one may be there twice
     return tuple(part for key, child in parts for part in chain(child, f"{name}.{key}" if name else key))
 
 
@@ -36,8 +37,10 @@ def weighted(net: nn.Module, method: str) -> tuple[str, ...]:
     parts = chain(net)
     odd = [part for _, part in parts if not isinstance(part, (*WEIGHTED, *CHANNELWISE))]
     odd += [part for _, part in parts if isinstance(part, nn.Conv2d) and part.groups > 1]
-    if odd or not in_two_parts(net):
-        found = type(odd[0]).__name__ if odd else type(net).__name__
+    own = [part for _, part in parts if isinstance(part, WEIGHTED)]
+    odd += [part for at, part in enumerate(own) if any(part.weight is other.weight for other in own[:at])]
+    if odd or not isinstance(parts[-1][1], nn.Linear):
+        found = type(odd[0] if odd else parts[-1][1]).__name__
         raise ConfigError(
             f"{method} matches neurons in chains of linear and convolutional layers without normalisation or shortcuts,"
             f" and this model has a {found}; use 'mlp', 'vgg9' or 'cnn' with norm = 'none'"
@@ -52,7 +55,7 @@ def last_block(features: nn.Module, method: str) -> tuple[Sequence[nn.Module], S
     last linear layer with its own.
     """
     parts = [part for _, part in chain(features)]
-    for kinds in ((Block, nn.Conv2d), (nn.Linear,)):
+    for kinds in ((Block, PreBlock, nn.Conv2d), (nn.Linear,)):
         found = [i for i, part in enumerate(parts) if isinstance(part, kinds)]
         if found:
             end = found[-1] + 1
@@ -95,6 +98,10 @@ def _thin(part: nn.Module, x: Tensor, width: float) -> Tensor:
         if isinstance(shortcut, PaddedSubsample):
             shortcut = PaddedSubsample(body.shape[1] - x.shape[1])
         return F.relu(body + _thin(shortcut, x, width))
+    if isinstance(part, PreBlock):
+        active = thin(list(part.enter), x, width)
+        aside = x if part.shortcut is None else _thin(part.shortcut, active, width)
+        return thin(list(part.body), active, width) + aside
     if isinstance(part, nn.Sequential):
         return thin(list(part), x, width)
     if isinstance(part, nn.Conv2d):

@@ -32,9 +32,21 @@ PARTITIONS = Registry(
             "headwater.partition.shards:Shards",
             "sorted by label, cut and dealt: each client a few pieces of one class or two (shards)",
         ),
+        "quantity": Entry(
+            "headwater.partition.quantity:Quantity",
+            "labels alike, sizes unequal: shuffled and cut by Dirichlet shares (alpha, min_size)",
+        ),
         "drawn": Entry(
             "headwater.partition.drawn:Drawn",
             "any number of clients that draw from one pool: no split, they may share samples (size, alpha)",
+        ),
+        "natural": Entry(
+            "headwater.partition.given:Natural",
+            "as the data has it: a client column, or a folder or file for each client; chosen by itself for such data",
+        ),
+        "manifest": Entry(
+            "headwater.partition.given:Manifest",
+            "exactly the split of a partition.json, from `headwater partition` or a run's directory (manifest, sha256)",
         ),
     },
 )

@@ -19,6 +19,7 @@ from headwater.errors import ConfigError, DataError
 Ints = np.ndarray[Any, np.dtype[np.int64]]
 Rule = dict[str, Any]
 VERSION = 1
+NAMES = ("client_names", "sector_names")
 SHOWN = 1000  # clients of a population whose counts are written down, drawn and tabulated
 
 
@@ -49,10 +50,13 @@ class Partitioner(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Partition:
-    """Sample numbers by client, and each client's sector. Equal when both are."""
+    """Sample numbers by client, and each client's sector. Equal when both are; names, where the data has some, are for
+    people to read."""
 
     indices: Sequence[Ints]
     sectors: tuple[int, ...]
+    client_names: tuple[str, ...] = ()
+    sector_names: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         indices = self.indices if isinstance(self.indices, Lazy) else tuple(_frozen(c) for c in self.indices)
@@ -63,6 +67,9 @@ class Partition:
             raise DataError(f"a partition of {len(indices)} clients names the sectors of {len(self.sectors)}")
         if not len(indices) or sorted(set(self.sectors)) != list(range(max(self.sectors) + 1)):
             raise DataError("a partition needs at least one client, and sectors numbered from 0 without gaps")
+        for names, number in ((self.client_names, len(indices)), (self.sector_names, max(self.sectors) + 1)):
+            if names and len(names) != number:
+                raise DataError(f"a partition has {len(names)} names for {number} clients or sectors; give each one")
         if self.rule is not None:
             return
         together = np.concatenate(indices)
@@ -72,6 +79,14 @@ class Partition:
     @property
     def clients(self) -> int:
         return len(self.indices)
+
+    def client_name(self, number: int) -> str:
+        """As the data has it, else the number."""
+        return self.client_names[number] if self.client_names else str(number)
+
+    def sector_name(self, number: int) -> str:
+        """As the data has it, else the number."""
+        return self.sector_names[number] if self.sector_names else str(number)
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -125,14 +140,19 @@ class Partition:
     def manifest(self) -> dict[str, Any]:
         """Everything as plain lists for JSON, with the hash that `from_manifest` checks; a rule in place of sample
         numbers where there is one."""
-        head = {"version": VERSION, "sha256": self.sha256}
+        head: dict[str, Any] = {"version": VERSION, "sha256": self.sha256}
+        names = {key: list(getattr(self, key)) for key in NAMES if getattr(self, key)}
         if self.rule is not None:
-            return head | {"rule": self.rule, "sectors": pack(self.sectors)}
-        return head | {"sectors": list(self.sectors), "indices": [client.tolist() for client in self.indices]}
+            return head | {"rule": self.rule, "sectors": pack(self.sectors)} | names
+        return head | {"sectors": list(self.sectors), "indices": [client.tolist() for client in self.indices]} | names
 
-    def told(self, labels: Ints, classes: int, names: Sequence[str]) -> dict[str, Any]:
-        """The manifest with what a report shows: counts by class, and of how many clients, if not of all."""
+    def told(
+        self, labels: Ints, classes: int, names: Sequence[str], made_with: Mapping[str, Any] | None = None
+    ) -> dict[str, Any]:
+        """The manifest with what a report shows, counts by class, and of how many clients, if not of all; and with what
+        tells other data from that which was split."""
         found = self.manifest() | {"counts": self.counts(labels, classes, self.shown).tolist(), "classes": list(names)}
+        found |= {"samples": len(labels), "labels_sha256": fingerprint(labels), "made_with": dict(made_with or {})}
         return found if self.shown == self.clients else found | {"counted": {"first": self.shown, "of": self.clients}}
 
     @classmethod
@@ -153,7 +173,8 @@ class Partition:
                 if content == "rule"
                 else tuple(np.array(c, dtype=np.int64) for c in manifest["indices"])
             )
-            made = cls(indices, unpack(manifest["sectors"]))
+            names = (tuple(map(str, manifest.get(key, ()))) for key in NAMES)
+            made = cls(indices, unpack(manifest["sectors"]), *names)
         except (TypeError, ValueError, OverflowError) as error:
             raise DataError(f"the partition manifest does not hold lists of whole numbers ({error})") from error
         if made.sha256 != manifest["sha256"]:
@@ -174,6 +195,11 @@ def check(labels: Ints, clients: int) -> Ints:
     if clients < 1:
         raise ConfigError(f"partition.clients must be at least 1, got {clients}")
     return found.astype(np.int64)
+
+
+def fingerprint(labels: Ints) -> str:
+    """The SHA-256 of the labels as little-endian 64-bit numbers, in order."""
+    return hashlib.sha256(np.asarray(labels).astype("<i8").tobytes()).hexdigest()
 
 
 def gather(parts: Sequence[Sequence[Ints]]) -> list[Ints]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from functools import cached_property, lru_cache
@@ -13,7 +12,7 @@ from pydantic import model_validator
 from pydantic.dataclasses import dataclass
 
 from headwater.errors import ConfigError
-from headwater.partition.base import Ints, Lazy, Rule, check
+from headwater.partition.base import Ints, Lazy, Rule, check, fingerprint
 from headwater.partition.dirichlet import check_alpha, draw
 from headwater.rng import stream
 from headwater.specs import STRICT, AtLeastOne
@@ -78,7 +77,7 @@ class Population(Lazy):
             "clients": self._clients,
             "seed": self._seed,
             "samples": len(self._labels),
-            "labels_sha256": hashlib.sha256(self._labels.astype("<i8").tobytes()).hexdigest(),
+            "labels_sha256": fingerprint(self._labels),
         }
 
     def __len__(self) -> int:

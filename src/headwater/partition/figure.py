@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,9 @@ from headwater.partition.summary import Row, Summary, summarise
 INK, FAINT, GRID = "#1f6f8b", "#8a8a8a", "#e9e9e9"
 MOST_DRAWN = 200  # clients of a population
 LEFT, RIGHT, ABOVE, HEAD = 0.4, 0.4, 0.45, 0.6  # inches beside and above each panel, and above them all
+LETTER, LONGEST = 0.058, 20  # inches that a letter takes, and the longest name of a client
+BOLD = 0.085  # inches of a letter in a sector's name
+DEEPEST = 14  # letters of a class's name on end
 Place = tuple[float, float, float, float]
 
 
@@ -25,6 +29,7 @@ class _Layout:
 
     width: float
     height: float
+    left: float  # beside each panel, where the clients' names are
     cell: tuple[float, float]  # of one class and one client
     places: tuple[Place, ...]
 
@@ -48,11 +53,13 @@ def figure(
     found = summarise(partition, labels, classes)
     most = partition.clients if partition.rule is None else min(partition.clients, MOST_DRAWN)
     panels, sectors = _panels(found, most)
-    names = list(class_names) if class_names is not None else [str(label) for label in range(classes)]
+    names = [_cut(name, DEEPEST) for name in class_names or map(str, range(classes))]
     if classes > 30:
         names = [str(label) if label % 20 == 0 else "" for label in range(classes)]  # too many to name
     below = 0.3 if max(len(name) for name in names) <= 3 else 0.85
-    plan = _arrange([len(members) for members in panels], classes, below)
+    called = {client: _cut(partition.client_name(client)) for members in panels for client in members}
+    left = max(LEFT, 0.12 + LETTER * max(map(len, called.values())))
+    plan = _arrange([len(members) for members in panels], classes, below, left)
     drawing = Figure(figsize=(plan.width, plan.height), dpi=150)
     FigureCanvasAgg(drawing)
     largest = int(found.counts.max())
@@ -60,11 +67,15 @@ def figure(
     area = (max(min(plan.cell), 0.11) * 72 * 0.95) ** 2
     for members, sector, (x, y, w, h) in zip(panels, sectors, plan.places, strict=True):
         box = (x / plan.width, y / plan.height, w / plan.width, h / plan.height)
-        _panel(drawing.add_axes(box), members, sector, found.counts, area / largest, names)
+        axis, name = drawing.add_axes(box), partition.sector_name(sector.number)
+        _panel(axis, members, found.counts, area / largest, names, [called[client] for client in members])
+        _title(axis, _cut(f"sector {name}", int((plan.left + w + RIGHT) / BOLD)), sector)
     registered = registered or partition.clients
     title = "Clients" if most == registered else f"First {most} of {registered:,} clients"
     _heading(drawing, found, plan, largest, area, title)
-    drawing.savefig(path)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph")  # a name may have letters that the font does not
+        drawing.savefig(path)
     return path
 
 
@@ -77,7 +88,7 @@ def _panels(found: Summary, most: int) -> tuple[list[list[int]], list[Row]]:
     return [members[sector.number] for sector in sectors], sectors
 
 
-def _arrange(sizes: list[int], classes: int, below: float) -> _Layout:
+def _arrange(sizes: list[int], classes: int, below: float, left: float) -> _Layout:
     """As many panels beside each other as make the page about three by two, tops aligned."""
     across = 0.24 if classes <= 30 else max(0.035, 7 / classes)
     down = 0.24 if sum(sizes) <= 40 else 0.17
@@ -86,20 +97,20 @@ def _arrange(sizes: list[int], classes: int, below: float) -> _Layout:
     for columns in range(1, len(sizes) + 1):
         rows = [sizes[start : start + columns] for start in range(0, len(sizes), columns)]
         heights = [max(row) * down + ABOVE + below for row in rows]
-        width, height = max(columns * (LEFT + wide + RIGHT), 4.8), HEAD + sum(heights)
+        width, height = max(columns * (left + wide + RIGHT), 4.8), HEAD + sum(heights)
         places = []
         for number, size in enumerate(sizes):
             row, column = divmod(number, columns)
             top = height - HEAD - sum(heights[:row]) - ABOVE
-            places.append((LEFT + column * (LEFT + wide + RIGHT), top - size * down, wide, size * down))
-        plan = _Layout(width, height, (wide / classes, down), tuple(places))
+            places.append((left + column * (left + wide + RIGHT), top - size * down, wide, size * down))
+        plan = _Layout(width, height, left, (wide / classes, down), tuple(places))
         if best is None or abs(math.log(width / height / 1.5)) < abs(math.log(best.width / best.height / 1.5)):
             best = plan
     assert best is not None  # a partition has at least one sector
     return best
 
 
-def _panel(axis: Any, members: list[int], sector: Row, counts: Ints, scale: float, names: list[str]) -> None:
+def _panel(axis: Any, members: list[int], counts: Ints, scale: float, names: list[str], called: list[str]) -> None:
     held = counts[members]
     row, label = np.nonzero(held)
     axis.scatter(
@@ -110,8 +121,8 @@ def _panel(axis: Any, members: list[int], sector: Row, counts: Ints, scale: floa
     small = 7 if len(counts) <= 40 else 6
     ticks = [label for label, name in enumerate(names) if name]
     upright = max(len(name) for name in names) <= 3
-    axis.set_xticks(ticks, [names[label] for label in ticks], rotation=0 if upright else 90)
-    axis.set_yticks(range(len(members)), [str(client) for client in members])
+    axis.set_xticks(ticks, [names[label] for label in ticks], rotation=0 if upright else 90, parse_math=False)
+    axis.set_yticks(range(len(members)), called, parse_math=False)
     axis.tick_params(labelsize=small, length=0, pad=2)
     for position, client in enumerate(members):
         total = f"{int(counts[client].sum()):,}" if counts[client].any() else "empty"
@@ -120,12 +131,21 @@ def _panel(axis: Any, members: list[int], sector: Row, counts: Ints, scale: floa
     axis.grid(color=GRID, linewidth=0.5)
     axis.set_axisbelow(True)
     axis.spines[:].set_visible(False)
+
+
+def _title(axis: Any, name: str, sector: Row) -> None:
     far = (
         "no samples" if sector.total_variation is None else f"{sector.size:,} samples, TV {sector.total_variation:.2f}"
     )
     above = {"xycoords": "axes fraction", "textcoords": "offset points"}
-    axis.annotate(f"sector {sector.number}", (0, 1), (0, 14), fontsize=8, weight="bold", **above)
+    axis.annotate(name, (0, 1), (0, 14), fontsize=8, weight="bold", parse_math=False, **above)
     axis.annotate(far, (0, 1), (0, 5), fontsize=7, color=FAINT, **above)
+
+
+def _cut(name: str, most: int = LONGEST) -> str:
+    """A name of a bearable length: its beginning and its end, where the names of a kind differ."""
+    end = most // 3
+    return name if len(name) <= most else f"{name[: most - 1 - end]}…{name[-end:]}"
 
 
 def _heading(drawing: Any, found: Summary, plan: _Layout, largest: int, area: float, title: str) -> None:
@@ -136,10 +156,11 @@ def _heading(drawing: Any, found: Summary, plan: _Layout, largest: int, area: fl
     if found.empty:
         line += f"; {found.empty} empty"
     top = plan.height - 0.2
-    drawing.text(LEFT / plan.width, top / plan.height, f"{title} (down) and classes (across)", fontsize=9, va="center")
+    left = plan.left / plan.width
+    drawing.text(left, top / plan.height, f"{title} (down) and classes (across)", fontsize=9, va="center")
     under = "TV: distance of label shares from the whole, 0 to 1"
-    drawing.text(LEFT / plan.width, (top - 0.17) / plan.height, line, fontsize=7, color=FAINT, va="center")
-    drawing.text(LEFT / plan.width, (top - 0.32) / plan.height, under, fontsize=7, color=FAINT, va="center")
+    drawing.text(left, (top - 0.17) / plan.height, line, fontsize=7, color=FAINT, va="center")
+    drawing.text(left, (top - 0.32) / plan.height, under, fontsize=7, color=FAINT, va="center")
     shown = sorted({max(1, round(largest * share)) for share in (0.1, 0.4, 1.0)})
     dots = [
         Line2D([], [], marker="o", linestyle="", color=INK, markersize=math.sqrt(area * count / largest), mew=0)

@@ -106,6 +106,10 @@ def moved(experiment: Experiment, sizes: dict[str, Size]) -> Moved | None:
         for number, clients in enumerate(active, 1)
     )
     setup = _whole(setup_traffic(method, *told(tree.holders), options))
+    if experiment.exchange is not None:
+        told_by = experiment.exchange.up
+        link = Link(sum(told_by.values()), experiment.exchange.down * len(told_by))
+        setup += Traffic(link, link)
     total = sum(rounds, Traffic())
     if left := config.rounds - looked:
         total += _times(sum(rounds[1:], Traffic()), Fraction(left, len(rounds) - 1))

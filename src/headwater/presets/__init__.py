@@ -13,12 +13,17 @@ from importlib.resources.abc import Traversable
 @lru_cache(maxsize=1)
 def names() -> dict[str, str]:
     """Name → one line, in alphabetical order."""
-    return {name: _summary(file) for name, file in sorted(_walk(files(__name__), ""))}
+    return {name: _summary(file) for name, file in sorted(_files().items())}
 
 
 def text(name: str) -> str:
     """The TOML text of a preset."""
-    return dict(_walk(files(__name__), ""))[name].read_text(encoding="utf-8")
+    return _files()[name].read_text(encoding="utf-8")
+
+
+@lru_cache(maxsize=1)
+def _files() -> dict[str, Traversable]:
+    return dict(_walk(files(__name__), ""))
 
 
 def _walk(folder: Traversable, before: str) -> list[tuple[str, Traversable]]:

@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from statistics import fmean, median
 
 from headwater.report.groups import Group
-from headwater.report.holdings import client_accuracy, client_sectors
+from headwater.report.holdings import caller, client_accuracy, client_sectors
 from headwater.report.numbers import count, percent
 from headwater.report.runs import RunRecord, natural
-from headwater.report.svg import Axis, accuracy_axis, axes, card, esc, pct, picture, px, rule, text
+from headwater.report.svg import Axis, accuracy_axis, axes, card, cut, esc, pct, picture, px, rule, text
 
 RADIUS = 4.0
+LONGEST = 22  # letters of a sector's name
 ALL_ASKED = 100  # beyond so many clients a run asks a fixed draw of them
 
 
@@ -32,11 +33,11 @@ def card_of(group: Group, ident: str, x: Axis, *, few: bool, kind: str = "") -> 
     marks, dots = [], []
     for at, name in enumerate(names):
         middle = (at + 0.5) * lane
-        marks.append(text("0", middle + 4, name, anchor="end", dx=-10))
+        marks.append(text("0", middle + 4, cut(name, LONGEST), anchor="end", dx=-10))
         if at:
             marks.append(rule("0", at * lane, "100%", at * lane, "base"))
         dots.append(_lane(name, lanes[name], x, middle, lane))
-    left = 22 + int(7 * max(map(len, names)))
+    left = 22 + int(7 * min(LONGEST, max(map(len, names))))
     values = [value for inside in lanes.values() for _, value in inside]
     ends = f"lowest {percent(min(values))}, median {percent(median(values))}, highest {percent(max(values))}"
     registered = len(client_sectors(run.partition))
@@ -76,12 +77,14 @@ def swarm(shares: Sequence[float], lane: float, width: float = 420.0) -> list[fl
 
 
 def _lanes(run: RunRecord) -> dict[str, list[tuple[str, float]]]:
-    found, known = client_accuracy(run), client_sectors(run.partition)
+    found, known, called = client_accuracy(run), client_sectors(run.partition), caller(run.partition)
     lanes: dict[str, list[tuple[str, float]]] = {}
     for name in sorted(found, key=natural):
         digits = name.lstrip("client_- ")
         sector = known.get(int(digits)) if digits.isdecimal() else None
-        lanes.setdefault("clients" if sector is None else f"sector {sector}", []).append((name, found[name]))
+        own = called("client", int(digits)).removeprefix("client ") if digits.isdecimal() else digits
+        told = name if own == digits else f"{name} ({own})"
+        lanes.setdefault("clients" if sector is None else called("sector", sector), []).append((told, found[name]))
     return lanes
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +23,7 @@ class Holding:
     classes: list[str]
     by_client: bool
     counted: tuple[int, int] | None = None  # the first so many of so many clients, if not all of them
+    called: Callable[[str, int], str] = "{} {}".format  # "client", 3 → what the data calls it
 
     @classmethod
     def of(cls, partition: Mapping[str, Any] | None) -> Holding | None:
@@ -38,16 +39,16 @@ class Holding:
         counts = [[number(value) or 0.0 for value in row] for row in rows]
         classes = class_names(partition.get("classes"), max(map(len, counts)))
         counts = [row + [0.0] * (len(classes) - len(row)) for row in counts]
-        known, counted = client_sectors(partition), _counted(partition.get("counted"))
+        known, told = client_sectors(partition), (_counted(partition.get("counted")), caller(partition))
         sectors = [known.get(client, 0) for client in range(len(counts))]
         order = sorted(range(len(counts)), key=lambda client: (sectors[client], client))
         if len(counts) <= MOST_CLIENTS and sum(value > 0 for row in counts for value in row) <= MOST_DOTS:
             names = [str(at) for at in order]
-            return cls(names, [sectors[at] for at in order], [counts[at] for at in order], classes, True, counted)
+            return cls(names, [sectors[at] for at in order], [counts[at] for at in order], classes, True, *told)
         places = sorted(set(sectors))
         inside = [[counts[at] for at in order if sectors[at] == place] for place in places]
         sums = [[sum(column) for column in zip(*rows, strict=True)] for rows in inside]
-        return cls([str(place) for place in places], places, sums, classes, False, counted)
+        return cls([str(place) for place in places], places, sums, classes, False, *told)
 
 
 def _counted(given: Any) -> tuple[int, int] | None:
@@ -85,6 +86,21 @@ def client_sectors(partition: Mapping[str, Any] | None) -> Mapping[int, int]:
             return {}
     pairs = enumerate(map(number, given)) if isinstance(given, list) else ()
     return {client: int(sector) for client, sector in pairs if sector is not None}
+
+
+def caller(partition: Mapping[str, Any] | None) -> Callable[[str, int], str]:
+    """What a client or sector of this number is called: as the data has it, else "client 3", "sector 0"."""
+    known = {
+        kind: [str(name) for name in given]
+        for kind in ("client", "sector")
+        if isinstance(given := (partition or {}).get(f"{kind}_names"), list)
+    }
+
+    def called(kind: str, at: int) -> str:
+        names = known.get(kind, [])
+        return f"{kind} {names[at] if 0 <= at < len(names) else at}"
+
+    return called
 
 
 def class_names(given: Any, size: int) -> list[str]:

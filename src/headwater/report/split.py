@@ -71,13 +71,14 @@ def _dots(lay: _Layout) -> str:
     radius = max(2.0, min(lay.step, 1.3 * lay.column) / 2)
     parts = []
     for at, row in enumerate(held.counts):
-        who = f"client {held.names[at]}, sector {held.sectors[at]}" if held.by_client else f"sector {held.names[at]}"
+        place = held.called("sector", held.sectors[at])
+        who = f"{held.called('client', int(held.names[at]))}, {place}" if held.by_client else place
         for c, value in enumerate(row):
             if value > 0:
                 r = max(0.9, radius * (value / largest) ** 0.5)
                 told = esc(f"{who}: {count(value)} of {held.classes[c]}")
-                place = f'cx="{pct(lay.places[at])}" cy="{px(lay.level(c))}"'
-                parts.append(f'<circle {place} r="{r:.2f}"><title>{told}</title></circle>')
+                at_point = f'cx="{pct(lay.places[at])}" cy="{px(lay.level(c))}"'
+                parts.append(f'<circle {at_point} r="{r:.2f}"><title>{told}</title></circle>')
     return "".join(parts)
 
 
@@ -103,7 +104,7 @@ def _sectors(lay: _Layout) -> str:
             f'<rect class="stripe" x="{pct(first)}" y="0" width="{pct(last - first)}" height="{px(lay.height)}"/>'
         )
         room = lay.column * len(inside)
-        name = f"sector {sector}" if room > 54 else f"s{sector}" if room > 14 else ""
+        name = cut(lay.held.called("sector", sector), int(room / 6)) if room > 54 else f"s{sector}" if room > 14 else ""
         parts.append(
             text(pct((first + last) / 2), lay.height + (38 if lay.numbered else 20), name, anchor="middle", kind="axis")
         )

@@ -16,6 +16,7 @@ from torch.nn import functional as F
 
 from headwater.errors import OutputError
 from headwater.models.base import ModelSpec
+from headwater.models.parts import classifier_of, extractor_of, layers_before
 from headwater.params import Layout, Params, cut
 from headwater.rng import derive
 from headwater.stages.folding import twin_of
@@ -29,8 +30,11 @@ _BATCH_NORM = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 class Bench:
     def __init__(self, spec: ModelSpec, arch: str) -> None:
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(derive(0, "bench"))  # what is drawn here is overwritten by the first load
+            # What is drawn here is overwritten by the first load. `torch.manual_seed` would take milliseconds to tell
+            # devices that nobody uses.
+            torch.default_generator.manual_seed(derive(0, "bench"))
             self.module = spec.build()
+        self._head, self._channel_first = spec.head, spec.channel_first
         start = Params.of(self.module, arch, spec.buffers)
         self.layout: Layout = start.layout
         self.vector, self.counters = start.vector.clone(), start.counters.clone()
@@ -49,7 +53,8 @@ class Bench:
             self.module.get_submodule(owner)._buffers[leaf] = view
         self._alone: bool | None = None  # whether the last batch that was trained on was of one
         self._norms = [m for m in self.module.modules() if isinstance(m, _BATCH_NORM)]
-        self._own_loss: Callable[[Tensor, Tensor], Tensor] | None = getattr(self.module, "loss", None)
+        own = getattr(self.module, "loss", None)
+        self._own_loss: Callable[[Tensor, Tensor], Tensor] | None = own if callable(own) else None
         self._twin = twin_of(self.module)
         flat = all(
             isinstance(m, nn.Linear | nn.BatchNorm1d) for m in self.module.modules() if list(m.parameters(False))
@@ -79,8 +84,15 @@ class Bench:
         self._alone = alone
 
     def __call__(self, x: Tensor) -> Tensor:
-        output: Tensor = self.module(laid_out(x))
+        output: Tensor = self.module(self.laid_out(x))
         return output
+
+    def laid_out(self, x: Tensor) -> Tensor:
+        """Images with the channel last in memory, which is how the kernels are fastest, if the module can take them."""
+        if x.dim() != 4:
+            return x
+        kind = torch.contiguous_format if self._channel_first else torch.channels_last
+        return x.contiguous(memory_format=kind)
 
     def weights(self) -> Tensor:
         """All that is trained, as one vector that passes gradients on."""
@@ -88,12 +100,25 @@ class Bench:
 
     def features(self, x: Tensor) -> Tensor:
         """The first part of a model in two parts, extractor and classifier."""
-        part: Tensor = self.module.features(laid_out(x))  # type: ignore[operator]
-        return part
+        return extractor_of(self.module, self._head)(self.laid_out(x))
 
     def classify(self, features: Tensor) -> Tensor:
-        output: Tensor = self.module.classifier(features)  # type: ignore[operator]
+        output: Tensor = self.classifier(features)
         return output
+
+    @property
+    def classifier(self) -> nn.Module:
+        return classifier_of(self.module, self._head)
+
+    def layers(self, method: str) -> nn.Module:
+        """The extractor as layers in a row, or a sentence that a method cannot look into it."""
+        return layers_before(self.module, self._head, method)
+
+    def head(self, model: Params) -> dict[str, Tensor]:
+        """A model's classifier: its tensors under the names that they have there."""
+        names = {id(t): name for name, t in (*self.module.named_buffers(), *self.module.named_parameters())}
+        own, held = self.classifier, model.named()
+        return {leaf: held[names[id(t)]] for leaf, t in (*own.named_parameters(), *own.named_buffers())}
 
     def loss(self, output: Tensor, y: Tensor) -> Tensor:
         """Cross-entropy, unless the module brings a `loss(outputs, y)` of its own."""
@@ -105,7 +130,8 @@ class Bench:
 
     def represent(self, x: Tensor, batch: int | None = None) -> Tensor:
         """Features of all inputs in evaluation mode."""
-        return self._table(self._judging().features, x, batch)  # type: ignore[arg-type]
+        layer = self.classifier  # one layer for both: it is never folded
+        return self._table(extractor_of(self._judging(), self._head, layer), x, batch)
 
     def _judging(self) -> nn.Module:
         """What the bench holds now, in evaluation mode."""
@@ -115,7 +141,7 @@ class Bench:
     def _table(self, net: Callable[[Tensor], Tensor], x: Tensor, batch: int | None) -> Tensor:
         table, at = torch.empty(0), 0
         for part in torch.split(x, batch or self._batch):
-            said = net(laid_out(part))
+            said = net(self.laid_out(part))
             if not at:
                 table = room((len(x), *said.shape[1:]), said.dtype)
             table[at : at + len(part)] = said
@@ -136,8 +162,3 @@ def room(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
             told = f"there is no room for {size:,} bytes of models' outputs in {tempfile.gettempdir()}"
             raise OutputError(f"{told} ({error.strerror}); make room, or set TMPDIR to a larger disk") from error
         return torch.from_file(file.name, shared=True, size=count, dtype=dtype).view(shape)
-
-
-def laid_out(x: Tensor) -> Tensor:
-    """Images with the channel last, which is how the kernels are fastest."""
-    return x.contiguous(memory_format=torch.channels_last) if x.dim() == 4 else x

@@ -14,7 +14,7 @@ from headwater.errors import ConfigError
 from headwater.params import By, Params, average_of
 from headwater.specs import DistillSpec
 from headwater.stages.answers import Answers, Panel, answer, judge, known, score
-from headwater.stages.bench import Bench, laid_out
+from headwater.stages.bench import Bench
 from headwater.stages.ensemble import Fold, Target, learn
 from headwater.stages.optimize import Stepper, batches, steps_per_epoch, total_steps
 from headwater.stages.site import Ask, Site, task
@@ -46,6 +46,7 @@ def distill(
     weight = sum(teacher.weight for teacher in teachers.values())
     if counts is not None:  # whose counts were lost on the way cannot be weighed by them
         teachers = {name: teacher for name, teacher in teachers.items() if name in counts}
+    site.note(teachers=len(teachers))
     panel = Panel.of(site, teachers, answers, val, hold)
     x, val = panel.x, panel.val
     target = _taught(panel, spec, counts)
@@ -111,7 +112,7 @@ def _descend(
     if judged and before is not None:
         stop.begin(before[spec.metric], lambda: student.params(0.0))
     stepper, trail = Stepper(student, spec, total), Trail(spec)
-    x = laid_out(x)  # once, not batch by batch
+    x = student.laid_out(x)  # once, not batch by batch
     for batch in batches(len(x), spec, site.rng):
         student.train(len(batch))
         output = student(x[batch])

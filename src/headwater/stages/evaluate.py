@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from headwater.data.base import Examples
 from headwater.params import Params
-from headwater.specs import Mix
+from headwater.specs import Mix, Weights
 from headwater.stages.answers import Answers, judge, known, on_test
 from headwater.stages.ensemble import ensemble
 from headwater.stages.site import Ask, Site, task
@@ -25,11 +25,11 @@ def evaluate(site: Site, model: Params) -> dict[str, Any]:
 
 @task("evaluate", asks={"answers": Ask("members", on_test, "test")})
 def evaluate_team(
-    site: Site, members: Mapping[str, Params], mix: Mix, answers: Answers | None = None
+    site: Site, members: Mapping[str, Params], mix: Mix, weights: Weights = "uniform", answers: Answers | None = None
 ) -> dict[str, Any]:
-    """The same of models of any architecture that predict together, each counting alike."""
+    """The same of models of any architecture that predict together."""
     rows = site.test
-    probs = ensemble(site, members, rows.x, known(answers), mix=mix, weights="uniform").probs
+    probs = ensemble(site, members, rows.x, known(answers), mix=mix, weights=weights).probs
     loss = float(F.nll_loss(probs.clamp_min(torch.finfo(probs.dtype).tiny).log(), rows.y))
     return _marks(site, probs.argmax(1), rows.y, loss)
 

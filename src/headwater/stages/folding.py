@@ -15,8 +15,10 @@ from torch import Tensor, nn
 
 from headwater.models.base import Net
 from headwater.models.resnet import Block
+from headwater.models.shufflenet import Unit
+from headwater.models.wrn import PreBlock
 
-KNOWN = (Net, Block, nn.Sequential)  # these call their parts, each once, and nothing but them
+KNOWN = (Net, Block, PreBlock, Unit, nn.Sequential)  # these call their parts, each once, and nothing but them
 
 
 class Folded(nn.Module):

@@ -85,8 +85,8 @@ def teach_generator(
     source = cast(Generator, bench.module)
     source.held.copy_(table.sum(0) > 0)
     stepper = Stepper(bench, lesson.spec, lesson.spec.steps or 0)
-    judges = [_head(model) for model in teachers.values()]
-    pupil, net = _head(student), site.bench(student)
+    net = site.bench(student)
+    judges, pupil = [net.head(model) for model in teachers.values()], net.head(student)
     for _ in range(stepper.total):
         y = source.wanted(lesson.spec.batch)
         bench.train(len(y))
@@ -125,12 +125,7 @@ def sameness(noise: Tensor, drawn: Tensor) -> Tensor:
     return torch.exp(-(apart * (drawn.unsqueeze(0) - drawn.unsqueeze(1)).abs().mean(2)).mean())
 
 
-def _head(model: Params) -> dict[str, Tensor]:
-    prefix = "classifier."
-    return {name.removeprefix(prefix): t for name, t in model.named().items() if name.startswith(prefix)}
-
-
 def classified(net: Bench, head: dict[str, Tensor], features: Tensor) -> Tensor:
     """What a model's classifier makes of features."""
-    logits: Tensor = functional_call(net.module.classifier, head, (features,))  # type: ignore[arg-type]
+    logits: Tensor = functional_call(net.classifier, head, (features,))
     return logits

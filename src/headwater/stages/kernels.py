@@ -13,6 +13,7 @@ from torch.nn import functional as F
 
 from headwater.models.base import Net
 from headwater.params import Layout, cut
+from headwater.stages.buffers import Buffers
 
 SMALL = 100_000  # numbers of a model up to which `vmap` pays
 ACTIVATIONS: tuple[type[nn.Module], ...] = (nn.ReLU, nn.Tanh, nn.Sigmoid)
@@ -133,16 +134,16 @@ class Chain:
             for layer in self.layers
         ]
 
-    def apart(self, weights: Tensor) -> Apart:
+    def apart(self, weights: Tensor, buffers: Buffers) -> Apart:
         """The layers of all members, each a tensor of its own: products can then go straight into them."""
 
-        def own(part: Tensor) -> Tensor:
-            return part.clone(memory_format=torch.contiguous_format)
+        def own(part: Tensor, name: str) -> Tensor:
+            return buffers.scratch(name, tuple(part.shape), part.dtype).copy_(part)
 
         found: Apart = []
-        for layer in self.layers:
-            bias = None if layer.bias is None else own(weights[:, layer.bias])
-            found.append((own(_matrix(weights, layer)), bias) if layer.kind is nn.Linear else None)
+        for at, layer in enumerate(self.layers):
+            bias = None if layer.bias is None else own(weights[:, layer.bias], f"bias {at}")
+            found.append((own(_matrix(weights, layer), f"weight {at}"), bias) if layer.kind is nn.Linear else None)
         return found
 
     def join(self, layers: Apart, weights: Tensor) -> None:

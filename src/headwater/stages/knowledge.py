@@ -21,6 +21,7 @@ from headwater.stages.local import Batch, Term, local_train
 from headwater.stages.site import Site, task
 
 Norms = Literal["paper", "code"]
+Agreement = Literal["paper", "code", "fedhead"]
 Sensitivity = Literal["per_coordinate", "l2"]
 Counted = dict[int, tuple[Any, ...]]  # {class: (mean, …, count)}
 
@@ -144,13 +145,14 @@ class Agree:
     """weight · (1/n) Σ_j ‖softmax_T(G(H_j)) − Q_j‖ over known classes: the classifier is to give the known predictions.
 
     n counts all classes, so a class that is not known adds 0. norms = "code" is the mean over known classes and
-    entries of Q_j (log Q_j − log softmax_T(G(H_j))). Only the classifier feels it.
+    entries of Q_j (log Q_j − log softmax_T(G(H_j))), "fedhead" the mean over known classes of the cross-entropy with
+    Q_j. Only the classifier feels it.
     """
 
     weight: float
     known: Any  # {class: (H, Q)}, or None
     temperature: float = 0.5
-    norms: Norms = "paper"
+    norms: Agreement = "paper"
     centres: Tensor | None = None  # all H_j, stacked by `begin`, and all Q_j
     targets: Tensor | None = None
 
@@ -166,6 +168,8 @@ class Agree:
         scaled = step.bench.classify(self.centres) / self.temperature
         if self.norms == "code":
             return self.weight * F.kl_div(torch.log_softmax(scaled, dim=1), self.targets, reduction="none").mean()
+        if self.norms == "fedhead":
+            return self.weight * F.cross_entropy(scaled, self.targets)
         return self.weight / step.site.classes * _lengths(torch.softmax(scaled, dim=1) - self.targets).sum()
 
 

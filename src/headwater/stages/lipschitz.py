@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
 from headwater.models.slim import channels, last_block, run, thin, untouched
@@ -29,8 +29,7 @@ class Steepness:
     def __call__(self, step: Batch) -> Tensor:
         if not self.mu:
             return step.loss.new_zeros(())
-        features = step.bench.module.features
-        assert isinstance(features, nn.Module)
+        features = step.bench.layers("fedalign")
         before, block = last_block(features, "fedalign")
         with torch.no_grad(), untouched(features):
             inside = run(before, step.x)

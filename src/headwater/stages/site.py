@@ -6,7 +6,7 @@ data of the home it runs at and nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -18,7 +18,7 @@ import torch
 from headwater.data.base import Examples, Split
 from headwater.models.base import ModelSpec
 from headwater.params import Params
-from headwater.rng import Key, derive, stream
+from headwater.rng import Key, derive, stream, streams
 from headwater.stages.bench import Bench
 from headwater.topology.tree import ROOT
 
@@ -87,7 +87,7 @@ class Context:
     def initial(self, arch: str, number: int) -> Params:
         """A freshly drawn model, another one for each number."""
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(derive(self.seed, "model", arch, *((number,) if number else ())))
+            torch.default_generator.manual_seed(derive(self.seed, "model", arch, *((number,) if number else ())))
             return Params.of(self.models[arch].build(), arch, self.models[arch].buffers, weight=0.0)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -186,3 +186,8 @@ class Site:
     def note(self, **numbers: float) -> None:
         """Numbers for the report; methods do not see them."""
         self.notes |= {name: float(number) for name, number in numbers.items()}
+
+
+def own_chance(sites: Sequence[Site]) -> list[np.random.Generator]:
+    """What `rng` is at each of these, made at once; for sites of one run that are asked for it nowhere else."""
+    return streams(sites[0]._context.seed, [("task", *site._key) for site in sites]) if sites else []

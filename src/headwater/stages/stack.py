@@ -21,19 +21,22 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from headwater.params import Params
+from headwater.params import Layout, Params
 from headwater.specs import LocalSpec
 from headwater.stages.bench import Bench
+from headwater.stages.buffers import LINE, Buffers
+from headwater.stages.draws import batches_of_all, samples_seen
 from headwater.stages.kernels import Apart, Chain, Kernel, kernel_of
-from headwater.stages.optimize import Rule, learning_rate, steps_per_epoch, total_steps
+from headwater.stages.optimize import Rule, learning_rate, total_steps
 from headwater.stages.pace import Pace
 from headwater.stages.site import Site
 
 _KERNELS: WeakKeyDictionary[Bench, Kernel | None] = WeakKeyDictionary()
 _PACES: WeakKeyDictionary[Bench, Pace] = WeakKeyDictionary()
+_BUFFERS: WeakKeyDictionary[Bench, Buffers] = WeakKeyDictionary()
 
 
-@dataclass
+@dataclass(slots=True)
 class Member:
     """One client of a stack: what it was given and what becomes of it."""
 
@@ -42,17 +45,9 @@ class Member:
     bench: Bench
     rows: np.ndarray[Any, np.dtype[np.int64]]
     steps: int
+    width: int  # places in a batch: the member's own, since products of another shape may round differently
+    plain: bool  # whether nothing is added to its gradients
     result: Params | None = None
-
-    @property
-    def width(self) -> int:
-        """Places in a batch. It is the member's own, since products of another shape may round differently."""
-        return min(self.spec.batch, -(-len(self.rows) // 8) * 8)
-
-    @property
-    def plain(self) -> bool:
-        """Whether nothing is added to its gradients."""
-        return not self.given.get("terms") and all(c is None for c in self.given.get("corrections", ()))
 
     @property
     def at_once(self) -> bool:
@@ -72,18 +67,31 @@ class Member:
         return spec
 
 
-def _member(site: Site, given: Mapping[str, Any]) -> Member | None:
+def _member(site: Site, given: Mapping[str, Any], known: dict[int, Bench | None]) -> Member | None:
+    """A client as one of a stack, or None; `known` are the benches of layouts that were met already."""
     spec: LocalSpec = given["spec"]
     if given.get("data") is not None or spec.low_bit != "none":
         return None
-    if not all("quadratic" in vars(type(term)) and not hasattr(term, "begin") for term in given.get("terms", ())):
+    terms, corrections = given.get("terms", ()), given.get("corrections", ())
+    if not all("quadratic" in vars(type(term)) and not hasattr(term, "begin") for term in terms):
         return None
-    bench, layout = site.blank(given["start"].layout.arch), given["start"].layout
+    layout = given["start"].layout
+    if id(layout) not in known:
+        known[id(layout)] = _fit(site, layout)
+    bench, rows = known[id(layout)], site.rows
+    if bench is None or rows is None:
+        return None
+    width = min(spec.batch, -(-len(rows) // 8) * 8)
+    plain = not terms and all(correction is None for correction in corrections)
+    return Member(site, given, bench, rows, total_steps(len(rows), spec), width, plain)
+
+
+def _fit(site: Site, layout: Layout) -> Bench | None:
+    """The bench for models of a layout if they can be stacked."""
+    bench = site.blank(layout.arch)
     found = kernel(bench, site.stack)
-    if found is None or layout.trainable != bench.layout.trainable or not found.takes(site.table.x.shape[1:]):
-        return None
-    rows = site.rows
-    return None if rows is None else Member(site, given, bench, rows, total_steps(len(rows), spec))
+    fits = found is not None and layout.trainable == bench.layout.trainable and found.takes(site.table.x.shape[1:])
+    return bench if fits else None
 
 
 def kernel(bench: Bench, setting: str) -> Kernel | None:
@@ -97,11 +105,16 @@ def kernel(bench: Bench, setting: str) -> Kernel | None:
 def train_together(sites: Sequence[Site], inputs: Sequence[Mapping[str, Any]], hands: int) -> list[Params | None]:
     """`local_train` at several homes; None for who cannot be stacked. `hands` threads share the work, which changes no
     bit: they divide the products of members among them, never one product."""
-    found = [_member(site, given) for site, given in zip(sites, inputs, strict=True)]
+    known: dict[int, Bench | None] = {}
+    found = [_member(site, given, known) for site, given in zip(sites, inputs, strict=True)]
     stacks: dict[tuple[Any, ...], list[Member]] = {}
+    specs: dict[int, LocalSpec] = {}
     for member in filter(None, found):  # alike in model, spec, batch and what is added to gradients
-        key = (id(member.bench), member.spec, member.width, member.plain)
-        stacks.setdefault(key, []).append(member)
+        spec = specs.get(id(member.spec))
+        if spec is None:  # most often all have the very same, and comparing two takes longer than it looks
+            spec = next((each for each in specs.values() if each == member.spec), member.spec)
+            specs[id(member.spec)] = spec
+        stacks.setdefault((id(member.bench), id(spec), member.width, member.plain), []).append(member)
     usual = torch.get_num_threads()
     for alike in stacks.values():
         alike.sort(key=lambda member: -member.steps)
@@ -121,11 +134,14 @@ def _chained(member: Member) -> bool:
 @torch.no_grad()
 def _train(members: list[Member], pace: Pace) -> None:
     spec, table = members[0].spec, members[0].site.table
-    index, share = _batches(members, members[0].start.vector.dtype)
     steps = [member.steps for member in members]
+    sites, own = [member.site for member in members], [member.rows for member in members]
+    index, share = batches_of_all(sites, own, spec, members[0].width, steps[0], members[0].start.vector.dtype)
+    buffers = _BUFFERS.setdefault(members[0].bench, Buffers())
     losses, seen = share.new_zeros(len(members)), (share > 0).sum(2)
-    x, y = table.x, table.y
-    descent: _AtOnce | _ByRule = _AtOnce(members) if members[0].at_once else _ByRule(members)
+    x, labels = table.x, table.y.index_select(0, index.view(-1)).view(index.shape)
+    torch.set_num_threads(pace.threads[pace.better])  # to copy models, which rounds nothing
+    descent: _AtOnce | _ByRule = (_AtOnce if members[0].at_once else _ByRule)(members, buffers)
     now = len(members)
     for step in range(steps[0]):
         while steps[now - 1] <= step:
@@ -134,8 +150,8 @@ def _train(members: list[Member], pace: Pace) -> None:
         torch.set_num_threads(min(pace.threads[which], max(2, now)))  # more than members would divide single products
         rows = index[step, :now]
         flat = rows.reshape(-1)
-        batch_x, batch_y = x.index_select(0, flat).view(*rows.shape, *x.shape[1:]), y.index_select(0, flat)
-        batch = (batch_x, batch_y.view(rows.shape), share[step, :now])
+        batch_x = torch.index_select(x, 0, flat, out=buffers.scratch("x", (len(flat), *x.shape[1:]), x.dtype))
+        batch = (batch_x.view(*rows.shape, *x.shape[1:]), labels[step, :now], share[step, :now])
         loss = descent.step(now, batch, learning_rate(spec, step, steps[0]))
         losses[:now].addcmul_(loss, seen[step, :now])
         pace.took(which, (time.perf_counter() - begun) / now)
@@ -153,14 +169,15 @@ def _twice(part: Tensor) -> Tensor:
 class _AtOnce:
     """Plain descent of a chain: products go straight into the weights."""
 
-    def __init__(self, members: list[Member]) -> None:
+    def __init__(self, members: list[Member], buffers: Buffers) -> None:
         found, self._starts = kernel(members[0].bench, "on"), _starts(members)
         assert isinstance(found, Chain)
-        self._chain, self._layers = found, found.apart(self._starts)
+        self._chain, self._layers, self._buffers = found, found.apart(self._starts, buffers), buffers
 
     def step(self, now: int, batch: Step, lr: float) -> Tensor:
         if now > 1:
-            return self._chain.descend(self._some(lambda part: part[:now]), *batch, lr)
+            some = self._layers if now == len(self._starts) else self._some(lambda part: part[:now])
+            return self._chain.descend(some, *batch, lr)
         both, (x, y, share) = self._some(_twice), batch
         loss = self._chain.descend(both, _twice(x), _twice(y), _twice(share), lr)
         for held, found in zip(self._layers, both, strict=True):
@@ -175,7 +192,7 @@ class _AtOnce:
         ]
 
     def models(self) -> Tensor:
-        found = torch.empty(self._starts.shape, dtype=self._starts.dtype)
+        found = self._buffers.lasting(tuple(self._starts.shape), self._starts.dtype)
         self._chain.join(self._layers, found)
         return found
 
@@ -183,16 +200,17 @@ class _AtOnce:
 class _ByRule:
     """Any optimiser, with what is added to gradients."""
 
-    def __init__(self, members: list[Member]) -> None:
+    def __init__(self, members: list[Member], buffers: Buffers) -> None:
         found, starts = kernel(members[0].bench, "on"), _starts(members)
         assert found is not None
         members[0].bench.train(2)  # it may have judged a model last
         # Each model fills whole cache lines: vector instructions then round every one alike.
-        line = 64 // starts.dtype.itemsize
-        weights = starts.new_zeros(len(starts), -(-starts.shape[1] // line) * line)
-        weights[:, : starts.shape[1]] = starts
-        self._kernel, self._clip, self._size = found, members[0].spec.clip, starts.shape[1]
-        self._weights, self._grad, self._rule = weights, torch.zeros_like(weights), Rule(members[0].spec, weights)
+        line, size = LINE // starts.dtype.itemsize, starts.shape[1]
+        shape = (len(starts), -(-size // line) * line)
+        weights, grad = buffers.lasting(shape, starts.dtype), buffers.scratch("gradient", shape, starts.dtype)
+        weights[:, :size], weights[:, size:] = starts, 0
+        self._kernel, self._clip, self._size = found, members[0].spec.clip, size
+        self._weights, self._grad, self._rule = weights, grad.zero_(), Rule(members[0].spec, weights)
         self._extra, self._pull = (None, None) if members[0].plain else _additions(members, weights)
 
     def step(self, now: int, batch: Step, lr: float) -> Tensor:
@@ -255,43 +273,14 @@ def _correct(
         grad.mul_(torch.clamp(clip / (grad.norm(dim=1, keepdim=True) + 1e-6), max=1.0))
 
 
-def _batches(members: list[Member], dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """Rows of the table by (step, member, place in the batch), and each place's share in the batch's mean loss.
-
-    The same draws as `optimize.batches` makes for each member alone.
-    """
-    spec, width, steps = members[0].spec, members[0].width, members[0].steps
-    index = np.zeros((steps, len(members), width), dtype=np.int64)
-    share = np.full((steps, len(members), width), 1 / spec.batch)
-    for at, member in enumerate(members):
-        rows, each = member.rows, steps_per_epoch(len(member.rows), spec)
-        for first in range(0, member.steps, max(1, each)):
-            order = rows[member.site.rng.permutation(len(rows))]
-            count = min(each, member.steps - first)
-            used = order[: count * spec.batch]
-            whole, left = divmod(len(used), spec.batch)
-            if whole:
-                index[first : first + whole, at] = used[: whole * spec.batch].reshape(whole, -1)
-            if left:
-                index[first + whole, at, :left], index[first + whole, at, left:] = used[-left:], used[-1]
-                share[first + whole, at, :left], share[first + whole, at, left:] = 1 / left, 0
-    return torch.from_numpy(index), torch.from_numpy(share).to(dtype)
-
-
 def _hand_out(members: list[Member], models: Tensor, losses: Tensor) -> None:
-    for at, (member, loss) in enumerate(zip(members, losses.tolist(), strict=True)):
-        rows, spec = len(member.rows), member.spec
-        if member.steps:
-            seen = _seen(rows, spec, member.steps)
-            member.site.note(loss=loss / seen)
-        member.site.note(together=len(members))
+    sizes = {len(member.rows): member.steps for member in members}
+    seen = {rows: samples_seen(rows, members[0].spec, steps) for rows, steps in sizes.items() if steps}
+    for member, model, loss in zip(members, models.unbind(), losses.tolist(), strict=True):
+        start, rows = member.start, len(member.rows)
+        if rows in seen:
+            member.site.note(loss=loss / seen[rows], together=len(members))
+        else:
+            member.site.note(together=len(members))
         weight = float(rows) if member.given.get("by", "samples") == "samples" else 1.0
-        member.result = Params(models[at], member.start.counters, member.start.layout, weight)
-
-
-def _seen(rows: int, spec: LocalSpec, steps: int) -> int:
-    """Samples that so many steps look at."""
-    each = steps_per_epoch(rows, spec)
-    whole = min(rows, each * spec.batch)
-    epochs, rest = divmod(steps, each)
-    return epochs * whole + min(rest * spec.batch, whole)
+        member.result = Params(model, start.counters, start.layout, weight)

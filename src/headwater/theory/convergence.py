@@ -17,7 +17,10 @@ out, and B_s where one maximum lists B_g twice.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+
+from headwater.theory.checks import not_below
 
 
 @dataclass(frozen=True)
@@ -44,6 +47,8 @@ class Problem:
             )
         if not 0 <= self.delta <= 1:
             raise ValueError(f"delta must be from 0 to 1, got {self.delta}")
+        single = ("smoothness", "variance", "gradient", "client_gap", "sector_gap", "reference_gap", "epsilon")
+        not_below(**{name: getattr(self, name) for name in (*single, "distance")})
 
     @property
     def condition(self) -> float:
@@ -85,6 +90,20 @@ def bound(p: Problem, rounds: int, steps: float, error: float, offset: float) ->
     return p.condition / (steps * rounds + offset) * (2 * error / p.convexity + start)
 
 
+def rounds_to(p: Problem, target: float, steps: float, error: float, offset: float) -> int:
+    """The first round after which `bound` is not above a target, by solving it for the rounds.
+
+    >>> p = Problem(1.0, 0.5, 1.0, 1.0, (0.5, 0.5), (1.0,))
+    >>> t = rounds_to(p, 0.01, steps=5, error=2.0, offset=16.0)
+    >>> bound(p, t, 5, 2.0, 16.0) <= 0.01 < bound(p, t - 1, 5, 2.0, 16.0)
+    True
+    """
+    if not 0 < target < math.inf:
+        raise ValueError(f"target must be above 0 and finite, got {target}")
+    at_start = bound(p, 0, steps, error, offset) * offset
+    return max(0, math.ceil((at_start / target - offset) / steps))
+
+
 def fedavg_bound(p: Problem, rounds: int, local: int) -> float:
     """Equation (24)."""
     return bound(p, rounds, local, local_error(p, local), offset(p, local))
@@ -114,17 +133,17 @@ def feddf_bound(p: Problem, rounds: int, local: int, server_mean: float) -> floa
 
 
 def fedhead_beats_fedavg(local: int, sector_mean: float, local_error: float, sector_error: float) -> bool:
-    return sector_mean >= local * sector_error / local_error
+    return sector_mean * local_error >= local * sector_error
 
 
 def feddf_beats_fedavg(local: int, server_mean: float, local_error: float, server_error: float) -> bool:
-    return server_mean >= local * server_error / local_error
+    return server_mean * local_error >= local * server_error
 
 
 def fedhead_plus_beats_feddf(
     local: int, sector_mean: float, server_mean: float, local_error: float, sector_error: float, server_error: float
 ) -> bool:
-    return sector_mean >= sector_error * (local + server_mean) / (local_error + server_error)
+    return sector_mean * (local_error + server_error) >= sector_error * (local + server_mean)
 
 
 # Approximate error terms: noise left out and n − 1 taken as n. The sufficient conditions below are about these, for

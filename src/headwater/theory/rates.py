@@ -20,6 +20,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
+from headwater.theory.checks import above, not_below
+
 # MTGC -----------------------------------------------------------------------------------------------------------------
 
 
@@ -50,8 +52,8 @@ def mtgc_rate(
     gap: float, smoothness: float, variance: float, rounds: int, sector_rounds: int, steps: int, clients: float
 ) -> Rate:
     """The rate of MTGC for smooth losses; how unlike clients and sectors are does not appear in it."""
-    _above(rounds=rounds, sector_rounds=sector_rounds, steps=steps, clients=clients)
-    _not_below(gap=gap, smoothness=smoothness, variance=variance)
+    above(rounds=rounds, sector_rounds=sector_rounds, steps=steps, clients=clients)
+    not_below(gap=gap, smoothness=smoothness, variance=variance)
     start = smoothness * gap
     return Rate(
         noise=math.sqrt(start * variance / (clients * rounds * sector_rounds * steps)),
@@ -78,8 +80,8 @@ class Knowledge:
     feature: float = 0.0  # γ
 
     def __post_init__(self) -> None:
-        _above(smoothness=self.smoothness, steps=self.steps, lr=self.lr)
-        _not_below(**{f.name: getattr(self, f.name) for f in fields(self)})
+        above(smoothness=self.smoothness, steps=self.steps, lr=self.lr)
+        not_below(**{f.name: getattr(self, f.name) for f in fields(self)})
 
     @property
     def pull(self) -> float:
@@ -113,8 +115,8 @@ def fedhkd_rounds(k: Knowledge, gap: float, epsilon: float) -> float:
     T = 2Δ / [εE(2η − η²L₁) − η²L₁E(EV² + σ²) − 4ληL₃(L₂ + 1)EV − 4γηL₂EV], if that denominator is positive; the last
     three parts are twice the drift of Theorem 2.
     """
-    _above(epsilon=epsilon)
-    _not_below(gap=gap)
+    above(epsilon=epsilon)
+    not_below(gap=gap)
     gain = epsilon * _slope(k) - 2 * fedhkd_drift(k)
     if not gain > 0:
         raise ValueError(
@@ -130,8 +132,8 @@ def fedhkd_step_limit(k: Knowledge, gradient_norm: float, alpha: float = 1.0) ->
     [2α²‖∇L‖² − 4αλL₃(L₂ + 1)V − 4αγL₂V] / [L₁(EV² + σ² + α²‖∇L‖²)]: the paper prints the denominator with a slip, put
     right here. The step size of `k` itself is not used.
     """
-    _above(alpha=alpha)
-    _not_below(gradient_norm=gradient_norm)
+    above(alpha=alpha)
+    not_below(gradient_norm=gradient_norm)
     useful = (alpha * gradient_norm) ** 2
     below = k.smoothness * (k.spread + useful)
     return max(0.0, (2 * useful - 4 * alpha * k.pull) / below) if below else 0.0
@@ -177,23 +179,11 @@ def feddf_generalisation(
         )
     if not 0 < delta < 1:
         raise ValueError(f"delta must be above 0 and below 1, got {delta}")
-    _above(samples=samples)
-    _not_below(empirical=empirical, divergence=min(divergences), joint_error=min(joint_errors))
+    above(samples=samples)
+    not_below(empirical=empirical, divergence=min(divergences), joint_error=min(joint_errors))
     count = len(divergences)
     return Generalisation(
         empirical=empirical,
         mismatch=sum(d / 2 + e for d, e in zip(divergences, joint_errors, strict=True)) / count,
         sampling=math.sqrt(math.log(2 * count / delta) / (2 * samples)),
     )
-
-
-def _above(**values: float) -> None:
-    for name, value in values.items():
-        if not 0 < value < math.inf:
-            raise ValueError(f"{name} must be above 0 and finite, got {value}")
-
-
-def _not_below(**values: float) -> None:
-    for name, value in values.items():
-        if not 0 <= value < math.inf:
-            raise ValueError(f"{name} must be 0 or more and finite, got {value}")

@@ -13,6 +13,10 @@ Counts = np.ndarray[Any, np.dtype[np.int64]]
 WAYS = ("random", "balanced", "blocks")
 REDRAWS = 1000
 MOST_COUNTED = 10_000  # clients of a drawn population that can be balanced by what they hold
+MOST_COMPARED = (
+    20_000_000  # numbers, clients² times classes: a second or two; among more clients little is to be gained
+)
+PASSES = 30  # a few are enough, since every exchange lowers the same sum
 
 
 def assign(how: str | Sequence[int], counts: Counts, sectors: int, rng: np.random.Generator) -> tuple[int, ...]:
@@ -36,8 +40,9 @@ def check(how: str | Sequence[int], clients: int, sectors: int) -> None:
         raise ConfigError(f"partition.sectors must be at least 1, got {sectors}")
     if sectors > clients:
         raise ConfigError(
-            f"partition.sectors is {sectors}, but there are only {clients} clients and each sector needs one; "
-            f"use at most {clients} sectors or more clients"
+            f"partition.sectors is {sectors}, but there {'is' if clients == 1 else 'are'} only "
+            f"{_many(clients, 'client')} and each sector needs one; "
+            f"use at most {_many(clients, 'sector')} or more clients"
         )
     if not isinstance(how, str):
         _check_given(how, clients, sectors)
@@ -46,6 +51,10 @@ def check(how: str | Sequence[int], clients: int, sectors: int) -> None:
             f"partition.assign does not know {how!r}{nearest(how, WAYS)} "
             f"(accepted: {', '.join(WAYS)}, or a list with the sector of each client)"
         )
+
+
+def _many(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def _check_given(how: Sequence[int], clients: int, sectors: int) -> None:
@@ -83,13 +92,22 @@ def _random(sizes: Counts, sectors: int, rng: np.random.Generator) -> tuple[int,
 
 
 def _balanced(counts: Counts, sectors: int) -> tuple[int, ...]:
+    """Nothing is drawn: dealt out, then exchanged. In whole numbers throughout, so the same on every platform."""
+    counts = counts.astype(np.int64)
+    chosen = _deal(counts, sectors)
+    holders = np.flatnonzero(counts.sum(axis=1) > 0)
+    if 1 < sectors < len(holders) and len(holders) ** 2 * counts.shape[1] <= MOST_COMPARED:
+        chosen[holders] = _exchange(counts[holders], chosen[holders], sectors)
+    return tuple(chosen.tolist())
+
+
+def _deal(counts: Counts, sectors: int) -> Counts:
     """Large clients first, each to the sector whose label counts it brings nearest to an equal share of the whole."""
     sizes = counts.sum(axis=1)
     order = sorted(range(len(counts)), key=lambda client: (-int(sizes[client]), client))
-    share = counts.sum(axis=0) / sectors
-    held = np.zeros((sectors, counts.shape[1]))
+    gap = np.tile(-counts.sum(axis=0), (sectors, 1))  # what a sector holds beyond its share, times the sectors
     members = np.zeros(sectors, dtype=np.int64)
-    chosen, holders = [0] * len(counts), int(np.count_nonzero(sizes > 0))
+    chosen, holders = np.zeros(len(counts), dtype=np.int64), int(np.count_nonzero(sizes > 0))
     for position, client in enumerate(order):
         vacant = np.flatnonzero(members == 0)
         # Data-holding clients come first, so sectors must be filled before the last of those is placed.
@@ -98,12 +116,59 @@ def _balanced(counts: Counts, sectors: int) -> tuple[int, ...]:
         must = len(vacant) > 0 and left <= len(vacant)
         open_to = vacant if must else np.arange(sectors)
         if sizes[client]:
-            gap = held[open_to] - share
-            change = ((gap + counts[client]) ** 2).sum(axis=1) - (gap**2).sum(axis=1)
+            before = gap[open_to]
+            change = ((before + sectors * counts[client]) ** 2).sum(axis=1) - (before**2).sum(axis=1)
         else:
-            change = members[open_to].astype(float)
+            change = members[open_to]
         sector = int(open_to[int(np.argmin(change))])
         chosen[client] = sector
-        held[sector] += counts[client]
+        gap[sector] += sectors * counts[client]
         members[sector] += 1
-    return tuple(chosen)
+    return chosen
+
+
+def _exchange(counts: Counts, chosen: Counts, sectors: int) -> Counts:
+    """One client after another moves, or changes places with another, where that lowers the sectors' label distance
+    from the whole most, until nothing does.
+
+    Alone, this would gather nearly everybody in one sector, which is the whole: so no sector's size may come to lie
+    further from the mean than the furthest does at the start, or than a twentieth.
+    """
+    chosen, whole = chosen.copy(), counts.sum(axis=0)
+    total = int(whole.sum())
+    held = np.stack([counts[chosen == sector].sum(axis=0) for sector in range(sectors)])
+
+    def apart(held: Counts) -> Counts:
+        """A sector's size times its distance, times twice the total."""
+        found: Counts = np.abs(held * total - held.sum(axis=-1, keepdims=True) * whole).sum(axis=-1)
+        return found
+
+    def uneven(size: Counts) -> Counts:
+        return np.abs(size * sectors - total)
+
+    limit = max(int(uneven(held.sum(axis=1)).max()), total // 20)
+    for _ in range(PASSES):
+        settled = True
+        for client, own in enumerate(counts):
+            here = int(chosen[client])
+            others = np.flatnonzero(chosen != here)
+            alone = len(counts) - len(others) == 1  # nobody leaves a sector without data
+            places = np.flatnonzero(np.arange(sectors) != here) if not alone else np.empty(0, np.int64)
+            there = np.concatenate([places, chosen[others]])
+            gain = np.concatenate([np.zeros((len(places), len(whole)), np.int64), counts[others]]) - own
+            change = apart(held[here] + gain) + apart(held[there] - gain) - apart(held[here]) - apart(held)[there]
+            size, grown = held.sum(axis=1), gain.sum(axis=1)
+            far = np.maximum(uneven(size[here] + grown), uneven(size[there] - grown))
+            change = np.where(far <= limit, change, 0)
+            if not len(change) or change.min() >= 0:
+                continue
+            best = int(np.argmin(change))
+            held[here] += gain[best]
+            held[there[best]] -= gain[best]
+            if best >= len(places):
+                chosen[others[best - len(places)]] = here
+            chosen[client] = there[best]
+            settled = False
+        if settled:
+            break
+    return chosen

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from headwater.rng import stream
 from headwater.topology.tree import Tree
 
@@ -13,7 +15,7 @@ def participants(tree: Tree, share: float, seed: int, round: int) -> tuple[str, 
         return tuple(holders)
     count = max(1, round_half_up(share * len(holders)))
     drawn = stream(seed, "participation", round).choice(len(holders), size=count, replace=False)
-    return tuple(holders[i] for i in sorted(drawn.tolist()))
+    return tuple(f"c{number}" for number in holders.numbers[np.sort(drawn)].tolist())
 
 
 def round_half_up(number: float) -> int:

@@ -1,0 +1,227 @@
+"""`headwater sweep`: a run for every combination of values."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Sequence
+from itertools import product
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from headwater.cli.options import (
+    DataDir,
+    Engine,
+    Force,
+    Json,
+    Out,
+    Quiet,
+    Rounds,
+    Seed,
+    Seeds,
+    Sets,
+    Source,
+    direct,
+    several,
+)
+from headwater.cli.reproduce import Workers
+from headwater.cli.run import INTERRUPTED, plain_name
+from headwater.cli.show import as_json, say
+from headwater.cli.show import out as console
+from headwater.errors import ConfigError
+
+if TYPE_CHECKING:
+    from headwater.cells import Cell, Ended
+    from headwater.config import Config
+
+Grid = Annotated[
+    list[str] | None,
+    typer.Option("--grid", metavar="KEY=V1,V2", help="Values of a configuration key; repeatable."),
+]
+Axis = tuple[str, list[str]]
+LONGEST = 120  # letters of a directory's name
+
+
+def sweep(
+    context: typer.Context,
+    source: Source = None,
+    grid: Grid = None,
+    sets: Sets = None,
+    seed: Seed = None,
+    seeds: Seeds = None,
+    rounds: Rounds = None,
+    out: Out = None,
+    engine: Engine = None,
+    workers: Workers = None,
+    data_dir: DataDir = None,
+    quiet: Quiet = False,
+    json: Json = False,
+    force: Force = False,
+) -> int:
+    """Train one run for every combination of values.
+
+    Such as `--grid local.lr=0.01,0.1 --grid algorithm.name=fedavg,fedhead`. Finished runs are kept and skipped on the
+    next call; those that were interrupted go on where they were.
+    """
+    from headwater.cli.cells import carry_out as train
+    from headwater.cli.cells import crew_for, interrupted, prepare_directories, status_of
+    from headwater.cli.directory import check_path
+
+    axes = [_axis(text) for text in grid or []]
+    if not axes:
+        raise ConfigError("a sweep needs at least one --grid KEY=V1,V2, such as --grid local.lr=0.01,0.1")
+    for key, _ in axes:
+        if [each for each, _ in axes].count(key) > 1:
+            raise ConfigError(f"--grid names {key} twice; give all of its values at once")
+    crew, engine_keys = crew_for(engine, workers)
+    options = direct(rounds=rounds, data_dir=data_dir) | engine_keys
+    points = [dict(zip([key for key, _ in axes], values, strict=True)) for values in product(*(v for _, v in axes))]
+    wanted = several(seeds, seed)
+    methods = next((values for key, values in axes if key == "algorithm.name"), [])
+    configs = [
+        [_config(source, sets or [], point, options | {"seed": one}, methods) for one in wanted] for point in points
+    ]
+    out = out or _default_out(configs[0][0], axes)
+    check_path(out)
+    names = [", ".join(f"{key}={value}" for key, value in point.items()) for point in points]
+    places, cells = _cells(names, configs, out)
+    waiting = prepare_directories(cells, force=force)
+    if not quiet:
+        kept = len(cells) - len(waiting)
+        say(f"{len(points)} points, {len(cells)} runs{f', of which {kept} are finished' if kept else ''}")
+    with crew:
+        try:
+            ended = train(crew, cells, waiting, quiet=quiet)
+        except KeyboardInterrupt:
+            interrupted(context, cells)
+            return INTERRUPTED
+    rows = [(_label(point), point, place) for point, place in zip(points, places, strict=True)]
+    _show(rows, ended, out, quiet=quiet, json=json)
+    return status_of(list(ended.values()))
+
+
+def _axis(text: str) -> Axis:
+    key, equals, values = text.partition("=")
+    found = [value.strip() for value in _split(values)]
+    if not equals or not key.strip() or not all(found):
+        raise ConfigError(f"--grid takes KEY=V1,V2, such as local.lr=0.01,0.1, got {text!r}")
+    repeated = [value for value in found if found.count(value) > 1]
+    if repeated:
+        raise ConfigError(f"--grid names {repeated[0]} twice for {key.strip()}, got {text!r}")
+    if key.strip() == "seed":
+        raise ConfigError("seed is no key of a grid, since runs that differ in it are averaged; use --seeds 0,1,2")
+    return key.strip(), found
+
+
+def _split(text: str) -> list[str]:
+    """At commas outside of brackets and quotes, since a value may be a list."""
+    parts, depth, quote = [""], 0, ""
+    for letter in text:
+        if quote:
+            quote = "" if letter == quote else quote
+        elif letter in "\"'":
+            quote = letter
+        elif letter in "[{":
+            depth += 1
+        elif letter in "]}":
+            depth -= 1
+        if letter == "," and not depth and not quote:
+            parts.append("")
+        else:
+            parts[-1] += letter
+    return parts
+
+
+def _config(
+    source: str | None, sets: list[str], point: dict[str, str], options: dict[str, Any], methods: list[str]
+) -> Config:
+    """One point of the grid. In a grid of methods, a key that only some of them have goes to those."""
+    from headwater.config import Config
+
+    pairs = [*sets, *(f"{key}={value}" for key, value in point.items() if key != "algorithm.name")]
+    if not methods:
+        return Config.load(source, pairs, **options)
+    return Config.load_each(methods, source, pairs, **options)[methods.index(point["algorithm.name"])]
+
+
+def _label(point: dict[str, str]) -> str:
+    """A point in few words: the last part of a key where no other ends so."""
+    lasts = [key.rpartition(".")[2] for key in point]
+    return ", ".join(
+        f"{last if lasts.count(last) == 1 and last != 'name' else key} {value}"
+        for last, (key, value) in zip(lasts, point.items(), strict=True)
+    ).replace("algorithm.name ", "")
+
+
+def _cells(names: Sequence[str], configs: list[list[Config]], out: Path) -> tuple[list[list[Path]], list[Cell]]:
+    """The runs of every point, each configuration once."""
+    from headwater.cells import Cell, identity
+
+    known: dict[str, Cell] = {}
+    places = []
+    for name, folder, alike in zip(names, _folders(names), configs, strict=True):
+        here = []
+        for config in alike:
+            cell = Cell(f"{name} · seed {config.seed}", out / "cells" / folder / f"seed-{config.seed}", config)
+            here.append(known.setdefault(identity(config), cell).path)
+        places.append(here)
+    return places, list(known.values())
+
+
+def _folders(names: Sequence[str]) -> list[str]:
+    """Names that a file system takes, no two the same, however it treats capitals. One that was cut short always has
+    the mark of its point, so that a wider grid finds it again."""
+    found: list[str] = []
+    taken: set[str] = set()
+    for name in names:
+        plain = re.sub(r"[^\w.+=,-]+", "-", name)
+        if len(plain) > LONGEST or plain.lower() in taken:
+            mark = hashlib.sha256(name.encode()).hexdigest()[:8]
+            plain = f"{plain[: LONGEST - len(mark) - 1]}-{mark}"
+        taken.add(plain.lower())
+        found.append(plain)
+    return found
+
+
+def _default_out(config: Config, axes: Sequence[Axis]) -> Path:
+    keys = "-".join(key.rpartition(".")[2] for key, _ in axes)
+    return Path("runs") / f"sweep-{plain_name(config.method)}-{plain_name(config.data.name)}-{keys}"
+
+
+def _show(
+    rows: Sequence[tuple[str, dict[str, str], list[Path]]],
+    ended: dict[Path, Ended],
+    out: Path,
+    *,
+    quiet: bool,
+    json: bool,
+) -> None:
+    from headwater.cli.compare import print_summary
+    from headwater.cli.progress import status
+    from headwater.report.groups import Group
+    from headwater.report.runs import read
+    from headwater.report.tables import csv_text, dicts, markdown, summary
+
+    failed = {path: end.failed for path, end in ended.items() if end.failed}
+    good = [(name, point, [path for path in paths if path not in failed]) for name, point, paths in rows]
+    good = [(name, point, paths) for name, point, paths in good if paths]
+    found = summary([Group(name, tuple(read(path) for path in paths)) for name, _, paths in good])
+    if found.rows:
+        from headwater.checkpoint import write_whole
+
+        with status("writing the table …", quiet):
+            write_whole(out / "table.csv", csv_text(found))
+            write_whole(out / "table.md", markdown(found))
+    if json:
+        lines = [row | {"settings": point} for row, (_, point, _) in zip(dicts(found), good, strict=True)]
+        as_json({"rows": lines, "failed": {str(path): sentence for path, sentence in failed.items()}})
+        return
+    if found.rows:
+        print_summary(found)
+    for path, sentence in failed.items():
+        console().print(f"{path} failed: {sentence}", markup=False, soft_wrap=True)
+    if found.rows:
+        console().print(f"{out / 'table.md'}\n{out / 'table.csv'}", soft_wrap=True, markup=False)
+    console().print(f"pages and curves: headwater report {out}", soft_wrap=True, markup=False)

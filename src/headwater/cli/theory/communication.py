@@ -1,0 +1,183 @@
+"""`headwater theory communication`: what each method sends, by closed form."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from headwater.cli.options import DataDir, Json
+from headwater.cli.show import out as console
+from headwater.cli.show import table
+from headwater.cli.theory.inputs import counts, listed, tell, whole
+from headwater.errors import ConfigError
+
+if TYPE_CHECKING:
+    from headwater.theory.traffic import Active, Payload
+
+PARAMETERS, CLASSES, FEATURES = 1_000_000, 10, 64
+Methods = Annotated[list[str] | None, typer.Argument(metavar="[METHOD …]", show_default=False)]
+Clients = Annotated[int, whole("--clients", "--N", help="N: clients that take part in a round.")]
+Sectors = Annotated[int, whole("--sectors", "--M", help="M: sectors that they are in, as equal as can be.")]
+Teams = Annotated[str | None, listed("--teams", help="Clients of each sector, in place of --clients and --sectors.")]
+Rounds = Annotated[int, whole("--rounds", "--T", help="T: rounds.")]
+Paces = Annotated[int, whole("--sector-rounds", help="E: sector rounds, for the methods that average at sectors.")]
+Parameters = Annotated[
+    int | None, whole("--parameters", help=f"Numbers in a model, four bytes each; {PARAMETERS} unless given.")
+]
+Size = Annotated[int | None, whole("--bytes", help="Bytes of a model as it travels, in place of --parameters.")]
+Model = Annotated[str | None, typer.Option("--model", metavar="NAME", help="A listed model, whose size is then used.")]
+Set = Annotated[str | None, typer.Option("--data", metavar="NAME", help="The data that --model is for; digits if not.")]
+Classes = Annotated[int | None, whole("--classes", help=f"Classes, where class means travel; {CLASSES} unless given.")]
+Features = Annotated[int | None, whole("--features", help=f"Numbers of a representation; {FEATURES} unless given.")]
+Align = Annotated[int, whole("--align", help="Public rows that clients predict in a round (fedmd).")]
+
+Generator = Annotated[int, whole("--generator", help="Numbers in a generator of features (fedgen).")]
+
+
+def communication(
+    methods: Methods = None,
+    clients: Clients = 20,
+    sectors: Sectors = 2,
+    teams: Teams = None,
+    rounds: Rounds = 50,
+    sector_rounds: Paces = 2,
+    parameters: Parameters = None,
+    bytes: Size = None,
+    model: Model = None,
+    data: Set = None,
+    classes: Classes = None,
+    features: Features = None,
+    align: Align = 1000,
+    generator: Generator = 100_000,
+    data_dir: DataDir = None,
+    json: Json = False,
+) -> None:
+    """Models and bytes on each link, by method.
+
+    All listed methods unless some are named. Everybody is taken to share every class. `headwater plan` says the same of
+    a configured run, with the clients that will really take part and what goes out before the first round.
+    """
+    tell(locals(), facts, show)
+
+
+def facts(
+    methods: list[str] | None,
+    clients: int,
+    sectors: int,
+    teams: str | None,
+    rounds: int,
+    sector_rounds: int,
+    parameters: int | None,
+    bytes: int | None,
+    model: str | None,
+    data: str | None,
+    classes: int | None,
+    features: int | None,
+    align: int,
+    generator: int,
+    data_dir: Any,
+) -> dict[str, Any]:
+    from headwater.theory.communication import FORMULAS, formula, run_traffic, setup_traffic
+
+    who = _active(clients, sectors, teams)
+    sizes, shown = _payload(parameters, bytes, model, data, classes, features, align, generator, data_dir)
+    options = {"sector_rounds": sector_rounds}
+    rows = []
+    for name in methods or FORMULAS:
+        moved = run_traffic(name, [who] * rounds, sizes, options)
+        before = setup_traffic(name, who, sizes, options)
+        told = {"method": name, "models_a_round": formula(name).models}
+        rows.append(told | asdict(moved) | {"setup": asdict(before)})
+    n, m = who.clients, who.sectors
+    return {
+        "clients": n,
+        "sectors": m,
+        "rounds": rounds,
+        "sector_rounds": sector_rounds,
+        "model": shown,
+        "methods": rows,
+        "fedhead_beats_feddf": 2 * m < n,
+    }
+
+
+def _active(clients: int, sectors: int, teams: str | None) -> Active:
+    from headwater.theory.traffic import Active
+
+    if teams is not None:
+        return Active(tuple(counts(teams, "--teams")))
+    if sectors > clients:
+        raise ConfigError(f"--sectors is {sectors}, more than the {clients} clients; a sector has one client or more")
+    return Active(tuple(clients // sectors + (number < clients % sectors) for number in range(sectors)))
+
+
+def _payload(
+    parameters: int | None,
+    bytes: int | None,
+    model: str | None,
+    data: str | None,
+    classes: int | None,
+    features: int | None,
+    align: int,
+    generator: int,
+    data_dir: Any,
+) -> tuple[Payload, dict[str, Any]]:
+    """Sizes of what travels: as given, or measured on a model that is built for some data."""
+    from headwater.theory.traffic import Payload, model_bytes
+
+    given = [name for name, value in (("--parameters", parameters), ("--bytes", bytes), ("--model", model)) if value]
+    if len(given) > 1:
+        raise ConfigError(f"{' and '.join(given)} were both given; each says how large a model is, so give one")
+    shown: dict[str, Any] = {"name": None}
+    if model is not None or data is not None:
+        shown, found_classes, width = _built(model or "auto", data or "digits", data_dir)
+        classes, features = classes or found_classes, features or width
+    else:
+        shown["bytes"] = bytes if bytes is not None else model_bytes(parameters or PARAMETERS)
+    classes, features = classes or CLASSES, features or FEATURES
+    shown |= {"classes": classes, "features": features, "align": align}
+    more = {"features": 4 * features, "align": align, "generator": 4 * generator}
+    return Payload(shown["bytes"], classes=classes, **more), shown
+
+
+def _built(model: str, data: str, data_dir: Any) -> tuple[dict[str, Any], int, int | None]:
+    """The one place where torch is needed: a model is built to be measured."""
+    from headwater.data.loading import load
+    from headwater.models.base import ModelSpec
+    from headwater.models.parts import width_of
+    from headwater.planning.traffic import size_of
+
+    loaded = load(data, data_dir)
+    spec = ModelSpec(model, loaded.shape, loaded.classes)
+    size = size_of(spec, spec.name, 1)
+    shown = {"name": spec.name, "data": data, "parameters": size.numbers, "bytes": size.bytes}
+    return shown, loaded.classes, width_of(spec)
+
+
+HEADINGS = ["method", "long up", "down", "trips", "bytes", "inside up", "down ", "bytes ", "before"]
+DATA = ("centralized", "fedhead", "fedhead+", "fedmd")  # which also send data sets before the first round
+
+
+def show(found: dict[str, Any]) -> None:
+    from headwater.report.numbers import count, size
+
+    rows = []
+    for row in found["methods"]:
+        long, inside = row["server_sector"], row["sector_client"]
+        cells = [row["method"], count(long["up_models"]), count(long["down_models"]), count(long["round_trips"])]
+        cells += [size(long["up_bytes"] + long["down_bytes"]), count(inside["up_models"])]
+        cells += [count(inside["down_models"]), size(inside["up_bytes"] + inside["down_bytes"])]
+        rows.append([*cells, count(row["setup"]["server_sector"]["down_models"])])
+    what = found["model"]
+    named = f"{what['name']}, " if what["name"] else ""
+    people = f"{found['clients']} clients in {found['sectors']} sectors, {found['rounds']} rounds"
+    title = f"{people}, a model of {named}{size(what['bytes'])}"
+    console().print(table(HEADINGS, rows, title=title, right=HEADINGS[1:]))
+    told = "Models on the long link and inside sectors; round trips of the long link; models sent down before round 1."
+    console().print(told)
+    verdict = "sends fewer models over the long link than" if found["fedhead_beats_feddf"] else "sends no fewer than"
+    sign = "<" if found["fedhead_beats_feddf"] else "≥"
+    console().print(f"FedHEAD {verdict} FedDF: 2M = {2 * found['sectors']} {sign} N = {found['clients']}")
+    if also := [row["method"] for row in found["methods"] if row["method"] in DATA]:
+        console().print(f"Data sets that go out before round 1 ({', '.join(also)}) are counted by `headwater plan`.")

@@ -1,0 +1,237 @@
+"""`headwater theory bounds --run`: the constants of a finished run, and its curve under its bound.
+
+A run leaves its last model only, so it is played again (same seed, same result) and looked at after every round. G² and
+σ² are maxima over these models: gradients in between, at the clients, are not seen.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from headwater.cli.progress import status
+from headwater.cli.show import out as console
+from headwater.cli.show import pairs
+from headwater.cli.theory.bounds import EQUATIONS, show_bounds, show_comparisons, worked_out
+from headwater.cli.theory.inputs import refusing, short
+from headwater.cli.theory.replay import again, measure
+from headwater.errors import ConfigError, OutputError
+
+if TYPE_CHECKING:
+    from headwater.config import Config
+    from headwater.experiment import Experiment
+    from headwater.outcome import Run
+    from headwater.theory.convergence import Problem
+
+PICTURE = "bounds.png"
+
+
+def facts(
+    run: Path,
+    delta: float | None,
+    epsilon: float,
+    reference_gap: float,
+    target: float | None,
+    out: Path | None,
+    data_dir: Path | None,
+    quiet: bool,
+) -> dict[str, Any]:
+    from headwater.cli.directory import check_path, stored
+
+    directory, config = run, stored(run)
+    if data_dir is not None:
+        config = config.merged({"data": {"dir": str(data_dir.expanduser().resolve())}})
+    model_sha256 = _ended(directory)
+    _check(config)
+    out = out or directory / "theory"
+    check_path(out)
+    with status(f"playing {directory} again …", quiet):
+        experiment, models, replayed = again(config)
+    with status("measuring …", quiet):
+        with refusing():
+            p, gaps, told = measure(experiment, models, delta or 0.0, epsilon, reference_gap)
+            lengths = _lengths(experiment, replayed)
+            found = _of_its_phases(worked_out(p, config.rounds, *lengths, target), config.method)
+        method = config.method
+        over = [_bound(p, method, t, lengths, _fewest(experiment)) for t in range(len(gaps))]
+        out.mkdir(parents=True, exist_ok=True)
+        _draw(method, gaps, over, out / PICTURE)
+    same = model_sha256 == replayed.result["model_sha256"]
+    return {
+        "method": method,
+        "constants": asdict(p) | told,
+        "lengths": dict(zip(("local", "sector", "sector_mean", "server_mean"), lengths, strict=True)),
+        **found,
+        "gaps": gaps,
+        "bound": over,
+        "largest_share": max(gap / bound for gap, bound in zip(gaps[1:], over[1:], strict=True)),
+        "cautions": [*_cautions(experiment), *([] if same else [OTHER])],
+        "figure": str(out / PICTURE),
+    }
+
+
+OTHER = "played again, the run ended with another model, as it may on another machine or with other versions"
+
+
+def _check(config: Config) -> None:
+    """Refuse what the bounds do not speak of, and say why."""
+    name, local = config.model.name, config.local
+    if name != "linear" or config.model.projection or config.model.bn_head:
+        more = " with more before its classifier" if name == "linear" else ""
+        raise ConfigError(
+            f"the run's model is {name!r}{more}, and the bounds hold for strongly convex losses, which of the listed "
+            "models 'linear' alone has; run with model.name = 'linear' and local.weight_decay above 0"
+        )
+    if not local.get("weight_decay"):
+        raise ConfigError(
+            "the run has local.weight_decay = 0, so its loss is convex but not strongly; the bounds need a μ, which is "
+            "the weight decay: run with one above 0"
+        )
+    if config.method not in EQUATIONS:
+        raise ConfigError(f"there is no bound for method {config.method!r} here (there are: {', '.join(EQUATIONS)})")
+    if local.get("optimizer") != "sgd":
+        raise ConfigError(
+            f"the run's optimiser is {local.get('optimizer')!r}, and the bounds are about plain SGD; run with "
+            "local.optimizer = 'sgd'"
+        )
+
+
+def _steps(experiment: Experiment) -> list[int]:
+    from headwater.stages.optimize import total_steps
+
+    spec = experiment.method.local  # type: ignore[attr-defined]
+    return [total_steps(len(experiment.rows[c]), spec) for c in experiment.tree.holders]
+
+
+def _fewest(experiment: Experiment) -> int:
+    return min(_steps(experiment))
+
+
+def _lengths(experiment: Experiment, run: Run) -> tuple[int, int, float, float]:
+    """n_l of the client that takes most steps; n_s as it is allowed; both means as the rounds' rows tell."""
+    from headwater.stages.optimize import total_steps
+
+    spec = getattr(experiment.method, "sector", None)
+    sector = max(total_steps(len(experiment.rows[c]), spec) for c in experiment.tree.holders) if spec else 1
+    means: dict[str, list[float]] = {"sector": [], "server": []}
+    for row in run.history:
+        for place, notes in row.get("distill", {}).items():
+            means["server" if place == "server" else "sector"].append(float(notes.get("distill_steps", 0)))
+    found = [sum(taken) / len(taken) if taken else 0.0 for taken in means.values()]
+    return max(_steps(experiment)), max(1, sector), min(found[0], sector), found[1]
+
+
+def _bound(p: Problem, method: str, rounds: int, lengths: tuple[int, int, float, float], fewest: int) -> float:
+    """A run's own bound. Where clients take unequal steps, the fewest count as progress and the most as drift."""
+    from headwater.theory import convergence as theory
+
+    local, sector, sector_mean, server_mean = lengths
+    error, steps, longest = theory.local_error(p, local), float(fewest), 0
+    if method in ("fedhead", "fedhead+"):
+        error, steps, longest = error + theory.sector_error(p, sector), steps + sector_mean, sector
+    if method in ("fedhead+", "feddf"):
+        error, steps = error + theory.server_error(p), steps + server_mean
+    return theory.bound(p, rounds, steps, error, theory.offset(p, local, longest))
+
+
+def _cautions(experiment: Experiment) -> Iterator[str]:
+    """What the theorem asks for and this run does not do."""
+    config, local = experiment.config, experiment.config.local
+    yield (
+        f"the bound is for steps of 2/(μ(τ + γ − 1)) that shrink over all rounds; the run begins each round with "
+        f"{local['lr']:g}"
+    )
+    if local.get("momentum"):
+        yield f"the bound is for SGD without momentum; the run has {local['momentum']:g}"
+    if local.get("clip"):
+        yield "the bound is for gradients as they are; the run clips them"
+    if config.partition.participation < 1:
+        yield "the bound is for rounds in which everybody takes part; here some stay away"
+    if len(set(_steps(experiment))) > 1:
+        yield "clients take unequal numbers of steps: the most counts for drift and the fewest for progress"
+    for name in ("sector", "server"):
+        spec = getattr(experiment.method, name, None)
+        if spec is None:
+            continue
+        if spec.optimizer != "sgd" or spec.weight_decay != local["weight_decay"]:
+            yield f"distilling ([{name}]) is to be SGD with the weight decay of [local]; here it is not"
+        yield f"the theorem stops distilling ([{name}]) at the unknown optimum's loss, which a run cannot"
+    if local["batch"] < max(len(experiment.rows[c]) for c in experiment.tree.holders):
+        yield "the bound is for batches drawn anew at each step; the run goes through its rows in epochs"
+
+
+def _ended(directory: Path) -> str | None:
+    """What the run ended with."""
+    file = directory / "result.json"
+    if not file.is_file():
+        raise OutputError(f"{directory} holds a run that is not finished; carry it on with headwater resume first")
+    try:
+        return str(json.loads(file.read_text(encoding="utf-8"))["model_sha256"])
+    except (ValueError, KeyError, TypeError):
+        raise OutputError(f"{file} cannot be read; restore it, or start the run anew") from None
+
+
+def _of_its_phases(found: dict[str, Any], method: str) -> dict[str, Any]:
+    """Only the methods whose phases the run has: nothing is known of the others'."""
+    known = {"fedavg": ("fedavg",), "fedhead": ("fedavg", "fedhead"), "feddf": ("fedavg", "feddf")}.get(method)
+    if known is None:
+        return found
+    comparisons = [row for row in found["comparisons"] if {row["first"], row["second"]} <= {*known}]
+    return found | {"methods": {name: found["methods"][name] for name in known}, "comparisons": comparisons}
+
+
+def _draw(method: str, gaps: list[float], over: list[float], path: Path) -> None:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    from headwater.report.style import LIGHT
+
+    figure = Figure(figsize=(7, 4.2), dpi=150, layout="constrained", facecolor=LIGHT.surface)
+    FigureCanvasAgg(figure)
+    axes = figure.subplots()
+    rounds = range(len(gaps))
+    axes.plot(rounds, over, color=LIGHT.ink, linestyle=(0, (4, 2)), label=f"bound {EQUATIONS[method]}")
+    axes.plot(rounds, gaps, color=LIGHT.colours[0], label=f"{method}, measured")
+    axes.set_yscale("log")
+    axes.set_xlabel("Round")
+    axes.set_ylabel("Loss above the optimum")
+    axes.grid(True, color=LIGHT.grid)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False)
+    figure.savefig(path)
+
+
+WORDS = {
+    "smoothness": "L, from the clients' rows",
+    "convexity": "μ, the weight decay",
+    "variance": "σ², largest at any round's model",
+    "gradient": "G², largest at any round's model",
+    "client_gap": "Γ_client",
+    "sector_gap": "Γ_sec",
+    "reference_gap": "Γ_ref",
+    "delta": "δ, as given",
+    "epsilon": "ε, as given",
+    "distance": "Δ₁, of the start",
+    "optimum": "the lowest loss",
+}
+
+
+def show(found: dict[str, Any]) -> None:
+    lines = [(name, f"{short(found['constants'][name])}: {words}") for name, words in WORDS.items()]
+    told = found["lengths"]
+    steps = f"n_l {told['local']}, n_s {told['sector']}, n̄_s {short(told['sector_mean'])}"
+    lines.append(("steps", f"{steps}, n̄_g {short(told['server_mean'])}"))
+    last = f"{short(found['gaps'][-1])} after the last round, under a bound of {short(found['bound'][-1])}"
+    if found["largest_share"] > 1:
+        last = f"{short(found['gaps'][-1])} after the last round; in some round it is above the bound"
+    lines.append(("measured", f"loss above the optimum {last}; at most {short(found['largest_share'])} of the bound"))
+    lines += [("caution", sentence) for sentence in found["cautions"]]
+    console().print(pairs(lines, f"{found['method']}: constants measured on the run"))
+    show_bounds(found)
+    if found["comparisons"]:
+        show_comparisons(found)
+    console().print(f"figure: {found['figure']}", soft_wrap=True)

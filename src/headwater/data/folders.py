@@ -1,0 +1,213 @@
+"""Folders of one's own: images by class, client and sector, or a file for each client."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+from annotated_types import Ge
+from PIL import UnidentifiedImageError
+from PIL.Image import Image, Resampling, fromarray
+from PIL.Image import open as open_image
+
+from headwater.data import TABLES
+from headwater.data.base import Data
+from headwater.data.files import held_for_tests
+from headwater.data.owners import natural
+from headwater.data.store import Array, broken, read_npz
+from headwater.data.tables import Asked, assemble, sheets_of
+from headwater.data.words import Length, Vocabulary, Words
+from headwater.errors import ConfigError, DataError
+
+GREY = ("1", "L", "I", "I;16", "I;16B", "I;16L")
+IMAGES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".ppm", ".pgm", ".tif", ".tiff")
+LAYOUTS = {1: ("class",), 2: ("client", "class"), 3: ("sector", "client", "class")}
+# Folders at the top that are parts of a set rather than classes, clients or sectors. What is set aside for validation
+# is trained on if there is a part for tests beside it, since a run sets some aside by itself.
+PARTS = {"train": "train", "training": "train", "test": "test", "testing": "test"} | dict.fromkeys(
+    ("val", "valid", "validation"), "validation"
+)
+OWN = {"label": "label", "test": "", "columns": (), "drop": (), "text": ""}  # of tables only, as they are if left out
+
+
+def folder(
+    path: Path,
+    *,
+    label: str = "label",
+    client: str = "",
+    sector: str = "",
+    test: str = "",
+    columns: tuple[str, ...] = (),
+    drop: tuple[str, ...] = (),
+    text: str = "",
+    vocabulary: Vocabulary = "hashed",
+    words: Words = 10_000,
+    length: Length = 128,
+    pixels: Annotated[int, Ge(0)] = 0,
+) -> Data:
+    """Images as class/file, client/class/file or sector/client/class/file, below train/ and test/ if there are both;
+    or tables or .npz files as client.csv or sector/client.csv. Images become `pixels` x `pixels` px; 0 keeps their size
+    (the most common one, where they differ). A fifth of each client's samples is for tests, unless there is a part for
+    it. The other options are those of tables."""
+    if client or sector:
+        raise ConfigError(
+            f"data.client and data.sector name columns of one table, but in the folder {path} the folders' and files' "
+            "names say who holds what; remove them"
+        )
+    given = {"label": label, "test": test, "columns": columns, "drop": drop, "text": text}
+    files = sorted((f for f in path.rglob("*") if f.is_file() and not _hidden(f, path)), key=lambda f: natural(str(f)))
+    kinds = {
+        "images": [f for f in files if f.suffix.lower() in IMAGES],
+        "tables": [f for f in files if f.name.lower().endswith(TABLES)],
+        "arrays": [f for f in files if f.suffix.lower() == ".npz"],
+    }
+    present = [kind for kind, found in kinds.items() if found]
+    if len(present) != 1:
+        held = " and ".join(present) if present else "no images (.png, .jpg, …), tables (.csv, .parquet) or .npz files"
+        raise DataError(f"the folder {path} holds {held}; it needs one kind of them")
+    if present != ["tables"] and (
+        odd := next((key for key, value in given.items() if value and value != OWN[key]), None)
+    ):
+        raise ConfigError(f"data.{odd} is for tables, and the folder {path} holds {present[0]}; remove it")
+    if present == ["images"]:
+        return _images(path, kinds["images"], pixels)
+    if present == ["tables"]:
+        sheets = sheets_of(kinds["tables"], _owners(kinds["tables"], path))
+        return assemble(sheets, str(path), Asked(label, "", "", test, columns, drop, text, vocabulary, words, length))
+    return _arrays(path, kinds["arrays"], _owners(kinds["arrays"], path))
+
+
+def _hidden(file: Path, top: Path) -> bool:
+    return any(part.startswith((".", "__")) for part in file.relative_to(top).parts)
+
+
+def _owners(files: Sequence[Path], top: Path) -> list[tuple[str, str | None]]:
+    """The client, whom a file is named after, and the sector, which is its folder; of each file."""
+    found: list[tuple[str, str | None]] = []
+    for file in files:
+        folders = file.relative_to(top).parts[:-1]
+        if len(folders) > 1:
+            raise DataError(f"{file} lies too deep; files are client.csv or sector/client.csv below {top}")
+        sector = folders[0] if folders else None
+        if sector is not None and sector.casefold() in PARTS:
+            raise DataError(
+                f"{file} lies in {sector}/, but folders of tables and .npz files are sectors; put the files of clients "
+                f"straight into {top}, and name a table for tests with data.test"
+            )
+        suffix = next(end for end in (*TABLES, ".npz") if file.name.lower().endswith(end))
+        name = file.name[: -len(suffix)]
+        owner = f"{sector}/{name}" if sector else name
+        if owner in (client for client, _ in found):
+            raise DataError(f"two files below {top} are of the client {owner!r}, one of them {file}; keep one for each")
+        found.append((owner, sector))
+    return found
+
+
+def _images(top: Path, files: Sequence[Path], size: int) -> Data:
+    places = [f.relative_to(top).parts[:-1] for f in files]
+    part: list[str] | None = None
+    tops = {where[0].casefold() for where in places if where}
+    if {"train", "test"} & tops and tops <= set(PARTS):
+        part, places = [PARTS[where[0].casefold()] for where in places], [where[1:] for where in places]
+        tests = "test" if "test" in part else "validation"
+        if tests not in part or "train" not in part:
+            raise DataError(
+                f"{top} has a folder {sorted(tops)[0]}/ but not both train/ and test/; give both or neither"
+            )
+    elif {"train", "test"} & tops:
+        raise DataError(
+            f"{top} has train/ or test/ beside other folders; put all others below them, or all images outside them"
+        )
+    depths = Counter(len(where) for where in places)
+    if len(depths) > 1 or next(iter(depths)) not in LAYOUTS:
+        odd = (
+            files[next(at for at, where in enumerate(places) if len(where) != depths.most_common(1)[0][0])]
+            if len(depths) > 1
+            else files[0]
+        )
+        raise DataError(
+            f"{odd} does not lie as images must, all alike: class/file, client/class/file or sector/client/class/file "
+            f"below {top}"
+        )
+    layout = LAYOUTS[next(iter(depths))]
+    named = {key: [where[at] for where in places] for at, key in enumerate(layout)}
+    classes = sorted(set(named["class"]), key=natural)
+    y = np.array([classes.index(name) for name in named["class"]], dtype=np.int64)
+    if len(classes) < 2:
+        raise DataError(f"{top} has images of one class only, {classes[0]!r}; a classifier needs at least two")
+    sector = named.get("sector")
+    owner = named.get("client")
+    if owner is not None and sector is not None:  # two sectors may each have a client of the same name
+        owner = [f"{place}/{name}" for place, name in zip(sector, owner, strict=True)]
+    x = _pixels(files, size)
+    who = None if owner is None else np.array(owner)
+    held = np.array([name == tests for name in part]) if part else held_for_tests(who, len(x), str(top))
+    return Data(
+        x[~held],
+        y[~held],
+        x[held],
+        y[held],
+        name=str(top),
+        class_names=classes,
+        client=None if who is None else who[~held],
+        sector=None if sector is None else np.array(sector)[~held],
+    )
+
+
+def _pixels(files: Sequence[Path], size: int) -> Array:
+    """All images as bytes of one size, grey if every one is."""
+    sizes: Counter[tuple[int, int]] = Counter()
+    grey = True
+    for file in files:
+        try:
+            with open_image(file) as picture:
+                sizes[picture.size] += 1
+                grey = grey and picture.mode in GREY
+        except (UnidentifiedImageError, OSError, ValueError, SyntaxError) as error:
+            raise broken(file, error) from error
+    shape = (size, size) if size else max(sizes, key=lambda wh: (sizes[wh], -wh[0] * wh[1]))
+    x = np.empty((len(files), shape[1], shape[0], 1 if grey else 3), dtype=np.uint8)
+    for at, file in enumerate(files):
+        try:
+            with open_image(file) as picture:
+                ready = _bytes(picture).convert("L" if grey else "RGB")
+                ready = ready if ready.size == shape else ready.resize(shape, Resampling.BILINEAR)
+                x[at] = np.asarray(ready).reshape(x.shape[1:])
+        except (UnidentifiedImageError, OSError, ValueError, SyntaxError) as error:
+            raise broken(file, error) from error
+    return x
+
+
+def _bytes(picture: Image) -> Image:
+    """Grey levels of two bytes as levels of one; converting them would cut them off."""
+    if not picture.mode.startswith("I"):
+        return picture
+    levels = np.asarray(picture).astype(np.float64) / 257
+    return fromarray(np.rint(np.clip(levels, 0, 255)).astype(np.uint8))
+
+
+def _arrays(top: Path, files: Sequence[Path], owners: Sequence[tuple[str, str | None]]) -> Data:
+    """A .npz file with x and y for each client."""
+    xs: list[Array] = []
+    ys: list[Array] = []
+    owner: list[str] = []
+    place: list[Any] = []
+    for file, (client, sector) in zip(files, owners, strict=True):
+        held = read_npz(file)
+        if "x" not in held or "y" not in held:
+            raise DataError(f"{file} holds {', '.join(held) or 'nothing'}; the file of a client needs x and y")
+        if len(held["x"]) != len(held["y"]) or (xs and held["x"].shape[1:] != xs[0].shape[1:]):
+            raise DataError(
+                f"{file} has x of shape {held['x'].shape} and y of shape {held['y'].shape}; all must be alike"
+            )
+        xs.append(held["x"])
+        ys.append(held["y"])
+        owner += [client] * len(held["y"])
+        place += [sector] * len(held["y"])
+    x, y, who = np.concatenate(xs), np.concatenate(ys), np.array(owner)
+    away = held_for_tests(who, len(x), str(top))
+    sectors = None if place[0] is None else np.array(place)[~away]
+    return Data(x[~away], y[~away], x[away], y[away], name=str(top), client=who[~away], sector=sectors)

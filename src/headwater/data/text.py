@@ -1,0 +1,110 @@
+"""Text sets by name, from their authors' files or as packed tables."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from headwater.data.base import Data
+from headwater.data.parsing import parse
+from headwater.data.store import Array, absent, broken, root
+from headwater.data.words import Length, Vocabulary, Words, encode
+from headwater.errors import DataError
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+NEWS = ("World", "Sports", "Business", "Sci/Tech")
+Part = Literal["phrases", "sentences"]
+
+
+def ag_news(
+    data_dir: Path | None = None, *, vocabulary: Vocabulary = "hashed", words: Words = 10_000, length: Length = 128
+) -> Data:
+    """Headlines and leads of news, from train_subset.csv.gz and test.csv.gz or the authors' train.csv and test.csv."""
+    folder = root(data_dir) / "ag_news"
+    packed, official = folder / "train_subset.csv.gz", folder / "train.csv"
+    if packed.is_file():
+        files = packed, folder / "test.csv.gz"
+        columns = None
+    elif official.is_file():
+        files = official, folder / "test.csv"
+        columns = ["label", "title", "description"]  # without a header, and classes count from 1
+    else:
+        raise absent("ag_news", packed, "http://groups.di.unipi.it/~gulli/AG_corpus_of_news_articles.html", "train.csv")
+    frames = [_read(path, columns) for path in files]
+    texts = [(frame["title"].astype(str) + " " + frame["description"].astype(str)).tolist() for frame in frames]
+    first = 0 if columns is None else 1
+    y = [_labels(frame, path, len(NEWS), first) for frame, path in zip(frames, files, strict=True)]
+    return _data("ag_news", texts, y, NEWS, vocabulary, words, length)
+
+
+def sst2(
+    data_dir: Path | None = None,
+    *,
+    part: Part = "phrases",
+    vocabulary: Vocabulary = "hashed",
+    words: Words = 10_000,
+    length: Length = 128,
+) -> Data:
+    """Sentences about films, liked or not: `phrases` trains on all of GLUE's phrases, `sentences` on whole ones.
+
+    Tests are with the labelled test sentences of the packed set; GLUE's own test file has no labels, so its dev.tsv is
+    for tests there.
+    """
+    folder = root(data_dir) / "sst2"
+    packed = folder / ("glue_train_phrases.csv.gz" if part == "phrases" else "train_sentences.csv.gz")
+    official = next((p for p in (folder / "train.tsv", folder / "SST-2" / "train.tsv") if p.is_file()), None)
+    if packed.is_file():
+        files = packed, folder / "test.csv.gz"
+        column = "text"
+    elif official is not None and part == "phrases":
+        files = official, official.with_name("dev.tsv")
+        column = "sentence"
+    else:
+        source = "https://gluebenchmark.com/tasks" if part == "phrases" else "https://nlp.stanford.edu/sentiment"
+        raise absent(f"sst2 ({part})", packed, source, "train.tsv of GLUE's SST-2")
+    frames = [_read(path) for path in files]
+    for path, frame in zip(files, frames, strict=True):
+        if column not in frame.columns:
+            raise broken(path, f"it has no column {column!r}")
+    texts = [frame[column].astype(str).tolist() for frame in frames]
+    y = [_labels(frame, path, 2, 0) for frame, path in zip(frames, files, strict=True)]
+    return _data("sst2", texts, y, ("negative", "positive"), vocabulary, words, length)
+
+
+def _read(path: Path, columns: Sequence[str] | None = None) -> DataFrame:
+    if not path.is_file():
+        raise DataError(f"{path.parent} has no {path.name}, which belongs to the set beside it; put it there")
+    frame = parse(path, columns, text=True)
+    if frame.isna().to_numpy().any() or (columns is not None and (frame == "").to_numpy().any()):
+        raise broken(path, "a line has fewer columns than the others")
+    return frame
+
+
+def _labels(frame: DataFrame, path: Path, classes: int, first: int) -> Array:
+    if "label" not in frame.columns:
+        raise broken(path, "it has no column 'label'")
+    try:
+        y = frame["label"].to_numpy().astype(np.int64) - first
+    except (ValueError, TypeError) as error:
+        raise broken(path, f"a label is not a number ({error})") from error
+    if not len(y) or y.min() < 0 or y.max() >= classes:
+        raise broken(path, f"labels are to be {first} to {classes - 1 + first}")
+    return y
+
+
+def _data(
+    name: str,
+    texts: Sequence[Sequence[str]],
+    y: Sequence[Array],
+    names: Sequence[str],
+    vocabulary: Vocabulary,
+    words: int,
+    length: int,
+) -> Data:
+    x, x_test, preparation = encode(texts[0], texts[1], vocabulary, words, length)
+    return Data(x, y[0], x_test, y[1], name=name, class_names=names, tokens=True, words=words, preparation=preparation)

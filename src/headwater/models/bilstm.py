@@ -1,0 +1,87 @@
+"""The net of FedHEAD for texts: two recurrent layers in both directions, the largest of each feature, dense layers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from headwater.errors import ConfigError
+from headwater.models.base import Net, choose, token_length, widths_of
+
+
+def bilstm(
+    shape: tuple[int, ...],
+    classes: int,
+    *,
+    words: int = 10_000,
+    embedding: int = 32,
+    widths: Sequence[int] = (128, 64),
+    hidden: Sequence[int] = (1024, 512, 256, 128, 64),
+    activation: str = "relu",
+) -> Net:
+    """Token numbers (0 is padding) → embedding → one LSTM each way per width → largest over the text → dense layers.
+
+    `words` is how many token numbers there are. `activation = "linear"` leaves the dense layers without ReLU, as the
+    authors' program does; the paper has it.
+    """
+    token_length("bilstm", shape)
+    choose("bilstm", "activation", activation, ("relu", "linear"))
+    for option, value in (("words", words), ("embedding", embedding)):
+        if type(value) is not int or value < 1:
+            raise ConfigError(f"bilstm takes {option} as a whole number of at least 1, got {value!r}")
+    sizes = widths_of("bilstm", "widths", widths)
+    if not sizes:
+        raise ConfigError("bilstm needs at least one width of a recurrent layer, got an empty list")
+    reader = Reader(words, embedding, sizes)
+    layers: list[nn.Module] = [reader]
+    before = 2 * sizes[-1]
+    for size in widths_of("bilstm", "hidden", hidden):
+        layers += [nn.Linear(before, size), *([nn.ReLU()] if activation == "relu" else [])]
+        before = size
+    net = Net(nn.Sequential(*layers), nn.Linear(before, classes))
+    _draw(net)
+    return net
+
+
+class Reader(nn.Module):
+    """A text as one row of features. Padding is a word like any other whose vector is 0 and stays so."""
+
+    def __init__(self, words: int, embedding: int, widths: tuple[int, ...]) -> None:
+        super().__init__()
+        self.words = words
+        self.embedding = nn.Embedding(words, embedding, padding_idx=0)
+        before = (embedding, *(2 * width for width in widths))
+        self.layers = nn.ModuleList(
+            nn.LSTM(size, width, batch_first=True, bidirectional=True)
+            for size, width in zip(before, widths, strict=False)
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        read: Tensor = self.embedding(x)
+        for layer in self.layers:
+            read = layer(read)[0]
+        return read.amax(dim=1)
+
+
+@torch.no_grad()
+def _draw(net: nn.Module) -> None:
+    """First weights as in the authors' framework: Glorot's, recurrent ones orthogonal, and nothing is forgotten yet."""
+    for layer in net.modules():
+        if isinstance(layer, nn.Linear):
+            nn.init.xavier_uniform_(layer.weight)
+            nn.init.zeros_(layer.bias)
+        elif isinstance(layer, nn.Embedding):
+            nn.init.uniform_(layer.weight, -0.05, 0.05)
+            nn.init.zeros_(layer.weight[0])
+        elif isinstance(layer, nn.LSTM):
+            for name, weight in layer.named_parameters():
+                if name.startswith("weight_ih"):
+                    nn.init.xavier_uniform_(weight)
+                elif name.startswith("weight_hh"):
+                    nn.init.orthogonal_(weight)
+                else:
+                    nn.init.zeros_(weight)
+                if name.startswith("bias_ih"):  # gates: input, forget, cell, output
+                    nn.init.ones_(weight[layer.hidden_size : 2 * layer.hidden_size])

@@ -1,0 +1,118 @@
+"""Whether a model goes with the data; one of somebody's own is built and called to find out."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from headwater.errors import ConfigError
+from headwater.models import TOKENS
+from headwater.models.base import ModelSpec
+from headwater.models.parts import split
+
+
+def fitted(spec: ModelSpec, words: int | None) -> ModelSpec:
+    """The spec of a model that can be trained on inputs of its shape, or a sentence why not.
+
+    `words` is how many token numbers there are, None where inputs are values. A model of one's own is given the layer
+    at which it may be split.
+    """
+    if not spec.own:
+        _check_tokens(spec, words)
+        return spec
+    with torch.random.fork_rng(devices=[]):
+        module = spec.build()
+        _check_numbers(spec, module)
+        if not callable(getattr(module, "loss", None)):  # else it judges its outputs itself, and these may be anything
+            for training, rows in ((False, 2), (False, 1), (True, 2)):
+                _check_output(spec, module.train(training), spec.probe(rows))
+        spec = replace(spec, channel_first=_needs_channel_first(module, spec.probe()))
+        try:
+            return replace(spec, head=split(module, spec.probe()))
+        except Exception:  # whatever the module does; a method that needs two parts will ask why
+            return spec
+
+
+def _needs_channel_first(module: nn.Module, x: Tensor) -> bool:
+    """Whether a module looks at its images' memory, as `view` does, and so cannot have the channel last there."""
+    if x.dim() != 4:
+        return False
+    turned = x.contiguous(memory_format=torch.channels_last)
+    try:
+        module.train()(turned).sum().backward()
+        module.eval()(turned)
+    except RuntimeError:
+        return True
+    except Exception:  # an output that is no tensor, which only its own loss understands
+        return False
+    return False
+
+
+def _check_tokens(spec: ModelSpec, words: int | None) -> None:
+    if words is None and spec.tokens:
+        raise ConfigError(
+            f"model {spec.name!r} reads token numbers, but this data holds values; use model.name = 'auto'"
+        )
+    if words is None:
+        return
+    if not spec.tokens:
+        raise ConfigError(
+            f"model {spec.name!r} takes values, but this data holds token numbers; use {' or '.join(map(repr, TOKENS))}"
+        )
+    known: Any = next(part.words for part in spec.outline().modules() if hasattr(part, "words"))
+    if words > known:
+        way = f"set model.words = {words}" if "words" in spec.options else "make tokens with its own tokenizer"
+        raise ConfigError(
+            f"this data has {words} token numbers, and model {spec.name!r} knows the first {known} of them; {way}"
+        )
+
+
+def _check_numbers(spec: ModelSpec, module: nn.Module) -> None:
+    held = list(module.parameters())
+    if not any(parameter.requires_grad for parameter in held):
+        what = "has only frozen parameters" if held else "has no parameters"
+        raise ConfigError(f"model {spec.name!r} {what}, so there is nothing to train")
+    kinds = sorted({str(parameter.dtype).removeprefix("torch.") for parameter in held})
+    if len(kinds) > 1:
+        raise ConfigError(
+            f"model {spec.name!r} has parameters of several kinds ({', '.join(kinds)}); make them one, as .float() does"
+        )
+
+
+def _check_output(spec: ModelSpec, module: nn.Module, x: Tensor) -> None:
+    when = "in training" if module.training else "in evaluation"
+    inputs = f"{len(x)} inputs" if len(x) > 1 else "a single input"
+    written = x._version
+    try:
+        with torch.set_grad_enabled(module.training):
+            output = module(x)
+    except Exception as error:  # whatever the module does
+        told = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        kind = "token numbers" if spec.tokens else "values (float32)"
+        raise ConfigError(
+            f"model {spec.name!r} cannot be called {when} with {inputs} of shape {spec.shape} holding {kind}: {told}"
+        ) from error
+    if isinstance(output, Tensor) and module.training and not output.requires_grad:
+        raise ConfigError(
+            f"model {spec.name!r} gives an output that no gradient leads back from, so it cannot be trained; leave out "
+            "detach(), no_grad() and argmax()"
+        )
+    if x._version > written:
+        raise ConfigError(
+            f"model {spec.name!r} overwrites its inputs {when}, which others use too; use no inplace operation on "
+            "them, or begin with x = x.clone()"
+        )
+    wanted = (len(x), spec.classes)
+    if not isinstance(output, Tensor):
+        raise ConfigError(
+            f"model {spec.name!r} gives a {type(output).__name__} {when}; it must return one tensor of shape {wanted}"
+        )
+    if tuple(output.shape) != wanted or not output.is_floating_point():
+        got = tuple(output.shape) if output.is_floating_point() else output.dtype
+        raise ConfigError(
+            f"model {spec.name!r} gives {got} {when} for {inputs}, and must give {wanted}: one number for each of "
+            f"{spec.classes} classes"
+        )

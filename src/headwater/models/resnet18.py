@@ -1,0 +1,42 @@
+"""ResNet-18, with the stem of ImageNet or one for small images."""
+
+from __future__ import annotations
+
+from torch import nn
+
+from headwater.models.base import Net, Norm, choose, feature_layer, image_shape, normalise
+from headwater.models.resnet import Block, draw
+
+WIDTHS = (64, 128, 256, 512)
+
+
+def resnet18(
+    shape: tuple[int, ...],
+    classes: int,
+    *,
+    stem: str = "imagenet",
+    features: int = 0,
+    norm: Norm = "batch",
+    groups: int = 2,
+) -> Net:
+    """Four stages of two residual blocks after a stem, mean over pixels, classifier.
+
+    `stem = "imagenet"` halves the image twice before the first block, whatever its size (7 x 7 convolution and
+    max-pool); "small" is one 3 x 3 convolution that halves nothing. `features` puts a linear layer of so many outputs
+    before the classifier, as FedHKD has it: 11 209 994 parameters with 64 of them and 10 classes.
+    """
+    choose("resnet18", "stem", stem, ("imagenet", "small"))
+    choose("resnet18", "norm", norm, ("batch", "group"))
+    channels, _, _ = image_shape("resnet18", shape, 8)
+    far = stem == "imagenet"
+    size, stride = (7, 2) if far else (3, 1)
+    layers: list[nn.Module] = [nn.Conv2d(channels, 64, size, stride=stride, padding=size // 2, bias=False)]
+    layers += [normalise(norm, 64, groups), nn.ReLU(), *([nn.MaxPool2d(3, stride=2, padding=1)] if far else [])]
+    before = 64
+    for width in WIDTHS:
+        layers += [Block(before, width, "projection", norm, groups), Block(width, width, "projection", norm, groups)]
+        before = width
+    layers += [nn.AdaptiveAvgPool2d(1), nn.Flatten(), *feature_layer("resnet18", before, features)]
+    net = Net(nn.Sequential(*layers), nn.Linear(features or before, classes))
+    draw(net)
+    return net

@@ -1,0 +1,229 @@
+"""Scales: what a table's printed setting becomes for a minute, an hour, or as long as it takes.
+
+A scale never levels what a table varies: rounds, epochs and steps are shrunk by a factor, and different numbers stay
+different.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from headwater.cells import Size
+from headwater.config import catalog
+from headwater.config.tree import merge
+from headwater.errors import ConfigError, nearest
+from headwater.papers.table import Override
+
+Tree = dict[str, Any]
+FOLLOWERS = ("patience", "eval_every", "swa_from", "swa_every")  # keys of a stage that count in its steps
+LABELLED = ("algorithm.pretrain_epochs",)  # lengths of what only a reference set with labels allows
+SMALL_NETS = ("cnn", "mlp", "linear")  # for clients of unlike networks
+
+
+@dataclass(frozen=True)
+class Rule:
+    factor: float
+    least: int = 1
+    most: int = 10**9
+
+    def shrunk(self, values: Iterable[int], more: float = 1.0) -> dict[int, int]:
+        """Each value and what becomes of it: no two the same, in the same order, and none larger than it was."""
+        found: dict[int, int] = {}
+        last = -1
+        for value in sorted(set(values)):
+            wanted = max(round(min(value * self.factor, self.most) * more), self.least)
+            last = found[value] = min(value, max(wanted, last + 1)) if value else 0
+        return found
+
+
+@dataclass(frozen=True)
+class Scale:
+    name: str
+    about: str
+    seeds: int | None = None
+    samples: int | None = None
+    least_samples: int = 1000
+    most_samples: int = 10**9
+    test: int | None = None
+    final_only: bool = False
+    minutes: float | None = None
+    grow: tuple[float, ...] = ()
+    shrink: Mapping[str, Rule] = field(default_factory=dict)
+    unset: Mapping[str, int] = field(default_factory=dict)
+    networks: Mapping[str, Tree] = field(default_factory=dict)
+    set: Tree = field(default_factory=dict)
+    metric: Mapping[str, str] = field(default_factory=dict)
+
+    def over(self, table: Override | None) -> Scale:
+        """With what a table changes of it."""
+        if table is None:
+            return self
+        given = {key: getattr(table, key) for key in ("samples", "most_samples", "test", "seeds")}
+        rules = {}
+        for key, value in table.shrink.items():
+            try:
+                rules[key] = Rule(**value) if isinstance(value, dict) else Rule(float(str(value).removeprefix("x")))
+            except (TypeError, ValueError):
+                raise ConfigError(
+                    f"scale.{self.name}.shrink.{key} must be a factor such as 'x0.1', or a table of factor, least and "
+                    f"most, got {value!r}"
+                ) from None
+        changed = {key: value for key, value in given.items() if value is not None}
+        most = changed.get("most_samples", self.most_samples)
+        changed["most_samples"] = max(most, changed.get("samples", 0))
+        return replace(
+            self, **changed, shrink={**self.shrink, **rules}, set=merge(self.set, table.set), metric=dict(table.metric)
+        )
+
+
+@cache
+def _file() -> Tree:
+    return tomllib.loads(files("headwater.papers").joinpath("scales.toml").read_text(encoding="utf-8"))
+
+
+def names() -> list[str]:
+    return [name for name in _file() if name not in ("standins", "cost")]
+
+
+def find(name: str) -> Scale:
+    if name not in names():
+        raise ConfigError(f"there is no scale {name!r}{nearest(name, names())} (there are: {', '.join(names())})")
+    tree = dict(_file()[name])
+    tree["grow"] = tuple(tree.get("grow", ()))
+    tree["shrink"] = {key: Rule(**rule) for key, rule in tree.get("shrink", {}).items()}
+    return Scale(name, **tree)
+
+
+def costs() -> dict[str, float]:
+    return dict(_file()["cost"])
+
+
+def standins() -> dict[str, str]:
+    return dict(_file()["standins"])
+
+
+def shrink(
+    trees: Sequence[Tree],
+    scale: Scale,
+    sizes: Callable[[Tree], Size],
+    *,
+    every_round: bool,
+    more: float = 1.0,
+    networks: bool = True,
+) -> list[Tree]:
+    """The settings of all cells of a table at a scale. `more` makes them smaller still or, above 1, epochs and steps
+    more; `networks` replaces those."""
+    found = [dict(tree) for tree in trees]
+    for dotted, rule in scale.shrink.items():
+        old = [get(tree, dotted) for tree in trees]
+        times = more if _long(dotted) and (more <= 1 or dotted.endswith((".epochs", ".steps"))) else 1.0
+        new = rule.shrunk((value for value in old if type(value) is int and value >= 0), times)
+        found = [
+            put(tree, dotted, new[was]) if type(was) is int else tree for tree, was in zip(found, old, strict=True)
+        ]
+    for dotted, value in scale.unset.items():
+        found = [put(tree, dotted, value) if _left_open(tree, dotted) else tree for tree in found]
+    found = [_followed(new, old) for new, old in zip(found, trees, strict=True)]
+    if scale.samples is not None:
+        found = _sampled(found, scale, sizes, min(more, 1.0))
+    if networks:
+        found = [_network(tree, scale.networks) for tree in found]
+    if scale.final_only:
+        found = [put(tree, "eval_every", 1 if every_round else tree["rounds"]) for tree in found]
+    return [_fitting(tree, scale.set) for tree in found]
+
+
+def get(tree: Mapping[str, Any], dotted: str) -> Any:
+    section, _, key = dotted.rpartition(".")
+    values = tree.get(section, {}) if section else tree
+    return values.get(key) if isinstance(values, Mapping) else None
+
+
+def put(tree: Tree, dotted: str, value: Any) -> Tree:
+    section, _, key = dotted.rpartition(".")
+    return {**tree, section: {**tree.get(section, {}), key: value}} if section else {**tree, key: value}
+
+
+def _long(dotted: str) -> bool:
+    """Whether a key says how long something takes."""
+    return not dotted.endswith((".batch", ".min_size", ".reference_size"))
+
+
+def _left_open(tree: Tree, dotted: str) -> bool:
+    """A length that the configuration knows and nobody has set."""
+    section, _, key = dotted.partition(".")
+    method = catalog.chosen(tree, "algorithm")
+    if section in catalog.STAGES:
+        stage = tree.get(section, {})
+        return section in catalog.stages(method) and stage.get("epochs") is None and stage.get("steps") is None
+    if dotted in LABELLED and not (tree["data"]["reference"] == "holdout" or tree["data"]["reference_labelled"]):
+        return False
+    options = catalog.own(section, method) or {}
+    return key in options and tree.get(section, {}).get(key) is None
+
+
+def _followed(new: Tree, old: Tree) -> Tree:
+    """What counts in a stage's steps shrinks as they do."""
+    for stage in catalog.STAGES:
+        was, now = get(old, f"{stage}.steps"), get(new, f"{stage}.steps")
+        if type(was) is not int or not was or now == was:
+            continue
+        for key in FOLLOWERS:
+            value = get(old, f"{stage}.{key}")
+            if type(value) is int and value:
+                least = max(1, now // 5) if key == "eval_every" else 1
+                new = put(new, f"{stage}.{key}", max(least, round(value * now / was)))
+    return new
+
+
+def _sampled(trees: list[Tree], scale: Scale, sizes: Callable[[Tree], Size], more: float) -> list[Tree]:
+    """Shares of the training and the test set in place of numbers of samples."""
+    shares = [float(get(tree, "data.fraction") or 1.0) for tree in trees]
+    smallest, found = min(shares), []
+    base = max(scale.least_samples, round((scale.samples or 0) * more)) if more < 1 else scale.samples or 0
+    for tree, share in zip(trees, shares, strict=True):
+        size = sizes(tree)
+        whole = share * size.train
+        wanted = min(base * share / smallest, max(base, scale.most_samples * more))
+        part = min(1.0, wanted / whole) if whole else 1.0
+        tree = put(tree, "data.fraction", _tidy(min(share, part * share)))
+        held = get(tree, "data.validation")
+        if type(held) is int and held >= 1:
+            few = min(held, 50, int(part * whole // 5))
+            tree = put(tree, "data.validation", max(few, round(held * part)))
+        if scale.test is not None and size.test > scale.test:
+            tree = put(tree, "data.test_fraction", _tidy(scale.test / size.test))
+        found.append(tree)
+    return found
+
+
+def _tidy(share: float) -> float:
+    return float(f"{share:.4g}") or share
+
+
+def _network(tree: Tree, networks: Mapping[str, Tree]) -> Tree:
+    model = tree.get("model", {})
+    other = networks.get(model.get("name", "auto"))
+    if other is not None and not (other["name"] == model.get("name") and all(model.get(k) == other[k] for k in other)):
+        kept = {
+            key: model[key]
+            for key in ("norm", "groups")
+            if key in model and key in (catalog.own("model", other["name"]) or {})
+        }
+        tree = merge(tree, {"model": {**other, **kept}})
+    also = tree.get("model", {}).get("also")
+    if also and any(name in networks for name in also):
+        free = [net for net in SMALL_NETS if net != tree["model"]["name"]]
+        tree = put(tree, "model.also", free[: len(also)])
+    return tree
+
+
+def _fitting(tree: Tree, layer: Mapping[str, Any]) -> Tree:
+    """A scale's own settings, where the cell's method has a use for them."""
+    used = catalog.stages(catalog.chosen(tree, "algorithm"))
+    return merge(tree, {key: value for key, value in layer.items() if key not in catalog.STAGES or key in used})

@@ -1,0 +1,243 @@
+"""One table as its file describes it, checked before anything runs."""
+
+from __future__ import annotations
+
+import math
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import MISSING, dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from headwater import papers, presets
+from headwater.config.fields import Setting, check, describe, settings_of, shown
+from headwater.errors import ConfigError, nearest
+from headwater.papers.measures import Measure
+
+Tree = dict[str, Any]
+Kind = TypeVar("Kind")
+Picture = Literal["", "curves", "before_after", "boundaries", "bars"]
+ROOT = ("preset", "metric", "unit", "seeds", "note", "picture")
+PARTS = ("row", "column", "printed", "spread", "order", "scale")
+
+
+@dataclass(frozen=True)
+class Row:
+    name: str
+    set: dict[str, Any] = field(default_factory=dict)
+    preset: str = ""  # the row starts from another preset than the table's
+
+
+@dataclass(frozen=True)
+class Column:
+    name: str
+    set: dict[str, Any] = field(default_factory=dict)
+    metric: str = ""  # another than the table's
+    unit: str | None = None
+    rows: tuple[str, ...] = ()  # only these rows have this column
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What the paper says: a row is better than others in some columns, or a column better than others in some rows."""
+
+    better: str
+    than: tuple[str, ...]
+    columns: tuple[str, ...] = ()  # empty: in all
+    rows: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Override:
+    """What a table changes of a scale."""
+
+    set: dict[str, Any] = field(default_factory=dict)
+    samples: int | None = None
+    most_samples: int | None = None
+    test: int | None = None
+    seeds: int | None = None  # so many of the table's
+    shrink: dict[str, Any] = field(default_factory=dict)
+    metric: dict[str, str] = field(default_factory=dict)  # another in place of one: a target that can be reached
+
+
+@dataclass(frozen=True)
+class Table:
+    name: str  # paper/table, or the path of a file
+    title: str
+    preset: str
+    rows: tuple[Row, ...]
+    columns: tuple[Column, ...]
+    metric: str = "accuracy"
+    unit: str = "%"
+    seeds: tuple[int, ...] = (0,)
+    note: str = ""
+    picture: str = ""
+    printed: Mapping[tuple[str, str], float] = field(default_factory=dict)  # by row and column
+    spread: Mapping[tuple[str, str], float] = field(default_factory=dict)
+    order: tuple[Claim, ...] = ()
+    scale: Mapping[str, Override] = field(default_factory=dict)
+
+    def has(self, row: Row, column: Column) -> bool:
+        return not column.rows or row.name in column.rows
+
+    def column(self, name: str) -> Column:
+        return next(column for column in self.columns if column.name == name)
+
+    def measure(self, column: Column) -> Measure:
+        return Measure.of(column.metric or self.metric)
+
+    def unit_of(self, column: Column) -> str:
+        return self.unit if column.unit is None else column.unit
+
+
+@dataclass(frozen=True)
+class _Root:
+    preset: str
+    metric: str = "accuracy"
+    unit: str = "%"
+    seeds: tuple[int, ...] = (0,)
+    note: str = ""
+    picture: Picture = ""
+
+
+def load(name: str, scales: Iterable[str]) -> Table:
+    """A table that comes with Headwater, or that of a file."""
+    if name in papers.names():
+        return parse(papers.text(name), name, scales)
+    path = Path(name).expanduser()
+    try:
+        table = parse(path.read_text(encoding="utf-8"), name, scales)
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{name} could not be read as text ({error})") from None
+    rows = tuple(replace(row, preset=_beside(row.preset, path)) for row in table.rows)
+    return replace(table, preset=_beside(table.preset, path), rows=rows)
+
+
+def _beside(preset: str, path: Path) -> str:
+    """A preset by its name; a file by its path, seen from the table's own."""
+    file = path.parent / preset
+    return str(file.resolve()) if preset not in presets.names() and preset and file.is_file() else preset
+
+
+def parse(text: str, name: str, scales: Iterable[str]) -> Table:
+    """The table that a TOML text describes; `name` stands in errors."""
+    try:
+        tree = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{name} is not valid TOML: {error}") from None
+    try:
+        return _table(tree, name, papers.title(text), list(scales))
+    except ConfigError as error:
+        raise ConfigError(f"{name}: {error}") from None
+
+
+def _table(tree: Tree, name: str, title: str, scales: list[str]) -> Table:
+    for key in tree:
+        if key not in (*ROOT, *PARTS):
+            known = [*ROOT, *PARTS]
+            raise ConfigError(f"a table has no key {key!r}{nearest(key, known)} (accepted: {', '.join(known)})")
+    root = _filled(_Root, {key: tree[key] for key in ROOT if key in tree}, "")
+    rows = tuple(_filled(Row, each, f"row {at}") for at, each in _several(tree, "row"))
+    columns = tuple(_filled(Column, each, f"column {at}") for at, each in _several(tree, "column"))
+    for what, named in (("row", rows), ("column", columns)):
+        if not named:
+            raise ConfigError(f"a table needs at least one [[{what}]]")
+        _once(what, [each.name for each in named])
+    if not root.seeds or len(set(root.seeds)) < len(root.seeds):
+        raise ConfigError(f"seeds must be whole numbers, each once and at least one, got {list(root.seeds)}")
+    lines, heads = [row.name for row in rows], [column.name for column in columns]
+    for column in columns:
+        _known(column.rows, lines, f"column {column.name!r}: rows")
+        Measure.of(column.metric or root.metric)
+    claims = tuple(_filled(Claim, each, f"order {at}") for at, each in _several(tree, "order"))
+    for at, claim in enumerate(claims, 1):
+        _check_claim(claim, lines, heads, f"order {at}")
+    printed, spread = (_numbers(tree.get(key, {}), key, lines, heads) for key in ("printed", "spread"))
+    scale = {
+        key: _filled(Override, each, f"scale.{key}") for key, each in _section(tree.get("scale", {}), "scale").items()
+    }
+    _known(scale, scales, "scale")
+    for key, each in scale.items():
+        for old, new in each.metric.items():
+            if Measure.of(old).name != Measure.of(new).name:
+                raise ConfigError(
+                    f"scale.{key}: metric puts {new} in place of {old}, which is a measure of another kind; "
+                    f"another number of {Measure.of(old).name} is accepted"
+                )
+    about = (root.metric, root.unit, root.seeds, root.note, root.picture)
+    return Table(name, title, root.preset, rows, columns, *about, printed, spread, claims, scale)
+
+
+def _check_claim(claim: Claim, rows: list[str], columns: list[str], where: str) -> None:
+    named = (claim.better, *claim.than)
+    by_row = all(name in rows for name in named)
+    if not by_row and not all(name in columns for name in named):
+        known = rows if claim.better in rows or claim.better not in columns else columns
+        _known(named, known, f"{where}: better and than")
+    if not claim.than or claim.better in claim.than:
+        raise ConfigError(f"{where} must name others in `than`, got {list(claim.than)}")
+    _known(claim.columns, columns, f"{where}: columns")
+    _known(claim.rows, rows, f"{where}: rows")
+    if claim.rows if by_row else claim.columns:
+        kind = "rows" if by_row else "columns"
+        raise ConfigError(f"{where} compares {kind}, so it cannot be held to some {kind}; remove its `{kind}`")
+
+
+def _filled(kind: type[Kind], values: Any, where: str) -> Kind:
+    """An instance of a dataclass, every value checked as `where.key`."""
+    values = _section(values, where)
+    accepted: dict[str, Setting] = settings_of(kind)
+    given: Tree = {}
+    for key, value in values.items():
+        dotted = f"{where}: {key}" if where else key
+        if key not in accepted:
+            raise ConfigError(
+                f"there is no {dotted!r}{nearest(key, accepted)} (accepted{f' in {where}' if where else ''}: "
+                f"{', '.join(accepted)})"
+            )
+        given[key] = check(dotted, accepted[key], value)
+    for each in fields(kind):  # type: ignore[arg-type]
+        if each.default is MISSING and each.default_factory is MISSING and each.name not in given:
+            wanted = describe(accepted[each.name].annotation)
+            raise ConfigError(f"{f'{where}: ' if where else ''}{each.name} is needed and must be {wanted}")
+    return kind(**given)
+
+
+def _several(tree: Tree, key: str) -> Iterable[tuple[int, Any]]:
+    found = tree.get(key, [])
+    if not isinstance(found, list):
+        raise ConfigError(f"write [[{key}]], with two brackets, since a table has several; got {shown(found)}")
+    return enumerate(found, 1)
+
+
+def _section(values: Any, where: str) -> Tree:
+    if not isinstance(values, dict):
+        raise ConfigError(f"{where or 'the file'} must be a table with keys, got {shown(values)}")
+    return values
+
+
+def _numbers(values: Any, key: str, rows: list[str], columns: list[str]) -> dict[tuple[str, str], float]:
+    found: dict[tuple[str, str], float] = {}
+    _known(_section(values, key), rows, key)
+    for row, numbers in values.items():
+        fit = isinstance(numbers, list) and all(type(number) in (int, float) for number in numbers)
+        if not fit or len(numbers) != len(columns):
+            told = f"{len(numbers)} values" if fit else shown(numbers)
+            raise ConfigError(
+                f"{key}.{row} must be a number for each of the {len(columns)} columns, nan where there is none, "
+                f"got {told}"
+            )
+        found |= {(row, column): float(n) for column, n in zip(columns, numbers, strict=True) if not math.isnan(n)}
+    return found
+
+
+def _known(names: Iterable[str], known: Sequence[str], where: str) -> None:
+    for name in names:
+        if name not in known:
+            raise ConfigError(f"{where} names {name!r}{nearest(name, known)} (there are: {', '.join(known)})")
+
+
+def _once(what: str, names: Sequence[str]) -> None:
+    for name in names:
+        if names.count(name) > 1:
+            raise ConfigError(f"two {what}s are called {name!r}; give each a name of its own")
