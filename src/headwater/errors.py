@@ -60,6 +60,11 @@ class TaskError(HeadwaterError):
     """A task raised an exception; the message names task, node and home."""
 
 
+def said(error: BaseException) -> str:
+    """The first line of an error of somebody else's, or its kind where it says nothing."""
+    return str(error).strip().partition("\n")[0] or type(error).__name__
+
+
 def nearest(word: str, known: Iterable[str]) -> str:
     """A ready sentence part for the closest known word, or an empty string."""
     close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)

@@ -14,7 +14,7 @@ import numpy as np
 from headwater.data import class_names as names
 from headwater.data.published import PUBLISHED
 from headwater.data.store import FETCH, Array
-from headwater.errors import DataError, MissingExtra
+from headwater.errors import DataError, MissingExtra, said
 
 
 @dataclass(frozen=True)
@@ -60,10 +60,9 @@ def fetch(name: str, path: Path, source: str | None = None) -> None:
     try:
         train, test = (load_dataset(where, layout.config, split=part) for part in (layout.train, layout.test))
     except Exception as error:  # the network, the hub and the library each have errors of their own
-        said = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise DataError(
-            f"{name} could not be fetched from the Hugging Face hub ({where}: {said}); see to the network, or get it "
-            f"from {PUBLISHED[name].source} and put it into {path.parent}"
+            f"{name} could not be fetched from the Hugging Face hub ({where}: {said(error)}); see to the network, or "
+            f"get it from {PUBLISHED[name].source} and put it into {path.parent}"
         ) from error
     arrays: dict[str, Any] = {}
     for name_of_part, rows in (("train", train), ("test", test)):

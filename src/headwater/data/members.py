@@ -7,11 +7,11 @@ import tarfile
 import zlib
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import IO, Any, TypeVar
+from typing import IO, TypeVar
 
 from headwater.data.published import altered
 from headwater.data.store import broken
-from headwater.errors import DataError
+from headwater.errors import DataError, said
 
 T = TypeVar("T")
 Parse = Callable[[IO[bytes]], T]  # raises whatever it likes if the content is not what it should be
@@ -46,7 +46,7 @@ def read_file(path: Path, parse: Parse[T]) -> T:
     except DataError:
         raise
     except Exception as error:  # unpickling damaged bytes can raise anything at all
-        raise broken(path, _said(error)) from error
+        raise broken(path, said(error)) from error
 
 
 def _tar(path: Path, inside: str, wanted: Mapping[str, Parse[T]]) -> dict[str, T]:
@@ -63,7 +63,7 @@ def _tar(path: Path, inside: str, wanted: Mapping[str, Parse[T]]) -> dict[str, T
             while stream.read(1 << 20):
                 pass
     except (tarfile.TarError, OSError, EOFError, zlib.error) as error:
-        raise broken(path, _said(error)) from error
+        raise broken(path, said(error)) from error
     for name in wanted:
         if name not in found:
             raise broken(path, f"it lacks {inside}/{name}")
@@ -74,10 +74,4 @@ def _parsed(path: Path, member: str, parse: Parse[T], content: IO[bytes]) -> T:
     try:
         return parse(content)
     except Exception as error:
-        raise broken(path, f"{member}: {_said(error)}") from error
-
-
-def _said(error: BaseException) -> str:
-    """The first line of an error, or its kind where it says nothing."""
-    lines: list[Any] = str(error).strip().splitlines()
-    return str(lines[0]) if lines else type(error).__name__
+        raise broken(path, f"{member}: {said(error)}") from error

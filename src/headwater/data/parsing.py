@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headwater.data.store import broken
-from headwater.errors import DataError, MissingExtra
+from headwater.errors import DataError, MissingExtra, said
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -37,7 +37,7 @@ def parse(
     except ImportError as error:
         raise MissingExtra(f"{path} is a .parquet file, which", "tables") from error
     except Exception as error:  # a damaged file can raise anything at all
-        raise broken(path, _said(error)) from error
+        raise broken(path, _why(error)) from error
     frame.columns = pd.Index([str(column).strip() for column in frame.columns])
     return frame
 
@@ -54,7 +54,7 @@ def parse_in_pieces(path: Path, rows: int = 200_000) -> Iterator[DataFrame]:
     except DataError:
         raise
     except Exception as error:  # a damaged file can raise anything at all
-        raise broken(path, _said(error)) from error
+        raise broken(path, _why(error)) from error
 
 
 def _as_written(path: Path, columns: Sequence[str] | None, text: bool) -> dict[str, Any]:
@@ -82,12 +82,9 @@ def _first_lines(path: Path) -> tuple[str, str]:
     except UnicodeDecodeError:
         raise DataError(f"{path} is not written in UTF-8; save it in UTF-8") from None
     except (OSError, EOFError, zlib.error) as error:
-        raise broken(path, _said(error)) from error
+        raise broken(path, _why(error)) from error
     return lines[0], lines[1]
 
 
-def _said(error: BaseException) -> str:
-    """The first line of an error, or its kind where it says nothing."""
-    if isinstance(error, UnicodeDecodeError):
-        return "it is not all in UTF-8; save it in UTF-8"
-    return str(error).strip().partition("\n")[0] or type(error).__name__
+def _why(error: BaseException) -> str:
+    return "it is not all in UTF-8; save it in UTF-8" if isinstance(error, UnicodeDecodeError) else said(error)

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from headwater.errors import ConfigError
+from headwater.errors import ConfigError, said
 from headwater.models import TOKENS
 from headwater.models.base import ModelSpec
 from headwater.models.parts import split
@@ -90,10 +90,10 @@ def _check_output(spec: ModelSpec, module: nn.Module, x: Tensor) -> None:
         with torch.set_grad_enabled(module.training):
             output = module(x)
     except Exception as error:  # whatever the module does
-        told = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         kind = "token numbers" if spec.tokens else "values (float32)"
         raise ConfigError(
-            f"model {spec.name!r} cannot be called {when} with {inputs} of shape {spec.shape} holding {kind}: {told}"
+            f"model {spec.name!r} cannot be called {when} with {inputs} of shape {spec.shape} holding {kind}: "
+            f"{said(error)}"
         ) from error
     if isinstance(output, Tensor) and module.training and not output.requires_grad:
         raise ConfigError(
