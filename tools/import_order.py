@@ -14,7 +14,7 @@ SOURCE = Path(__file__).parent.parent / "src" / "headwater"
 
 # From the ground up; the modules of one line may import each other.
 LAYERS: tuple[tuple[str, ...], ...] = (
-    ("errors", "registry", "rng", "specs", "startup", "strict"),
+    ("errors", "records", "registry", "rng", "specs", "startup", "strict"),
     ("topology", "partition", "data", "models", "params", "theory"),
     ("codecs", "ledger", "metrics"),
     ("stages",),
@@ -25,7 +25,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("experiment", "evaluation", "rundir"),
     ("report",),
     ("fallback", "outcome", "planning", "progress", "training"),
-    ("api", "cells"),
+    ("api", "cells", "deploy"),
     ("papers",),
     ("cli",),
 )

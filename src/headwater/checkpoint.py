@@ -7,19 +7,19 @@ whole, or is not. Writing takes time, so it is not done after every round but as
 
 from __future__ import annotations
 
-import importlib
 import json
 import math
 import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from headwater import records
 from headwater.engines.base import Bundle, Engine, Ref
 from headwater.errors import OutputError
 from headwater.ledger import Ledger
@@ -165,41 +165,29 @@ def _tidy(directory: Path) -> None:
 
 def encode(state: Any) -> Any:
     """A state of handles and plain values as JSON."""
-    if isinstance(state, Located):
-        return {"$": "located", "place": state.place.value, "nodes": {n: _ref(r) for n, r in state.nodes.items()}}
-    if is_dataclass(state) and not isinstance(state, type):
-        kind = type(state)
-        return {
-            "$": "record",
-            "class": f"{kind.__module__}:{kind.__qualname__}",
-            "fields": {f.name: encode(getattr(state, f.name)) for f in fields(state)},
-        }
-    if isinstance(state, Mapping):
-        return {"$": "dict", "items": [[encode(key), encode(item)] for key, item in state.items()]}
-    if isinstance(state, tuple | list):
-        return {"$": "tuple", "items": [encode(item) for item in state]}
-    if state is None or isinstance(state, bool | int | float | str):
-        return state
-    raise TypeError(
-        f"a state may hold handles, numbers, strings, tuples, dicts and dataclasses, not a {type(state).__name__}; "
-        "keep arrays as located values"
-    )
+    try:
+        return records.encode(state, _located)
+    except TypeError as error:
+        raise TypeError(
+            f"{error}: a state may hold handles, numbers, strings, tuples, dicts and dataclasses; keep arrays as "
+            "located values"
+        ) from error
 
 
 def decode(row: Any) -> Any:
-    if not isinstance(row, dict):
-        return row
-    if row["$"] == "located":
-        return Located(Place(row["place"]), {node: _held(ref) for node, ref in row["nodes"].items()})
-    if row["$"] == "record":
-        module, _, name = row["class"].partition(":")
-        kind: Any = importlib.import_module(module)
-        for part in name.split("."):
-            kind = getattr(kind, part)
-        return kind(**{key: decode(item) for key, item in row["fields"].items()})
-    if row["$"] == "dict":
-        return {decode(key): decode(item) for key, item in row["items"]}
-    return tuple(decode(item) for item in row["items"])
+    return records.decode(row, _handle)
+
+
+def _located(thing: Any) -> Any:
+    if not isinstance(thing, Located):
+        return records.UNKNOWN
+    return {"$": "located", "place": thing.place.value, "nodes": {n: _ref(r) for n, r in thing.nodes.items()}}
+
+
+def _handle(row: Any) -> Any:
+    if row["$"] != "located":
+        return records.UNKNOWN
+    return Located(Place(row["place"]), {node: _held(ref) for node, ref in row["nodes"].items()})
 
 
 def _ref(held: Ref | Bundle) -> Any:

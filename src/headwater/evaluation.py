@@ -44,8 +44,8 @@ class Asked:
     also: dict[str, Located] = field(default_factory=dict)  # accuracies of further models
 
 
-def ask(fed: Federation, state: Any, tests: Located, own_tests: bool) -> Asked:
-    """Submit all that is measured of a state; nothing waits.
+def ask(fed: Federation, state: Any, tests: Located, own_tests: bool, by_client: bool = True) -> Asked:
+    """Submit all that is measured of a state; nothing waits. `by_client`: also what it means for each client.
 
     What needs no model of a client's own is asked of everybody while they are few, and of a fixed draw of them beyond
     that: a run's figures then cost the same however many clients are registered.
@@ -61,7 +61,7 @@ def ask(fed: Federation, state: Any, tests: Located, own_tests: bool) -> Asked:
     elif own_tests and model is not None:
         some = judged(fed, MOST_OWN)
         own = some.run(own_accuracy, at=CLIENTS, model=some.down(some.down(model)))
-    teamed = outcome = by_client = nothing(SERVER)
+    teamed = outcome = means = nothing(SERVER)
     if team is not None:
         members = team.members if isinstance(team.members, Located) else together(team.members)
         teamed = fed.run(evaluate_team, at=SERVER, members=members, mix=team.mix, weights=team.weights)
@@ -69,13 +69,13 @@ def ask(fed: Federation, state: Any, tests: Located, own_tests: bool) -> Asked:
         outcome = fed.run(evaluate, at=SERVER, model=model)
     elif personal is None:
         outcome = teamed
-    if outcome.nodes:
+    if outcome.nodes and by_client:
         some = judged(fed, MOST_EXPECTED)
         by_class = some.down(some.run(class_accuracy, at=SERVER, outcome=outcome), to=CLIENTS)
-        by_client = some.up(some.run(expected_accuracy, at=CLIENTS, by_class=by_class), to=SERVER)
+        means = some.up(some.run(expected_accuracy, at=CLIENTS, by_class=by_class), to=SERVER)
     others = getattr(state, "also", None) or {}
     also = {name: fed.run(evaluate, at=SERVER, model=other)["accuracy"] for name, other in others.items()}
-    return Asked(outcome, by_client, fed.up(own, to=SERVER), fed.up(scores, to=SERVER), teamed, also)
+    return Asked(outcome, means, fed.up(own, to=SERVER), fed.up(scores, to=SERVER), teamed, also)
 
 
 def judged(fed: Federation, most: int) -> Federation:
@@ -140,7 +140,7 @@ def answer(fed: Federation, asked: Asked, own_tests: bool) -> Answer:
         members = {c: s["accuracy"] for c, s in scores.items()}
         return Answer(mean["accuracy"], mean["loss"], mixed, local, by_member=members, others=others)
     judged = (outcome["correct"], outcome["confusion"])
-    return Answer(outcome["accuracy"], outcome["loss"], fed.read(asked.by_client), local, *judged, others=others)
+    return Answer(outcome["accuracy"], outcome["loss"], fed.read(asked.by_client) or {}, local, *judged, others=others)
 
 
 def row_of(fed: Federation, found: Answer | None, done: Sequence[Done]) -> dict[str, Any]:

@@ -103,7 +103,7 @@ def prepare(config: Config, *, data: Data | None = None, model: Callable[[], nn.
     if loaded.preparation is not None:
         split, exchange = _exchange(loaded.preparation, split, partition, rows)
     kind = ALGORITHMS.load(config.method)
-    spec, others = _specs(config, kind, split, model)
+    spec, others = specs_of(config, kind, split, model)
     names = (spec.name, *(other.name for other in others))
     tree = Tree.of(training_sizes(partition.lengths, share), partition.sectors, names)
     built = method_from(kind, config.algorithm, _stages(config, kind, split, partition))
@@ -128,7 +128,7 @@ def _from_anywhere(config: Config) -> Config:
     return config.merged({"data": whole}) if any(data[key] != value for key, value in whole.items()) else config
 
 
-def _specs(
+def specs_of(
     config: Config, kind: Any, split: Split, maker: Callable[[], nn.Module] | None
 ) -> tuple[ModelSpec, tuple[ModelSpec, ...]]:
     """The run's model, with what suits the method where nothing else was said, and further ones for some clients."""

@@ -134,7 +134,7 @@ class Federation(View):
             return ref
         desk = self.desk
         name = desk.name(self.round, f"{ref.home}>{home}")
-        desk.engine.move(ref, home, name)
+        desk.engine.move(ref, home, name, *((path.tiers,) if desk.losing else ()))
         desk.ledger.charge(Row(path, lower, ref.home, home, name))
         return Ref(name, home)
 
@@ -185,7 +185,7 @@ class Federation(View):
     def begin(self, round: int, clients: Sequence[str]) -> Federation:
         self.desk.calls.clear()
         self.desk.lost.clear()
-        return replace(self, round=round, clients=clients, seats={}, purpose="train")
+        return replace(self, round=round, clients=clients, seats={}, sat=frozenset(), purpose="train")
 
 
 __all__ = ["CLIENTS", "SECTORS", "SERVER", "Desk", "Federation", "Located", "each", "maybe", "nothing"]

@@ -99,7 +99,7 @@ class _Loop:
             return self._run()
 
     def _run(self) -> Run:
-        self.context = _context(self.experiment)
+        self.context = context_of(self.experiment)
         self.engine.start(self.context)
         held, first = self._begin()
         submitted = self.fed.desk.submitted
@@ -162,7 +162,9 @@ class _Loop:
         state = fall_back(fed, held.state, self.experiment.method.round(fed, held.state))
         held = Held(state, held.tests)
         due = number % self.config.eval_every == 0 or number == self.config.rounds
-        self.open.append(Open(fed, held, self._ask(held) if due else None))
+        # To ask clients what it means for them takes an exchange with each, where they are parties of their own.
+        each = number == self.config.rounds or not fed.desk.losing
+        self.open.append(Open(fed, held, self._ask(held, each) if due else None))
         self._release()
 
     def _close(self) -> Answer | None:
@@ -214,8 +216,8 @@ class _Loop:
             self.spans += spans
         return mine
 
-    def _ask(self, held: Held) -> Asked:
-        return ask(self.fed, held.state, held.tests, self.own_tests)
+    def _ask(self, held: Held, by_client: bool = True) -> Asked:
+        return ask(self.fed, held.state, held.tests, self.own_tests, by_client)
 
     def _measure(self, held: Held) -> Answer:
         self.fed = self.fed.begin(self.config.rounds + 1, self.tree.holders)  # names that no kept value has
@@ -282,7 +284,7 @@ class _Loop:
         return {"headwater": json.dumps(about)}
 
 
-def _context(experiment: Experiment) -> Context:
+def context_of(experiment: Experiment) -> Context:
     """What tasks find, and what is said and done if one of them does not give numbers."""
     faults = experiment.config.faults
     return replace(
@@ -294,4 +296,5 @@ def _context(experiment: Experiment) -> Context:
         period=faults.period,
         stack=experiment.config.engine.stack,
         server_threads=experiment.config.engine.server_threads,
+        sector_of=experiment.tree.sector_of,
     )

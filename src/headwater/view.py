@@ -36,6 +36,11 @@ class Desk:
     width: int = 1  # clients that are trained together, at most
     fanout: Fanout = field(default_factory=Fanout)  # which passes are jobs of their own
 
+    @property
+    def losing(self) -> bool:
+        """Whether homes are parties of their own, who may be lost at any time."""
+        return getattr(self.engine, "losing", False)
+
     def submit(self, round: int, jobs: Sequence[Job]) -> None:
         """The jobs of one run; those of a task that can be done together go in groups of about equal size."""
         width = self.width if jobs and getattr(jobs[0].task, "together", None) else 1
@@ -82,6 +87,12 @@ class View:
     round: int = 0
     purpose: str = "train"
     seats: Mapping[str, str] = field(default_factory=dict)
+    sat: frozenset[str] = frozenset()  # who has led in this round
+
+    @property
+    def losing(self) -> bool:
+        """Whether clients are parties of their own, who may be lost at any time."""
+        return self.desk.losing
 
     @cached_property
     def teams(self) -> Mapping[str, Sequence[str]]:
@@ -126,7 +137,7 @@ class View:
                 raise PlaceError(f"{client!r} cannot lead {sector!r}: it does not take part; choose among fed.clients")
             if self.tree.sector_of[client] != sector:
                 raise PlaceError(f"{client!r} cannot lead {sector!r}: it belongs to {self.tree.sector_of[client]!r}")
-        return replace(self, seats=dict(self.seats) | dict(seats))
+        return replace(self, seats=dict(self.seats) | dict(seats), sat=self.sat.union(seats.values()))
 
     def unseat(self) -> Self:
         return replace(self, seats={})

@@ -33,6 +33,7 @@ Differences from the paper and from its authors' code:
   validation set that the leader holds. `[server]` (+) has the same choices, a sector being one member.
 * `server_teacher="pre_sync"` (+) lets the sector means before synchronisation teach; without sector distillation the
   leaders' models are all equal, and the server would learn nothing from them.
+* Between organisations a leader that is lost, before or while it distils, is replaced by another draw among the others.
 * Under partial participation shares are taken over the active clients; a sector with none is left out.
 
 >>> import headwater as hw
@@ -56,7 +57,7 @@ from headwater.stages.combine import average
 from headwater.stages.consolidate import distill, validation
 from headwater.stages.local import label_counts, local_train
 from headwater.stages.sampling import tally
-from headwater.topology.leaders import Leader, choose
+from headwater.topology.leaders import Leader, choose, reseat, vacant
 
 ValSource = Literal["server", "leader"]
 
@@ -125,24 +126,35 @@ def sectors_teach(
     method: FedHead | FedHeadPlus, fed: Federation, state: HeadState
 ) -> tuple[Located, Located, Located | None]:
     """Steps 1 to 10 of the paper. At the server then: sector means, leaders' models, and label counts if they weigh."""
+    here = method.sector.weights == "labels"
+    above = isinstance(method, FedHeadPlus) and method.server.weights == "labels"
+
+    def teach(fed: Federation, team: Located, counts: Located | None) -> Located:
+        weighs = {"counts": counts if here else None, "hold": 0.2 if method.val_source == "leader" else 0.0}
+        start = fed.down(seed)
+        return fed.run(
+            distill, at=SECTORS, start=start, teachers=team, val=maybe(state.val), spec=method.sector, **weighs
+        )
+
     fed = fed.seat(choose(method.leader, fed))  # sectors are now their leaders
     start = fed.down(fed.down(state.model))
     local = fed.run(local_train, at=CLIENTS, start=start, spec=method.local)
     team = fed.up(local)  # stays inside the sector
-    means = fed.up(fed.run(average, at=SECTORS, models=team))
-    seed = fed.down(fed.run(average, at=SERVER, models=means))
-    here = method.sector.weights == "labels"
-    above = isinstance(method, FedHeadPlus) and method.server.weights == "labels"
-    counts = fed.up(fed.run(label_counts, at=CLIENTS)) if here or above else None
-    hold = 0.2 if method.val_source == "leader" else 0.0
-    students = fed.run(
-        distill,
-        at=SECTORS,
-        start=seed,
-        teachers=team,
-        val=maybe(state.val),
-        counts=counts if here else None,
-        hold=hold,
-        spec=method.sector,
-    )
-    return means, fed.up(students), fed.up(fed.run(tally, at=SECTORS, models=counts)) if counts and above else None
+    mean = fed.run(average, at=SECTORS, models=team)
+    means = fed.up(mean)
+    while lost := vacant(fed, mean):
+        fed, there = reseat(fed, lost)
+        again = there.up(local)
+        team, mean = fed.update(team, again), fed.update(mean, there.run(average, at=SECTORS, models=again))
+        means = fed.up(mean)
+    seed = fed.run(average, at=SERVER, models=means)
+    held = fed.run(label_counts, at=CLIENTS) if here or above else None
+    counts = fed.up(held) if held else None
+    tallies = fed.up(fed.run(tally, at=SECTORS, models=counts)) if counts and above else None
+    students = teach(fed, team, counts)
+    taught = fed.up(students)
+    while lost := vacant(fed, students):
+        fed, there = reseat(fed, lost)
+        students = fed.update(students, teach(there, there.up(local), there.up(held) if held else None))
+        taught = fed.up(students)
+    return means, taught, tallies

@@ -20,6 +20,7 @@ from headwater.config.sections import (
     ARRAYS,
     CUSTOM,
     DataConfig,
+    DeployConfig,
     EngineConfig,
     FaultsConfig,
     ModelConfig,
@@ -47,6 +48,7 @@ class Config(Top):
     engine: EngineConfig = EngineConfig()
     privacy: PrivacyConfig = PrivacyConfig()
     faults: FaultsConfig = FaultsConfig()
+    deploy: DeployConfig = DeployConfig()
 
     @model_validator(mode="before")
     @classmethod

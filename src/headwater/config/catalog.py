@@ -11,6 +11,7 @@ from headwater.config.sections import (
     ARRAYS,
     CUSTOM,
     DataConfig,
+    DeployConfig,
     EngineConfig,
     FaultsConfig,
     ModelConfig,
@@ -31,13 +32,14 @@ SECTIONS: dict[str, type[Section]] = {
     "engine": EngineConfig,
     "privacy": PrivacyConfig,
     "faults": FaultsConfig,
+    "deploy": DeployConfig,
 }
 STAGES: dict[str, type[LocalSpec] | type[DistillSpec]] = {
     "local": LocalSpec,
     "sector": DistillSpec,
     "server": DistillSpec,
 }
-ORDER = ("data", "partition", "model", "algorithm", *STAGES, "engine", "privacy", "faults")
+ORDER = ("data", "partition", "model", "algorithm", *STAGES, "engine", "privacy", "faults", "deploy")
 SELECTORS = {
     "data": "name",
     "partition": "scheme",

@@ -110,6 +110,7 @@ class EngineConfig(Section):
     server_threads: Count = 0  # of a student at the server, for whom all others wait; 0: as any task
     stack: Literal["auto", "on", "off"] = "auto"  # train small models of many clients as one; "on": also by vmap
     memory: Annotated[float, Ge(0)] = 0.0  # MB of values that wait; more are kept on disk. 0: a quarter of the memory
+    address: str = ""  # of the Ray cluster to use, as host:port, or auto; empty: one is started on this machine
     overlap: bool = True  # a round begins while the one before is still being worked on, where nothing depends on it
 
 
@@ -124,3 +125,14 @@ class FaultsConfig(Section):
     bad_update: Literal["drop", "stop"] = "drop"  # a result with NaN or infinity: leave it out, or end the run
     availability: Share = 1.0  # share of the time that a client can begin a task. Never changes a result
     period: Positive = 10.0  # seconds from one coming of a client to the next
+
+
+class DeployConfig(Section):
+    """Between organisations. Never changes a result, as long as everybody answers in time."""
+
+    server_address: str = "127.0.0.1:9100"  # of the server's link, as sectors reach it
+    sector_addresses: tuple[str, ...] = ()  # of the sectors' links; empty: on the server's host, from the next port on
+    deadline: Positive = 600.0  # seconds that a client has for one exchange
+    quorum: Share = 0.5  # of a sector's clients, and of the sectors, that must answer for their work to count
+    start: Positive = 600.0  # seconds to wait at the start for everybody to be there
+    max_mb: Positive = 2048.0  # the largest message that is accepted

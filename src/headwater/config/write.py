@@ -7,6 +7,7 @@ from typing import Any
 
 from headwater.config import catalog
 from headwater.config.fields import NONE, plain
+from headwater.config.sections import DeployConfig
 
 HEADER = "# Written by Headwater: the whole configuration of a run. `headwater run` on this file repeats it.\n\n"
 # Where and when things are done, not what is computed.
@@ -15,9 +16,11 @@ ELSEWHERE = (
     "engine.name",
     "engine.workers",
     "engine.memory",
+    "engine.address",
     "engine.overlap",
     "faults.availability",
     "faults.period",
+    *(f"deploy.{key}" for key in DeployConfig.model_fields),
 )
 
 

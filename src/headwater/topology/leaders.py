@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 if TYPE_CHECKING:
-    from headwater.federation import Federation
+    from headwater.federation import Federation, Located
 
 Leader = Literal["random", "fixed", "rotating"]
 Seats = dict[str, str]
@@ -34,3 +35,28 @@ def fixed(fed: Federation) -> Seats:
 def rotating(fed: Federation) -> Seats:
     """Clients lead in turn, in tree order."""
     return {sector: team[(fed.round - 1) % len(team)] for sector, team in fed.teams.items()}
+
+
+def vacant(fed: Federation, made: Located) -> tuple[str, ...]:
+    """The sectors whose leader was lost over this, and that have a client who has not led in this round yet. Waits.
+
+    Only where clients are parties of their own: a loss that is simulated costs the sector its round.
+    """
+    lost = fed.missing(made) if fed.losing else ()
+    return tuple(sector for sector in lost if _left(fed, sector))
+
+
+def reseat(fed: Federation, sectors: Sequence[str]) -> tuple[Federation, Federation]:
+    """Another client leads each of these sectors, drawn by p_k among those who have not; and the view of just these."""
+    generator = fed.rng("leader", len(fed.sat))
+    seats = {}
+    for sector in sectors:
+        team = _left(fed, sector)
+        shares = np.array([fed.sizes[c] for c in team], dtype=float)
+        seats[sector] = str(generator.choice(team, p=shares / shares.sum()))
+    fed = fed.seat(seats)
+    return fed, fed.among(c for c in fed.clients if fed.tree.sector_of[c] in seats)
+
+
+def _left(fed: Federation, sector: str) -> list[str]:
+    return [client for client in fed.teams.get(sector, ()) if client not in fed.sat]

@@ -1,0 +1,335 @@
+"""The process of a party, from its folder to its end: what `headwater deploy server|sector|client` runs."""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from headwater import codecs
+from headwater.checkpoint import write_whole
+from headwater.deploy import assemble, program
+from headwater.deploy.audit import CONTROL, Sent
+from headwater.deploy.dispatch import Dispatcher, Party
+from headwater.deploy.engine import Deployed
+from headwater.deploy.folder import PUBLIC, PartyFolder
+from headwater.deploy.link import Link, Uplink
+from headwater.deploy.log import Log
+from headwater.deploy.message import Message
+from headwater.deploy.own import own_data
+from headwater.deploy.party import Client, Host
+from headwater.deploy.status import Status
+from headwater.deploy.store import Store
+from headwater.deploy.wire import Customs
+from headwater.errors import TaskError
+from headwater.progress import Event
+from headwater.stages.site import Context
+from headwater.training import train
+
+RUN = re.compile(r"[0-9a-f]{16}")
+MEGABYTE = 1 << 20
+AGAIN = 2.0  # seconds between two looks at who is there
+GREETING = 30.0  # seconds in which somebody who is there says how much data it has
+FAREWELL = 20.0  # seconds in which those below hear that it is over
+PHASES = {"train": "clients train", "distill": "distilling", "average": "averaging", "evaluate": "measuring"}
+
+
+def serve(folder: PartyFolder, *, quiet: bool) -> int:
+    """Run a party until the federation has finished; 0 then."""
+    torch.set_num_threads(folder.federation.config.engine.threads)  # results depend on it, so it is the same everywhere
+    desk = _Desk(folder, Log(folder, quiet), Status(folder), Sent(folder))
+    try:
+        return {"server": _server, "sector": _sector, "client": _client}[folder.role](desk)
+    finally:
+        desk.close()
+
+
+@dataclass
+class _Desk:
+    """What every party has: its folder, a log, a status, a record of what it sends."""
+
+    folder: PartyFolder
+    log: Log
+    status: Status
+    sent: Sent
+    links: list[Any] = field(default_factory=list)
+
+    @property
+    def most(self) -> int:
+        return int(self.folder.federation.config.deploy.max_mb * MEGABYTE)
+
+    def down(self) -> Link:
+        from headwater.deploy.flower import FlowerLink
+
+        self.links.append(link := FlowerLink(self.folder, self.most))
+        return link
+
+    def up(self) -> Uplink:
+        from headwater.deploy.flower import FlowerUplink
+
+        self.links.append(link := FlowerUplink(self.folder, self.most))
+        return link
+
+    def party(self, run: str, context: Context) -> Party:
+        described = self.folder.federation
+        config = described.config
+        store = Store(self.folder.state / "values", run)
+        trusted = program.trust(config.method, config.model.name)
+        stamp = {"federation": described.sha256, "run": run}
+        customs = Customs(context.models, self.most)
+        return Party(self.folder.name, context, store, customs, self.sent, trusted, stamp, self.say)
+
+    def say(self, sentence: str) -> None:
+        self.log(sentence)
+        self.status.update(message=sentence)
+
+    def close(self) -> None:
+        for link in reversed(self.links):
+            link.close()
+        self.status.close()
+        self.sent.close()
+        self.log.close()
+
+
+# -- those who answer: clients and hosts
+
+
+def _client(desk: _Desk) -> int:
+    folder = desk.folder
+    data = own_data(folder)
+    context = assemble.client_context(folder.federation, folder.name, data)
+    size = len(context.rows[folder.name])
+    desk.say(f"client {folder.name} has {size} rows to train on; it joins {folder.above}")
+
+    def party(run: str) -> Client:
+        return Client(desk.party(run, context))
+
+    def hello(message: Message) -> Message:
+        desk.sent.add(0, "above", CONTROL, "", "up", 0, "how many rows it trains on")
+        return Message({"size": size})
+
+    return _answer(desk, desk.up(), party, hello, lambda: None)
+
+
+def _sector(desk: _Desk) -> int:
+    folder = desk.folder
+    context = assemble.host_context(folder.federation)
+    link, team = desk.down(), folder.link.members if folder.link else ()
+    quorum = folder.federation.config.deploy.quorum
+    sizes: dict[str, int] = {}
+    desk.say(f"sector {folder.name} waits for {', '.join(team)} at {folder.link and folder.link.address}")
+
+    def below(home: str) -> str | None:
+        return home if home in team else None
+
+    def party(run: str) -> Host:
+        made = desk.party(run, context)
+        return Host(made, Dispatcher(made, below, link, "sector_client", quorum, lambda: _present(desk, link)))
+
+    def hello(message: Message) -> Message:
+        unknown = [name for name in sorted(link.present()) if name not in sizes]
+        for name, reply in _ask(link, unknown, Message(dict(message.head)), GREETING).items():
+            if type(size := reply.head.get("size")) is int and size >= 0:
+                sizes[name] = size
+        desk.sent.add(0, "above", CONTROL, "", "up", 0, "how many rows each client trains on")
+        return Message({"sizes": dict(sizes)})
+
+    def farewell() -> None:
+        _ask(link, sorted(link.present()), Message({"do": "end", "federation": folder.federation.sha256}), FAREWELL)
+
+    return _answer(desk, desk.up(), party, hello, farewell, lambda: _present(desk, link))
+
+
+def _answer(
+    desk: _Desk,
+    uplink: Uplink,
+    party: Callable[[str], Client | Host],
+    hello: Callable[[Message], Message],
+    farewell: Callable[[], None],
+    look: Callable[[], None] = lambda: None,
+) -> int:
+    """Answer whatever comes from above until it is over."""
+    stop, known = threading.Event(), desk.folder.federation.sha256
+    current: tuple[str, Client | Host | None] = "", None
+    ended = False
+
+    def answer(message: Message) -> Message:
+        nonlocal current, ended
+        head = message.head
+        if head.get("federation") != known:
+            desk.say("refused a message: it is of another federation than this folder's")
+            return Message({"failed": "refused it: its federation.json is another one"})
+        look()
+        match head.get("do"):
+            case "hello":
+                return hello(message)
+            case "end":
+                farewell()
+                ended = True
+                threading.Timer(1.0, stop.set).start()  # the answer has to get out first
+                return Message({})
+            case "work" if isinstance(run := head.get("run"), str) and RUN.fullmatch(run):
+                if current[0] != run:
+                    current = run, party(run)
+                served, round = current[1], head.get("round")
+                assert served is not None
+                desk.status.update(phase=_phase(head), round=round if type(round) is int else 0)
+                reply = served.answer(message)
+                if desk.folder.role == "client":
+                    desk.sent.add(
+                        desk.folder.federation.config.rounds and int(round or 0),
+                        "above",
+                        CONTROL,
+                        "",
+                        "up",
+                        0,
+                        "training losses and times",
+                    )
+                desk.status.update(phase="waiting")
+                return reply
+        desk.say("refused a message: it asks for nothing that is known here")
+        return Message({"failed": "refused it: it asks for nothing that is known here"})
+
+    desk.status.update(phase="waiting")
+    uplink.serve(answer, stop)
+    desk.status.update(phase="finished" if ended else "ended")
+    desk.say(f"the federation has finished, and {desk.folder.role} {desk.folder.name} ends")
+    return 0
+
+
+def _phase(head: dict[str, Any]) -> str:
+    """In words, what a message asks for."""
+    tasks = [str(row.get("task", "")) for row in head.get("steps", ()) if isinstance(row, dict)]
+    for word, told in (("distill", "distilling"), ("train", "training")):
+        if any(word in task.rpartition(":")[2] for task in tasks):
+            return told
+    return "working"
+
+
+def _present(desk: _Desk, link: Link) -> None:
+    desk.status.update(present=link.present())
+
+
+def _ask(link: Link, names: list[str], message: Message, seconds: float) -> dict[str, Message]:
+    """One message to several, and what comes back in time."""
+    asked = {link.send(name, message): name for name in names}
+    found: dict[str, Message] = {}
+    until = time.monotonic() + seconds
+    while asked and time.monotonic() < until:
+        for number, reply in link.replies(min(1.0, max(0.0, until - time.monotonic()))):
+            name = asked.pop(number, None)
+            if name is not None and isinstance(reply, Message):
+                found[name] = reply
+    for number in asked:
+        link.forget(number)
+    return found
+
+
+# -- the server
+
+
+def _server(desk: _Desk) -> int:
+    folder, described = desk.folder, desk.folder.federation
+    out = folder.state / "run"
+    if (out / "result.json").exists():
+        desk.say(f"this federation has finished; its results are in {out}")
+        return 0
+    link = desk.down()
+    config = described.config.deploy
+    try:
+        begun = _begin(desk, link)
+        split = assemble.with_public(described, codecs.read(folder.path / PUBLIC))
+        made = assemble.experiment(described, split, begun["sizes"])
+        party = desk.party(begun["run"], assemble.server_context(made))
+        sector_of = {client: sector for sector, team in described.sectors.items() for client in team}
+
+        def below(home: str) -> str | None:
+            return home if home in described.sectors else sector_of.get(home)
+
+        def before(round: int) -> None:
+            desk.status.update(round=round, phase="waiting for sectors")
+            _await(desk, link, max(1, -int(-config.quorum * len(described.sectors) // 1)), round)
+
+        dispatcher = Dispatcher(party, below, link, "server_sector", config.quorum, lambda: _present(desk, link))
+        engine = Deployed(party.store, dispatcher, config.deadline, before)
+        run = train(made, out=out, engine=engine, watch=lambda event: _tell(desk, event))
+        from headwater import report
+
+        report.write([out], out / "report.html")
+        accuracy = run.result["accuracy"]
+        desk.status.update(phase="finished", accuracy=accuracy)
+        desk.say(f"finished after {run.result['rounds']} rounds with accuracy {accuracy:.3f}; results are in {out}")
+        _ask(link, sorted(link.present()), Message({"do": "end", "federation": described.sha256}), 2 * FAREWELL)
+    except TaskError as error:
+        desk.say(str(error))
+        raise
+    return 0
+
+
+def _begin(desk: _Desk, link: Link) -> dict[str, Any]:
+    """The run's number and clients' sizes: asked once, and kept for when the server is started again."""
+    path, described = desk.folder.state / "begun.json", desk.folder.federation
+    if path.exists():
+        begun: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        desk.say("the server was started again, and carries on")
+        return begun
+    wanted = {client for team in described.sectors.values() for client in team}
+    sizes: dict[str, int] = {}
+    until = time.monotonic() + described.config.deploy.start
+    desk.say(f"waiting for {len(described.sectors)} sectors and {len(wanted)} clients")
+    desk.status.update(phase="waiting for everybody")
+    while wanted - set(sizes):
+        open_ = [s for s in sorted(link.present()) if set(described.sectors[s]) - set(sizes)]
+        hello = Message({"do": "hello", "federation": described.sha256})
+        for sector, reply in _ask(link, open_, hello, 2 * GREETING).items():
+            told = reply.head.get("sizes")
+            for client, size in told.items() if isinstance(told, dict) else ():
+                if client in described.sectors[sector] and type(size) is int and size >= 0:
+                    sizes[client] = size
+            if failed := reply.head.get("failed"):
+                desk.say(f"{sector} {failed}")
+        _present(desk, link)
+        if time.monotonic() > until and sizes:
+            break
+        if wanted - set(sizes):
+            time.sleep(AGAIN)
+    if absent := sorted(wanted - set(sizes)):
+        desk.say(
+            f"{', '.join(absent)} did not come within deploy.start = {described.config.deploy.start:g} s; the run "
+            "begins without"
+        )
+    begun = {"run": secrets.token_hex(8), "sizes": sizes}
+    write_whole(path, json.dumps(begun))
+    desk.say(f"{len(sizes)} clients are there with {sum(sizes.values())} rows in all; the run begins")
+    return begun
+
+
+def _await(desk: _Desk, link: Link, least: int, round: int) -> None:
+    """Until enough sectors are there."""
+    told = False
+    while len(link.present()) < least:
+        if not told:
+            desk.say(f"round {round}: {len(link.present())} sectors are there and {least} are needed; waiting")
+            told = True
+        _present(desk, link)
+        time.sleep(0.5)
+    _present(desk, link)
+
+
+def _tell(desk: _Desk, event: Event) -> None:
+    match event.kind:
+        case "task":
+            desk.status.update(round=event.round, phase=PHASES.get(event.phase, event.phase))
+        case "warning":
+            desk.say(event.text)
+        case "round":
+            shown = "" if event.accuracy is None else f", accuracy {event.accuracy:.3f}"
+            desk.status.update(round=event.round, accuracy=event.accuracy)
+            desk.say(f"round {event.round} of {event.rounds} is done{shown}")

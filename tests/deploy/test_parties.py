@@ -1,0 +1,411 @@
+"""Parties of a whole federation in one process: same bits as the simulation, bytes as in the ledger, few exchanges;
+who is lost is left out, and what is wrong is refused."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from headwater import codecs
+from headwater.algorithms import ALGORITHMS
+from headwater.deploy import program
+from headwater.deploy.message import Message, Part, Unanswered
+from headwater.deploy.wire import CARGO, Customs, Refused, pack
+from headwater.engines.base import Job, Ref
+from headwater.experiment import Experiment
+from headwater.params import Params
+from headwater.training import train
+from loopback import Loopback, small
+
+METHODS = [name for name in ALGORITHMS if name != "centralized"]
+BRIEF = {"data__fraction": 0.15, "partition__alpha": 1.0, "local__epochs": 1, "rounds": 2}
+TIERS = [(tier, way) for tier in ("server_sector", "sector_client") for way in ("up", "down")]
+
+
+@contextmanager
+def loopback(made: Experiment, place: Path, **options: Any) -> Iterator[Loopback]:
+    federation = Loopback(made, place, **options)
+    try:
+        yield federation
+    finally:
+        federation.close()
+
+
+def sha(run: Any) -> str:
+    return str(run.result["model_sha256"])
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_gives_the_bits_of_the_simulation_and_the_bytes_of_the_ledger(method: str, tmp_path: Path) -> None:
+    made = small(method, **BRIEF)
+    simulated = train(made)
+    with loopback(made, tmp_path) as federation:
+        run = federation.train()
+        assert sha(run) == sha(simulated)
+        assert federation.said == []
+        for tier, way in TIERS:
+            charged = sum(run.ledger.bytes(tier, way, purpose=p) for p in ("train", "setup", "evaluate", "export"))
+            assert federation.bytes(tier, way) == charged
+            for purpose in ("train", "setup"):
+                assert run.ledger.bytes(tier, way, purpose=purpose) == simulated.ledger.bytes(
+                    tier, way, purpose=purpose
+                )
+
+
+class TestExchanges:
+    """What each is asked in two rounds, and once more at the end about its mix of labels."""
+
+    def asked(self, method: str, place: Path, **settings: Any) -> dict[str, dict[str, int]]:
+        with loopback(small(method, **BRIEF, **settings), place) as federation:
+            federation.train()
+            return {name: dict(link.exchanges) for name, link in federation.links.items()}
+
+    @pytest.mark.parametrize("method", ["fedavg", "scaffold", "feddf", "fedeed"])
+    def test_a_flat_method_takes_one_a_client_and_round(self, method: str, tmp_path: Path) -> None:
+        for counts in self.asked(method, tmp_path).values():
+            assert set(counts.values()) == {2 + 1}
+
+    def test_fedhead_takes_two_a_leader_and_one_of_others(self, tmp_path: Path) -> None:
+        """And one at first, for the validation set."""
+        found = self.asked("fedhead", tmp_path, algorithm__leader="fixed")
+        for sector in ("s0", "s1"):
+            assert sorted(found[sector].values()) == [1 + 2 + 1, 1 + 2 + 1, 1 + 4 + 1]
+        assert set(found["server"].values()) == {1 + 4 + 1}
+
+    def test_mtgc_does_its_sector_rounds_without_the_server(self, tmp_path: Path) -> None:
+        """The server is asked for as much for four sector rounds as for one; clients correct z with the next model."""
+        few, many = (
+            self.asked("mtgc", tmp_path / str(n), algorithm__leader="none", algorithm__sector_rounds=n) for n in (1, 4)
+        )
+        assert few["server"] == many["server"]
+        assert set(few["s0"].values()) == {2 * 2 + 1}
+        assert set(many["s0"].values()) == {2 * 5 + 1}
+
+
+class TestLoss:
+    def test_a_lost_client_is_left_out_and_weights_follow(self, tmp_path: Path) -> None:
+        """In round 1 the mean is that of the others; told once, by its host and by the server."""
+        made = small("fedavg", **BRIEF | {"rounds": 1, "eval_every": 1})
+        lost = made.tree.holders[0]
+
+        def meddle(to: str, message: Message) -> Message:
+            if to == lost:
+                raise Unanswered("was killed")
+            return message
+
+        with loopback(made, tmp_path / "a", meddle=meddle) as federation:
+            found = federation.train()
+            assert federation.said == [f"round 1: {lost} was killed and is left out of this round"]
+        others = [c for c in made.tree.holders if c != lost]
+        sizes = {c: made.tree.sizes[c] for c in others}
+        trained = {}
+        for client in others:  # each alone, from the same start
+            rest = {c for c in made.tree.holders if c != client}
+
+            def only(to: str, message: Message, rest: set[str] = rest) -> Message:
+                if to in rest:
+                    raise Unanswered("is kept out")
+                return message
+
+            with loopback(made, tmp_path / client, meddle=only, quorum=0.01) as federation:
+                trained[client] = next(iter(federation.train().params.values())).vector
+        mean = sum(trained[c].double() * sizes[c] for c in others) / sum(sizes.values())
+        torch.testing.assert_close(next(iter(found.params.values())).vector.double(), mean, rtol=1e-5, atol=1e-6)
+
+    def test_who_is_lost_keeps_what_it_had(self, tmp_path: Path) -> None:
+        """A client that misses round 2 of SCAFFOLD takes up round 3 with its variate of round 1.
+
+        It tells by how much its variate changed, so what it told adds up to the one that it has in the end.
+        """
+        made = small("scaffold", **BRIEF | {"rounds": 3})
+        lost, told = made.tree.holders[0], []
+
+        def meddle(to: str, message: Message) -> Message:
+            rounds = {name.partition(".")[0] for name in message.head.get("infos", {})}
+            if to == lost and "2" in rounds:
+                raise Unanswered("was killed")
+            values = Customs(made.models, 1 << 30).unpack(message)
+            models = [value for value in values.values() if isinstance(value, Params)]
+            if to == lost and models:
+                told.append(models[-1].vector)  # the model itself comes first
+            return message
+
+        with loopback(made, tmp_path, meddle=meddle) as federation:
+            federation.train()
+            assert [line.partition(":")[0] for line in federation.said] == ["round 2"]
+        held = [v for path in (tmp_path / lost).rglob("*.value") if isinstance(v := codecs.read(path), Params)]
+        assert len(told) == 2
+        assert any(torch.allclose(model.vector, told[0] + told[1], atol=1e-6) for model in held)
+        assert not any(torch.allclose(model.vector, told[1], atol=1e-6) for model in held)
+
+    def test_a_leader_lost_while_it_distils_is_replaced(self, tmp_path: Path) -> None:
+        made = small("fedhead", **BRIEF | {"algorithm__leader": "fixed", "rounds": 1})
+        team = [c for c in made.tree.holders if made.tree.sector_of[c] == "s0"]
+        taught: list[str] = []
+
+        def meddle(to: str, message: Message) -> Message:
+            distilled = [name for name in message.head.get("infos", {}) if "distill@s0" in name]
+            if distilled and to == team[0]:
+                raise Unanswered("was killed")
+            if distilled and to in team:
+                taught.append(to)
+            return message
+
+        with loopback(made, tmp_path, meddle=meddle) as federation:
+            run = federation.train()
+            assert len(federation.said) == 1
+            assert federation.said[0].startswith(f"round 1: {team[0]}")
+        assert len(taught) == 1
+        assert taught[0] in team[1:]
+        assert math.isfinite(run.result["loss"])
+
+    def test_a_sector_that_is_away_is_skipped_and_rejoins(self, tmp_path: Path) -> None:
+        made = small("mtgc", **BRIEF | {"rounds": 3, "algorithm__leader": "none"})
+        answered: list[int] = []
+
+        with loopback(made, tmp_path) as federation:
+            top = federation.links["server"]
+
+            def meddle(to: str, message: Message) -> Message:
+                rounds = {int(name.partition(".")[0]) for name in message.head.get("infos", {})}
+                if to == "s1" and 2 in rounds:
+                    raise Unanswered("cannot be reached")
+                answered.extend(rounds if to == "s1" else ())
+                return message
+
+            top._meddle = meddle
+            federation.train()
+            assert [line.partition(",")[0] for line in federation.said] == [
+                "round 2: s1 cannot be reached and is left out of this round"
+            ]
+        assert {1, 3} <= set(answered)
+        assert 2 not in answered
+
+    def test_below_the_quorum_a_round_counts_for_nothing(self, tmp_path: Path) -> None:
+        """The model is then as it was before the round."""
+        made = small("fedavg", **BRIEF | {"rounds": 1})
+        gone = list(made.tree.holders)[:-1]
+
+        def meddle(to: str, message: Message) -> Message:
+            if to in gone:
+                raise Unanswered("was killed")
+            return message
+
+        with loopback(made, tmp_path, meddle=meddle) as federation:
+            run = federation.train()
+            assert any("deploy.quorum" in line for line in federation.said)
+            first = made.context().initial(made.model.name, 0)
+        assert torch.equal(next(iter(run.params.values())).vector, first.vector)
+
+    def test_a_client_that_is_too_slow_is_left_out(self, tmp_path: Path) -> None:
+        import time
+
+        made = small("fedavg", **BRIEF | {"rounds": 1})
+        slow = made.tree.holders[0]
+
+        def meddle(to: str, message: Message) -> Message:
+            if to == slow:
+                time.sleep(6)
+            return message
+
+        with loopback(made, tmp_path, meddle=meddle, deadline=3.0) as federation:
+            federation.train()
+            assert federation.said == [f"round 1: {slow} did not answer within 3 s and is left out of this round"]
+
+    @pytest.mark.parametrize("method", ["scaffold", "mtgc", "fedmd"])
+    def test_a_server_that_is_started_again_carries_on(self, method: str, tmp_path: Path) -> None:
+        """The same bits as if nothing had happened, though what clients keep is at clients."""
+        made = small(method, **BRIEF | {"rounds": 4})
+        with loopback(made, tmp_path / "whole") as federation:
+            wanted = sha(federation.train(tmp_path / "undisturbed"))
+        with loopback(made, tmp_path / "parts") as federation:
+            top = federation.links["server"]
+            usual, heard = top.replies, 0
+
+            def stopping(seconds: float) -> list[tuple[int, Message | Unanswered]]:
+                nonlocal heard
+                found = usual(seconds)
+                names = [name for _, m in found if isinstance(m, Message) for name in m.head.get("infos", {})]
+                heard += any(name.startswith("3.") for name in names)
+                if heard == 2:  # one sector's answer was taken, the other's is lost with the server
+                    raise KeyboardInterrupt
+                return found
+
+            top.replies = stopping  # type: ignore[method-assign]
+            with pytest.raises(KeyboardInterrupt):
+                federation.train(tmp_path / "run")
+            top.replies = usual  # type: ignore[method-assign]
+            assert sha(federation.train(tmp_path / "run")) == wanted
+
+
+@pytest.fixture(scope="module")
+def made() -> Experiment:
+    return small("fedavg", **BRIEF)
+
+
+@pytest.fixture
+def model(made: Experiment) -> Params:
+    return made.context().initial(made.model.name, 0)
+
+
+class TestCustoms:
+    """What a party does not believe, and that nothing changes then."""
+
+    def customs(self, made: Experiment, most: int = 1 << 30) -> Customs:
+        return Customs(made.models, most)
+
+    def test_what_was_packed_comes_out_the_same(self, made: Experiment, model: Params) -> None:
+        values = {
+            "a": model,
+            "b": (1, 2.5, True, None, "x"),
+            "c": {3: torch.arange(6).view(2, 3)},
+            "d": torch.zeros(0, 4),
+        }
+        message = pack({"do": "work"}, values)
+        found = self.customs(made).unpack(Message(json.loads(json.dumps(message.head)), message.parts))
+        assert torch.equal(found["a"].vector, model.vector)
+        assert found["a"].layout == model.layout
+        assert found["b"] == (1, 2.5, True, None, "x")
+        assert [type(x) for x in found["b"]] == [int, float, bool, type(None), str]
+        assert torch.equal(found["c"][3], values["c"][3])
+        assert found["d"].shape == (0, 4)
+        assert message.payload == model.nbytes + 3 * 8 + 6 * 8
+
+    @pytest.mark.parametrize(
+        ("change", "told"),
+        [
+            (lambda m: replace(m, vector=m.vector[:-1]), "layout asks for"),
+            (lambda m: replace(m, vector=m.vector.double()), "type torch.float64"),
+            (lambda m: replace(m, vector=m.vector * math.nan), "not finite"),
+            (lambda m: replace(m, weight=math.inf), "weight"),
+            (lambda m: replace(m, weight=-1.0), "weight"),
+            (lambda m: replace(m, layout=replace(m.layout, arch="other")), "none of this federation's"),
+            (lambda m: replace(m, layout=replace(m.layout, trainable=m.layout.trainable[:-1])), "laid out unlike"),
+        ],
+    )
+    def test_a_model_that_is_not_as_configured(
+        self, change: Callable[[Params], Params], told: str, made: Experiment, model: Params
+    ) -> None:
+        with pytest.raises(Refused, match=told):
+            self.customs(made).unpack(pack({}, {"x": change(model)}))
+
+    @pytest.mark.parametrize(
+        ("part", "told"),
+        [
+            (Part("float32", (3,), b"\0" * 8), "has 8 bytes"),
+            (Part("object", (1,), b"\0" * 8), "type 'object'"),
+            (Part("float32", (-1,), b"\0" * 4), "has 4 bytes"),
+            (Part("float32", (2,), b"\x00\x00\xc0\x7f" * 2), "not finite"),
+        ],
+    )
+    def test_an_array_that_is_none(self, part: Part, told: str, made: Experiment) -> None:
+        message = pack({}, {"x": torch.zeros(2)})
+        with pytest.raises(Refused, match=told):
+            self.customs(made).unpack(replace(message, parts=(part, *message.parts[1:])))
+
+    def test_a_message_that_is_too_large(self, made: Experiment, model: Params) -> None:
+        with pytest.raises(Refused, match="larger than deploy"):
+            self.customs(made, most=1000).unpack(pack({}, {"x": model}))
+
+    @pytest.mark.parametrize(
+        "row",
+        [
+            ["x", {"v": {"$": "Popen", "v": {"args": "true"}}}, 0],
+            ["x", {"v": {"$": "tensor", "n": 5}}, 0],
+            ["x", {"v": {"$": "Params", "v": {}}}, 0],
+            ["x", {"v": {"$": "int"}}, 0],
+            ["x", 7, 0],
+            [],
+            ["x", {"v": None}, 9],
+        ],
+    )
+    def test_a_skeleton_that_is_none(self, row: Any, made: Experiment) -> None:
+        empty = Part("int64", (0,), b"")
+        with pytest.raises(Refused):
+            self.customs(made).unpack(Message({CARGO: [row]}, (empty, replace_dtype(empty))))
+
+    @pytest.mark.parametrize(
+        "where",
+        [
+            "os:system",
+            "subprocess:run",
+            "builtins:eval",
+            "headwater.codecs:read",
+            "headwater.params:Params",
+            "nowhere:x",
+        ],
+    )
+    def test_only_tasks_are_called(self, where: str) -> None:
+        from headwater.stages.combine import average
+
+        row = program.write(Job("1.1.x", average, "c0", "c0", {"models": Ref("a", "c0")}, (1, "average", 0, "c0")))
+        assert program.read(row, program.trust()).name == "1.1.x"
+        with pytest.raises(Refused):
+            program.read(row | {"task": where}, program.trust())
+
+    def test_a_record_of_elsewhere(self) -> None:
+        from headwater.stages.combine import average
+
+        row = program.write(Job("1.1.x", average, "c0", "c0", {"by": "uniform"}, (1, "average", 0, "c0")))
+        bad = {"$": "record", "class": "pathlib:Path", "fields": {}}
+        row["inputs"] = {"$": "dict", "items": [["by", bad]]}
+        with pytest.raises(Refused, match="not part of this federation"):
+            program.read(row, program.trust())
+
+    @pytest.mark.parametrize(
+        "spoil",
+        [
+            lambda m: replace(m, parts=(Part("float32", (4,), b"\0" * 16), *m.parts[1:])),
+            lambda m: replace(m, parts=(replace_data(m.parts[0], b"\x00\x00\xc0\x7f"), *m.parts[1:])),
+            lambda m: replace(m, parts=(Part("object", m.parts[0].shape, m.parts[0].data), *m.parts[1:])),
+            lambda m: replace(m, parts=m.parts[1:]),
+            lambda m: replace(m, head=m.head | {CARGO: "cos\nsystem\n(S'true'\ntR."}),
+            lambda m: replace(m, head=m.head | {"infos": 3}),
+            lambda m: Message({}),
+        ],
+    )
+    def test_a_reply_that_is_refused_costs_only_who_sent_it(
+        self, spoil: Callable[[Message], Message], made: Experiment, tmp_path: Path
+    ) -> None:
+        bad = made.tree.holders[0]
+
+        def meddle(to: str, message: Message) -> Message:
+            return spoil(message) if to == bad and message.parts else message
+
+        def lost(to: str, message: Message) -> Message:
+            if to == bad and message.parts:
+                raise Unanswered("was killed")
+            return message
+
+        with loopback(made, tmp_path / "a", meddle=meddle) as federation:
+            found = sha(federation.train())
+            lines = [line for line in federation.said if "refused" in line]
+            assert lines
+            assert all(line.startswith("round ") and bad in line for line in lines)
+        with loopback(made, tmp_path / "b", meddle=lost) as federation:
+            assert sha(federation.train()) == found
+
+    def test_a_message_of_another_federation_or_run_changes_nothing(self, made: Experiment, tmp_path: Path) -> None:
+        with loopback(made, tmp_path) as federation:
+            client = federation.client(made.tree.holders[0])
+            head = {"do": "work", "federation": "same", "run": "one", "round": 1, "keep": {}, "steps": []}
+            assert "failed" not in client.answer(Message(head)).head
+            for change in ({"federation": "other"}, {"run": "two"}):
+                assert "of another" in client.answer(Message(head | change)).head["failed"]
+            assert not list((tmp_path / made.tree.holders[0]).rglob("*.value"))
+
+
+def replace_dtype(part: Part) -> Part:
+    return Part("float64", part.shape, part.data)
+
+
+def replace_data(part: Part, start: bytes) -> Part:
+    return Part(part.dtype, part.shape, start + part.data[len(start) :])
