@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -31,6 +32,7 @@ from headwater.topology.tree import Tree
 from headwater.training import train
 
 ARCH = "toy"
+TESTED = os.environ.get("HEADWATER_TEST_ENGINES", "inline pool").split()  # engines that the contract is tested on
 Maker = Callable[[], nn.Module]
 
 

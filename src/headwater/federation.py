@@ -134,7 +134,7 @@ class Federation(View):
             return ref
         desk = self.desk
         name = desk.name(self.round, f"{ref.home}>{home}")
-        desk.engine.move(ref, home, name, *((path.tiers,) if desk.losing else ()))
+        desk.engine.move(ref, home, name, path.tiers)
         desk.ledger.charge(Row(path, lower, ref.home, home, name))
         return Ref(name, home)
 

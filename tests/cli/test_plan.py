@@ -111,7 +111,7 @@ def test_a_caution_is_shown_before_the_run(call: Call, small: tuple[str, ...]) -
         ("--set", "data.name=digit"),
         ("--set", "partition.sectors=9", "--set", "partition.clients=4"),
         ("fedmd", "--set", "data.reference_size=0"),
-        ("--engine", "ray"),
+        ("--engine", "rays"),
         ("--workers", "-1"),
     ],
 )

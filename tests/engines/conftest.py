@@ -1,4 +1,8 @@
-"""Engines that the tests of this folder share: starting processes takes seconds, starting a run on them does not."""
+"""Engines that the tests of this folder share: starting processes takes seconds, starting a run on them does not.
+
+A Ray cluster listens on the network, so it is only started in a network of its own: test_ray.py runs the contract there
+once more, in a process that finds `ray` in HEADWATER_TEST_ENGINES.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +49,7 @@ def opened() -> Iterator[Opened]:
         engine.close()
 
 
-@pytest.fixture(params=list(ENGINES))
+@pytest.fixture(params=toys.TESTED)
 def engine(request: pytest.FixtureRequest, opened: Opened, experiment: Experiment) -> Any:
     """Every engine in turn, at the start of a run of the small experiment."""
     made = opened(request.param)

@@ -286,7 +286,7 @@ def test_what_is_let_go_makes_room_again(scaffold: Experiment) -> None:
                 key = (1, "many", at, "server")
                 pool.submit(Job(f"{turn}.{at}", many, "server", "server", {"count": 10_000}, key))
                 assert float(pool.read(Ref(f"{turn}.{at}", "server"))[-1]) < 1
-            inside = [pool._names[f"{turn}.{at}"].cell.bytes > 0 for at in range(4)]
+            inside = [pool._names[f"{turn}.{at}"].cell.kept.bytes > 0 for at in range(4)]
             assert inside == [shared, shared, False, False]
             pool.drop([f"{turn}.{at}" for at in range(4)])
             assert pool._budget.used == 0

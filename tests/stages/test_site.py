@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pickle
+from dataclasses import replace
 
 import pytest
 import torch
@@ -77,3 +78,16 @@ def test_mark() -> None:
 
     assert (something.phase, something.streaming) == ("train", ("models",))
     assert something(toys.site(AROUND)) == 1
+
+
+def test_noise_is_the_tasks_own_chance_unless_the_party_has_a_secret() -> None:
+    """Then nobody who knows only the seed can repeat it, and it stays the same for the one who has it."""
+    plain = AROUND
+    key = (1, "knowledge", 0, "c0")
+
+    def drawn(secret: str) -> list[float]:
+        return Site(replace(plain, secret=secret), "c0", key).noise.normal(size=3).tolist()
+
+    assert drawn("") == Site(plain, "c0", key).rng.normal(size=3).tolist()
+    assert drawn("mine") == drawn("mine")
+    assert len({tuple(drawn(secret)) for secret in ("", "mine", "yours")}) == 3

@@ -16,7 +16,7 @@ import click
 import typer
 
 from headwater import __version__, startup
-from headwater.cli import compare, partition, plan, report, reproduce, run, sweep, theory
+from headwater.cli import compare, deploy, partition, plan, report, reproduce, run, sweep, theory
 from headwater.cli import list as listing
 from headwater.cli.show import say
 from headwater.errors import TaskError, UserError, nearest
@@ -52,6 +52,7 @@ app.add_typer(theory.app, name="theory")
 app.command("report")(report.report)
 app.command("list")(listing.list_)
 app.command("resume")(run.resume)
+app.add_typer(deploy.app, name="deploy")
 
 
 def _version(wanted: bool) -> None:

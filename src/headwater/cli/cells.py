@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from headwater.cli.options import direct
 from headwater.cli.show import say
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 OURS, USER = 1, 2
 
 
-def crew_for(engine: str | None, workers: int | None) -> tuple[Crew, dict[str, Any]]:
+def crew_for(engine: str | None, workers: int | None, address: str | None = None) -> tuple[Crew, dict[str, Any]]:
     """The processes that cells are trained in, and where each cell's own work is then done.
 
     Unless another engine is asked for, a cell keeps to its process and as many are trained at once as there are
@@ -33,9 +34,10 @@ def crew_for(engine: str | None, workers: int | None) -> tuple[Crew, dict[str, A
     from headwater.cells.crew import Crew
 
     count = workers or os.cpu_count() or 1
-    if engine in (None, "inline", "auto"):
+    keys = direct(engine=engine, address=address)
+    if keys.get("engine__name") in (None, "inline", "auto"):
         return Crew(count), {"engine__name": "inline", "engine__workers": 1}
-    return Crew(1), {"engine__name": engine, "engine__workers": count}
+    return Crew(1), keys | {"engine__workers": workers or 0}  # how many that is, the engine knows
 
 
 def prepare_directories(cells: Sequence[Cell], *, force: bool) -> list[Cell]:

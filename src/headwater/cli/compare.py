@@ -9,6 +9,7 @@ import typer
 
 from headwater import startup
 from headwater.cli.options import (
+    Address,
     Based,
     DataDir,
     Engine,
@@ -52,6 +53,7 @@ def compare(
     target: Target = None,
     out: Out = None,
     engine: Engine = None,
+    address: Address = None,
     workers: Workers = None,
     data_dir: DataDir = None,
     quiet: Quiet = False,
@@ -70,7 +72,7 @@ def compare(
     repeated = [method for method in methods if methods.count(method) > 1]
     if repeated:
         raise ConfigError(f"{repeated[0]!r} is named twice; name each method once")
-    options = direct(rounds=rounds, engine=engine, workers=workers, data_dir=data_dir)
+    options = direct(rounds=rounds, engine=engine, workers=workers, data_dir=data_dir, address=address)
     wanted = several(seeds, seed)
     plan = [
         (one, each) for one in wanted for each in Config.load_each(methods, config, sets or [], **options, seed=one)

@@ -31,6 +31,14 @@ Engine = Annotated[
     str | None,
     typer.Option("--engine", metavar="inline|pool|ray", help="Where tasks are computed; results do not depend on it."),
 ]
+Address = Annotated[
+    str | None,
+    typer.Option(
+        "--address",
+        metavar="HOST:PORT",
+        help="The Ray cluster of --engine ray, or auto for the one of this machine; without it, one is started here.",
+    ),
+]
 Workers = Annotated[
     int | None, typer.Option("--workers", metavar="N", help="Processes of the engine; 0 for as many as cores.")
 ]
@@ -51,12 +59,16 @@ def direct(
     engine: str | None = None,
     workers: int | None = None,
     data_dir: Path | None = None,
+    address: str | None = None,
 ) -> dict[str, Any]:
     """The options that were given, by the configuration key that each stands for."""
+    if address is not None and engine not in (None, "ray"):
+        raise ConfigError(f"--address is that of a Ray cluster and belongs to --engine ray, not to --engine {engine}")
     given = {
         "seed": seed,
         "rounds": rounds,
-        "engine__name": engine,
+        "engine__name": engine if address is None else "ray",
+        "engine__address": address,
         "engine__workers": workers,
         "data__dir": None if data_dir is None else str(data_dir.expanduser().resolve()),
     }

@@ -8,7 +8,21 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from headwater.cli.options import DataDir, Engine, Force, Json, Out, Quiet, Rounds, Seed, Seeds, Sets, direct, several
+from headwater.cli.options import (
+    Address,
+    DataDir,
+    Engine,
+    Force,
+    Json,
+    Out,
+    Quiet,
+    Rounds,
+    Seed,
+    Seeds,
+    Sets,
+    direct,
+    several,
+)
 from headwater.cli.run import INTERRUPTED
 from headwater.cli.show import as_json, say, table
 from headwater.cli.show import out as console
@@ -49,6 +63,7 @@ def reproduce(
     rounds: Rounds = None,
     out: Out = None,
     engine: Engine = None,
+    address: Address = None,
     workers: Workers = None,
     data_dir: DataDir = None,
     listed: Listed = False,
@@ -76,7 +91,7 @@ def reproduce(
     places = [_place(out, each, scale, alone=len(tables) == 1) for each in tables]
     for place in places:
         check_path(place)
-    crew, engine_keys = crew_for(engine, workers)
+    crew, engine_keys = crew_for(engine, workers, address)
     options = direct(rounds=rounds, data_dir=data_dir) | engine_keys
     plans: list[Plan] = []
     told: list[Told] = []

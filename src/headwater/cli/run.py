@@ -11,6 +11,7 @@ import typer
 
 from headwater import startup
 from headwater.cli.options import (
+    Address,
     DataDir,
     Engine,
     Force,
@@ -47,6 +48,7 @@ def run(
     rounds: Rounds = None,
     out: Out = None,
     engine: Engine = None,
+    address: Address = None,
     workers: Workers = None,
     data_dir: DataDir = None,
     quiet: Quiet = False,
@@ -58,13 +60,15 @@ def run(
     The argument is a preset (see `headwater list presets`), a TOML file or simply the name of a method; without it,
     FedHEAD on the embedded digits.
     """
-    config = configure(source, sets, seed=seed, rounds=rounds, engine=engine, workers=workers, data_dir=data_dir)
+    elsewhere = {"engine": engine, "address": address, "workers": workers, "data_dir": data_dir}
+    config = configure(source, sets, seed=seed, rounds=rounds, **elsewhere)
     return carry_out(config, out or default_out(config), quiet=quiet, json=json, force=force)
 
 
 def resume(
     directory: Directory,
     engine: Engine = None,
+    address: Address = None,
     workers: Workers = None,
     data_dir: DataDir = None,
     quiet: Quiet = False,
@@ -79,7 +83,7 @@ def resume(
     from headwater.config.load import nested
 
     config = stored(directory)
-    elsewhere = nested(direct(engine=engine, workers=workers, data_dir=data_dir))
+    elsewhere = nested(direct(engine=engine, workers=workers, data_dir=data_dir, address=address))
     return carry_out(config.merged(elsewhere), directory, quiet=quiet, json=json, force=False)
 
 

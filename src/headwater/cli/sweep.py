@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headwater.cli.options import (
+    Address,
     DataDir,
     Engine,
     Force,
@@ -54,6 +55,7 @@ def sweep(
     rounds: Rounds = None,
     out: Out = None,
     engine: Engine = None,
+    address: Address = None,
     workers: Workers = None,
     data_dir: DataDir = None,
     quiet: Quiet = False,
@@ -75,7 +77,7 @@ def sweep(
     for key, _ in axes:
         if [each for each, _ in axes].count(key) > 1:
             raise ConfigError(f"--grid names {key} twice; give all of its values at once")
-    crew, engine_keys = crew_for(engine, workers)
+    crew, engine_keys = crew_for(engine, workers, address)
     options = direct(rounds=rounds, data_dir=data_dir) | engine_keys
     points = [dict(zip([key for key, _ in axes], values, strict=True)) for values in product(*(v for _, v in axes))]
     wanted = several(seeds, seed)

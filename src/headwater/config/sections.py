@@ -136,3 +136,4 @@ class DeployConfig(Section):
     quorum: Share = 0.5  # of a sector's clients, and of the sectors, that must answer for their work to count
     start: Positive = 600.0  # seconds to wait at the start for everybody to be there
     max_mb: Positive = 2048.0  # the largest message that is accepted
+    secret_noise: bool = False  # draw noise from a secret of each client's own: the result is then not the simulation's

@@ -58,7 +58,7 @@ def folder(
             "names say who holds what; remove them"
         )
     given = {"label": label, "test": test, "columns": columns, "drop": drop, "text": text}
-    files = sorted((f for f in path.rglob("*") if f.is_file() and not _hidden(f, path)), key=lambda f: natural(str(f)))
+    files = files_below(path)
     kinds = {
         "images": [f for f in files if f.suffix.lower() in IMAGES],
         "tables": [f for f in files if f.name.lower().endswith(TABLES)],
@@ -78,6 +78,11 @@ def folder(
         sheets = sheets_of(kinds["tables"], _owners(kinds["tables"], path))
         return assemble(sheets, str(path), Asked(label, "", "", test, columns, drop, text, vocabulary, words, length))
     return _arrays(path, kinds["arrays"], _owners(kinds["arrays"], path))
+
+
+def files_below(top: Path) -> list[Path]:
+    """All files that are not hidden, image 2 before image 10."""
+    return sorted((f for f in top.rglob("*") if f.is_file() and not _hidden(f, top)), key=lambda f: natural(str(f)))
 
 
 def _hidden(file: Path, top: Path) -> bool:
@@ -159,22 +164,37 @@ def _images(top: Path, files: Sequence[Path], size: int) -> Data:
 
 def _pixels(files: Sequence[Path], size: int) -> Array:
     """All images as bytes of one size, grey if every one is."""
+    sizes, coloured = survey(files)
+    return image_bytes(files, (size, size) if size else common(sizes), grey=coloured is None)
+
+
+def survey(files: Sequence[Path]) -> tuple[Counter[tuple[int, int]], Path | None]:
+    """How many images there are of each width and height, and the first one in colour."""
     sizes: Counter[tuple[int, int]] = Counter()
-    grey = True
+    coloured: Path | None = None
     for file in files:
         try:
             with open_image(file) as picture:
                 sizes[picture.size] += 1
-                grey = grey and picture.mode in GREY
+                coloured = file if coloured is None and picture.mode not in GREY else coloured
         except (UnidentifiedImageError, OSError, ValueError, SyntaxError) as error:
             raise broken(file, error) from error
-    shape = (size, size) if size else max(sizes, key=lambda wh: (sizes[wh], -wh[0] * wh[1]))
-    x = np.empty((len(files), shape[1], shape[0], 1 if grey else 3), dtype=np.uint8)
+    return sizes, coloured
+
+
+def common(sizes: Counter[tuple[int, int]]) -> tuple[int, int]:
+    """The size that most images have; the smaller of two that are as frequent."""
+    return max(sizes, key=lambda wh: (sizes[wh], -wh[0] * wh[1]))
+
+
+def image_bytes(files: Sequence[Path], size: tuple[int, int], *, grey: bool) -> Array:
+    """Images as bytes (n, height, width, channels); those of another width and height are brought to this one."""
+    x = np.empty((len(files), size[1], size[0], 1 if grey else 3), dtype=np.uint8)
     for at, file in enumerate(files):
         try:
             with open_image(file) as picture:
                 ready = _bytes(picture).convert("L" if grey else "RGB")
-                ready = ready if ready.size == shape else ready.resize(shape, Resampling.BILINEAR)
+                ready = ready if ready.size == size else ready.resize(size, Resampling.BILINEAR)
                 x[at] = np.asarray(ready).reshape(x.shape[1:])
         except (UnidentifiedImageError, OSError, ValueError, SyntaxError) as error:
             raise broken(file, error) from error

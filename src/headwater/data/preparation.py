@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Arrays = tuple[Array, ...]
+WORDS = "words"
 
 
 class Preparation(Protocol):
@@ -47,6 +48,7 @@ class Exchange:
     up: Mapping[str, int]
     down: int
     settled: Arrays
+    way: Preparation | None = None  # whose exchange it was
 
     def described(self) -> dict[str, Any]:
         """The outcome, for whoever uses the model later."""
@@ -114,7 +116,7 @@ def prepared(
     after = replace(split, train=train, validation=validation, test=test, reference=way.apply(split.reference, settled))
     after = replace(after, shape=tuple(train.x.shape[1:]))
     up = {client: sum(array.nbytes for array in arrays) for client, arrays in told.items()}
-    return after, Exchange(way.name, up, sum(array.nbytes for array in settled), settled)
+    return after, Exchange(way.name, up, sum(array.nbytes for array in settled), settled, way)
 
 
 def pack(words: Sequence[str]) -> Array:
@@ -125,3 +127,28 @@ def pack(words: Sequence[str]) -> Array:
 def unpack(packed: Array) -> list[str]:
     text = packed.tobytes().decode()
     return text.split("\0") if text else []
+
+
+def tell(settled: Arrays) -> list[dict[str, Any]]:
+    """What was settled, for a file that people read too: words as words, numbers with all their digits."""
+    return [_told(array) for array in settled]
+
+
+def untell(told: Sequence[Mapping[str, Any]]) -> Arrays:
+    """The same arrays again, to the bit."""
+    return tuple(
+        pack(values) if kind == WORDS else np.array(values, dtype=np.dtype(kind))
+        for one in told
+        for kind, values in one.items()
+    )
+
+
+def _told(array: Array) -> dict[str, Any]:
+    if array.dtype == np.uint8 and array.ndim == 1:
+        try:
+            words = unpack(array)
+        except UnicodeDecodeError:
+            words = None  # bytes that are no words
+        if words is not None and np.array_equal(pack(words), array):
+            return {WORDS: words}
+    return {array.dtype.name if array.dtype.kind in "biuf" else array.dtype.str: array.tolist()}

@@ -91,7 +91,9 @@ def assemble(sheets: Sequence[Sheet], name: str, asked: Asked) -> Data:
     other = None if marked or not asked.test else read(Path(asked.test).expanduser())
     y, names = _classes(_column(frame, asked.label, "label", name), name)
     if other is None:
-        held = _marked(frame[asked.test], asked.test, name) if marked else held_for_tests(owner, len(frame), name)
+        held = (
+            marked_for_tests(frame[asked.test], asked.test, name) if marked else held_for_tests(owner, len(frame), name)
+        )
         parts, y_test = (frame[~held], frame[held]), y[held]
         y, owner, place = y[~held], _part(owner, ~held), _part(place, ~held)
     else:
@@ -130,7 +132,7 @@ def _owners(sheets: Sequence[Sheet], frame: DataFrame, asked: Asked, name: str) 
     if place is not None and named is None:
         raise ConfigError(
             f"data.sector = {asked.sector!r} says where clients are, so data.client must name the column that says who "
-            f"they are; {name} has the columns {_listed(frame)}"
+            f"they are; {name} has the columns {listed(frame)}"
         )
     return named, place
 
@@ -207,7 +209,7 @@ def _column(frame: DataFrame, column: str, key: str, name: str) -> Series[Any]:
     if column not in frame.columns:
         raise ConfigError(
             f"{name} has no column {column!r}{nearest(column, list(frame.columns))} for data.{key}; "
-            f"its columns are {_listed(frame)}"
+            f"its columns are {listed(frame)}"
         )
     return frame[column]
 
@@ -220,13 +222,13 @@ def _features(frame: DataFrame, asked: Asked, marked: bool, name: str) -> list[s
     columns = asked.columns
     found = [column for column in (columns or frame.columns) if column not in away]
     if not found:
-        raise DataError(f"{name} has no column left for features; its columns are {_listed(frame)}")
+        raise DataError(f"{name} has no column left for features; its columns are {listed(frame)}")
     return found
 
 
 def _classes(column: Series[Any], name: str) -> tuple[Array, list[str]]:
     """Labels as numbers, in the order of the classes' names (numbers by size)."""
-    words = _names_of(column, name)
+    words = names_of(column, name)
     found, y = np.unique(words, return_inverse=True)
     if len(found) < 2:
         raise DataError(f"{name}: all rows have the label {str(found[0])!r}; a classifier needs at least two classes")
@@ -238,7 +240,7 @@ def _classes(column: Series[Any], name: str) -> tuple[Array, list[str]]:
     return y.astype(np.int64), [str(one) for one in found]
 
 
-def _names_of(column: Series[Any], name: str) -> Array:
+def names_of(column: Series[Any], name: str) -> Array:
     """Labels as whole numbers or words, which is how they are sorted."""
     if (row := _first(column, column.isna())) is not None:
         raise DataError(f"{name}: row {row} has no label (column {column.name!r}); fill it in or leave the row out")
@@ -262,14 +264,14 @@ def _first(column: Series[Any], where: Series[Any]) -> int | None:
 
 def _known(column: Series[Any], names: Sequence[str], test: str) -> Array:
     numbers = {name: number for number, name in enumerate(names)}
-    words = _names_of(column, test).astype(str)
+    words = names_of(column, test).astype(str)
     for row, word in enumerate(words.tolist()):
         if word not in numbers:
             raise DataError(f"{test}: row {row + 1} has the label {word!r}, which no training row has")
     return np.array([numbers[word] for word in words.tolist()], dtype=np.int64)
 
 
-def _marked(column: Series[Any], test: str, name: str) -> Array:
+def marked_for_tests(column: Series[Any], test: str, name: str) -> Array:
     if (row := _first(column, column.isna())) is not None:
         raise DataError(f"{name}: row {row} does not say whether it is for tests (column {test!r}); fill it in")
     whole = [str(int(v)) if isinstance(v, float) and v.is_integer() else str(v).strip().lower() for v in column]
@@ -279,6 +281,6 @@ def _marked(column: Series[Any], test: str, name: str) -> Array:
     return np.array([TEST_WORDS[word] for word in whole], dtype=bool)
 
 
-def _listed(frame: DataFrame) -> str:
+def listed(frame: DataFrame) -> str:
     names = [str(column) for column in frame.columns]
     return ", ".join(names[:20]) + (f" and {len(names) - 20} more" if len(names) > 20 else "")

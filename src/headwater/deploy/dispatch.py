@@ -13,6 +13,7 @@ is `relay`; what a move of the method takes over it is charged to its tier.
 
 from __future__ import annotations
 
+import secrets
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -34,6 +35,7 @@ from headwater.stages.site import Context
 HERE = ""  # in place of a party below
 RELAY = "relay"
 COMBINES = "average"  # the phase of tasks that take models and no data
+REJOIN = 75.0  # seconds in which those who are well have joined a link that is up again
 TICK = 0.5  # seconds between two looks at the clock while waiting for replies
 
 
@@ -50,6 +52,7 @@ class Outcome:
     infos: dict[str, Info | None] = field(default_factory=dict)
     done: list[Done] = field(default_factory=list)
     events: list[str] = field(default_factory=list)
+    void: bool = False  # too few answered, so that all of it counts for nothing
     same: dict[str, Ref] = field(default_factory=dict)  # choices that somebody who was lost could not make: the old
 
 
@@ -65,6 +68,7 @@ class Party:
     trusted: program.Trusted
     stamp: Mapping[str, Any]  # goes with every message: which federation and which run
     say: Callable[[str], None]  # one line for the log
+    hear: Callable[[str], None] = lambda line: None  # such a line of somebody below
 
 
 @dataclass
@@ -92,7 +96,9 @@ class Dispatcher:
         self._party, self._below, self._link, self._tier, self._quorum = party, below, link, tier, quorum
         self._store, self._on_wait = party.store, on_wait
         self._held: defaultdict[str, set[str]] = defaultdict(set)  # what a party below is known to hold
-        self._round = -1
+        self._start = secrets.token_hex(4)  # tells this process from the one before it
+        self._fresh = True
+        self._round, self._attempt = -1, ""
         self._gone: dict[str, str] = {}  # in this round: who, and why
         self._asked_for: set[str] = set()  # in this round: who was to do something
 
@@ -103,11 +109,14 @@ class Dispatcher:
         keep: Mapping[str, Sequence[str]],
         deadline: float,
         arrived: Iterable[str] = (),
+        attempt: str = "",
     ) -> Outcome:
         """All of these steps, in as few exchanges as they allow. `arrived` came with the message that asked for them;
-        `keep` names, by home, what is still needed of earlier values."""
-        if round != self._round:
-            self._round, self._gone, self._asked_for = round, {}, set()
+        `keep` names, by home, what is still needed of earlier values. A server that was started again does a round in
+        another `attempt`, for which everybody is asked anew."""
+        attempt = attempt or self._start
+        if (round, attempt) != (self._round, self._attempt):
+            self._round, self._attempt, self._gone, self._asked_for = round, attempt, {}, set()
         self._keep, self._deadline, self._out = keep, deadline, Outcome()
         self._arrived = set(arrived)
         self._waiting = {step.name: step for step in steps}
@@ -123,6 +132,7 @@ class Dispatcher:
             self._plan_relays(step)
         delivered = [move.name for moves in self._deliver.values() for move in moves]
         self._asked_for |= {child for child, own in self._theirs.items() if any(isinstance(s, Job) for s in own)}
+        self._await_quorum()
         busy: dict[int, _Asked] = {}
         while True:
             moved = self._do_here()
@@ -139,6 +149,16 @@ class Dispatcher:
             self._store.discard(name)
         self._store.sync()
         return self._out
+
+    def _await_quorum(self) -> None:
+        """Somebody who is away for a moment need not cost a round: it begins when enough are there, or late. After a
+        start nobody is there yet, so for a while everybody is waited for."""
+        patience, share = (min(REJOIN, self._deadline), 1.0) if self._fresh else (self._deadline, self._quorum)
+        until, asked = time.monotonic() + patience, self._asked_for - set(self._gone)
+        self._fresh = self._fresh and not asked
+        while len(asked & self._link.present()) < share * len(asked) and time.monotonic() < until:
+            self._on_wait()
+            time.sleep(0.1)
 
     def is_above(self, home: str) -> bool:
         """Whether a home is neither here nor below."""
@@ -252,13 +272,16 @@ class Dispatcher:
         tiers = {step.name: self._tier for step in steps if isinstance(step, Move) and self._tier in step.tiers}
         homes = {home: list(names) for home, names in self._keep.items() if self._below(home) == child}
         head = {"do": "work", **self._party.stamp, "round": self._round, "deadline": self._deadline, "keep": homes}
+        head["attempt"] = self._attempt
         head["steps"] = [program.write(step) for step in steps]
         message = pack(head, {name: self._store[name] for name in cargo})
         for name in cargo:
             self._metered(child, name, tiers.get(name, RELAY))
-        waves = len({s.key[:3] for s in steps if isinstance(s, Job) and s.home != child}) + 1
-        begun = time.monotonic()
-        busy[self._link.send(child, message)] = _Asked(child, steps, cargo, begun + self._deadline * waves, begun)
+        # Who asks others in turn has time for each task of theirs, for waiting until enough of them are there, and to
+        # find out that somebody does not answer.
+        waves = len({s.key[:3] for s in steps if isinstance(s, Job) and s.home != child})
+        begun, patience = time.monotonic(), self._deadline * (waves + 2 if waves else 1)
+        busy[self._link.send(child, message)] = _Asked(child, steps, cargo, begun + patience, begun)
         return True
 
     def _metered(self, child: str, name: str, tier: str) -> None:
@@ -320,7 +343,7 @@ class Dispatcher:
             if asked is None:
                 continue
             if isinstance(reply, Unanswered):
-                self._leave_out(asked.child, str(reply) or "did not answer")
+                self._leave_out(asked.child, _why(asked.child, str(reply)))
             else:
                 self._take(asked, reply)
         for number, asked in list(busy.items()):
@@ -364,6 +387,8 @@ class Dispatcher:
         self._out.done += done
         self._out.same |= same
         self._out.events += events
+        for event in events:
+            self._party.hear(event)
 
     # -- who is left out
 
@@ -381,6 +406,7 @@ class Dispatcher:
     def _give_up(self, why: str) -> None:
         if any(reason == why for reason in self._gone.values()):
             return
+        self._out.void = True
         self._say(f"round {self._round}: {why}; the round counts for nothing at {self._party.name}")
         for child in [*self._theirs, *self._deliver, *self._bring]:
             self._gone.setdefault(child, why)
@@ -412,6 +438,16 @@ class Dispatcher:
             self._waiting.pop(name)
         else:
             self._settle(name, LOST)
+
+
+def _why(child: str, reason: str) -> str:
+    """What follows a party's name in a sentence: links say it with `it`, or about themselves."""
+    for subject in ("it", child):
+        if reason.startswith(f"{subject} "):
+            return reason.removeprefix(f"{subject} ")
+    if reason.startswith(("the ", "its ", "what ")):
+        return f"did not answer ({reason})"
+    return reason or "did not answer"
 
 
 def _info(row: Any) -> Info | None:

@@ -19,9 +19,11 @@ from headwater.deploy.dispatch import Dispatcher, Outcome
 from headwater.deploy.program import Choice, Move, Step
 from headwater.deploy.store import Store
 from headwater.engines.base import LOST, Bundle, Done, Job, Perhaps, Ref, field_names, pick, rebuilt
+from headwater.errors import TaskError
 from headwater.stages.site import Context
 from headwater.topology.tree import ROOT
 
+IDLE = 3  # rounds in a row that may count for nothing
 AWAY = "@"  # before the home of a value that is not here, in place of a file's name
 
 
@@ -40,7 +42,7 @@ class Deployed:
         self._same: dict[str, Ref] = {}  # names that stand for older values, since somebody was lost
         self._infos: dict[str, Info | None] = {}
         self._saved: deque[dict[str, str]] = deque(maxlen=KEPT)  # home by name, of what checkpoints need elsewhere
-        self._round = -1
+        self._round, self._idle = -1, 0
 
     def start(self, context: Context) -> None:
         self.done.clear()
@@ -130,6 +132,13 @@ class Deployed:
         self._take(out)
 
     def _take(self, out: Outcome) -> None:
+        self._idle = self._idle + 1 if out.void else 0
+        if self._idle >= IDLE:
+            why = out.events[-2] if len(out.events) > 1 else "see the log"
+            raise TaskError(
+                f"{IDLE} rounds in a row counted for nothing (the last time: {why}); see to that, then start the "
+                "server again: it carries on at its round"
+            )
         self._infos |= out.infos
         self._same |= out.same
         for done in out.done:

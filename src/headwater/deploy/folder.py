@@ -60,6 +60,7 @@ class Federated:
     sectors: dict[str, tuple[str, ...]]
     sha256: str
     names: dict[str, str] = field(default_factory=dict)  # what the data calls a client or sector, where it does
+    preparation: dict[str, Any] = field(default_factory=dict)  # how a client reads data of its own: own.describe
 
     @staticmethod
     def read(path: Path) -> Federated:
@@ -83,6 +84,7 @@ class Federated:
                 sectors={str(sector): tuple(map(str, clients)) for sector, clients in told["sectors"].items()},
                 sha256=hashlib.sha256(content).hexdigest(),
                 names={str(party): str(name) for party, name in told.get("names", {}).items()},
+                preparation={str(key): value for key, value in told.get("preparation", {}).items()},
             )
         except ConfigError as error:
             here = "; install at this party what the configuration names" if "be imported" in str(error) else ""

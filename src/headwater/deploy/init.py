@@ -22,6 +22,7 @@ from headwater.deploy.address import PORTS, Address
 from headwater.deploy.folder import CONFIG, DATA, FEDERATION, PUBLIC, VERSION
 from headwater.deploy.keys import Authority, Pair, need_cryptography, node
 from headwater.deploy.listing import PARTY, find
+from headwater.deploy.own import describe
 from headwater.errors import ConfigError, OutputError
 from headwater.experiment import Experiment
 
@@ -130,6 +131,8 @@ class _Plan:
         }
         if names := _names(experiment, sectors):
             agreed["names"] = names
+        if told := describe(experiment):
+            agreed["preparation"] = told
         text = json.dumps(agreed, indent=1, ensure_ascii=False) + "\n"
         return _Plan(experiment, config, sectors, left_out, server, hosts, text.encode())
 
@@ -231,11 +234,11 @@ PARTY_HEAD = """\
 
 def _portable(config: Config) -> Config:
     """The configuration without paths that mean something on this machine only: no party reads its data there. What a
-    folder holds can only be told where the folder is."""
+    folder holds can only be told where the folder is; the label of its tables stands in `preparation`."""
     config = config.merged({"data": {"dir": ""}})
     if config.data.name in (ARRAYS, CUSTOM) or kind_of_path(config.data.name) != PATHS[2]:
         return config
-    return config.merged({"data": {"name": ARRAYS}})
+    return config.merged({"data": {"name": ARRAYS, "label": Config().data.label}})
 
 
 def _server(config: Config) -> Address:

@@ -8,7 +8,7 @@ import secrets
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -84,7 +84,7 @@ class _Desk:
         trusted = program.trust(config.method, config.model.name)
         stamp = {"federation": described.sha256, "run": run}
         customs = Customs(context.models, self.most)
-        return Party(self.folder.name, context, store, customs, self.sent, trusted, stamp, self.say)
+        return Party(self.folder.name, context, store, customs, self.sent, trusted, stamp, self.say, self.say)
 
     def say(self, sentence: str) -> None:
         self.log(sentence)
@@ -103,8 +103,8 @@ class _Desk:
 
 def _client(desk: _Desk) -> int:
     folder = desk.folder
-    data = own_data(folder)
-    context = assemble.client_context(folder.federation, folder.name, data)
+    data = own_data(folder, desk.say)
+    context = replace(assemble.client_context(folder.federation, folder.name, data), secret=_secret(folder))
     size = len(context.rows[folder.name])
     desk.say(f"client {folder.name} has {size} rows to train on; it joins {folder.above}")
 
@@ -116,6 +116,17 @@ def _client(desk: _Desk) -> int:
         return Message({"size": size})
 
     return _answer(desk, desk.up(), party, hello, lambda: None)
+
+
+def _secret(folder: PartyFolder) -> str:
+    """What this client's noise is drawn from, if it is to hide anything from those who know the run's seed."""
+    if not folder.federation.config.deploy.secret_noise:
+        return ""
+    path = folder.state / "secret"
+    if not path.exists():
+        write_whole(path, secrets.token_hex(32))
+        path.chmod(0o600)
+    return path.read_text(encoding="ascii")
 
 
 def _sector(desk: _Desk) -> int:
@@ -241,8 +252,13 @@ def _server(desk: _Desk) -> int:
     if (out / "result.json").exists():
         desk.say(f"this federation has finished; its results are in {out}")
         return 0
-    link = desk.down()
     config = described.config.deploy
+    if described.config.algorithm.get("sigma") and not config.secret_noise:
+        desk.say(
+            "the noise of this run follows from its seed, which every party has, so it hides nothing from them; "
+            "deploy.secret_noise = true at `headwater deploy init` changes that"
+        )
+    link = desk.down()
     try:
         begun = _begin(desk, link)
         split = assemble.with_public(described, codecs.read(folder.path / PUBLIC))
@@ -256,6 +272,7 @@ def _server(desk: _Desk) -> int:
         def before(round: int) -> None:
             desk.status.update(round=round, phase="waiting for sectors")
             _await(desk, link, max(1, -int(-config.quorum * len(described.sectors) // 1)), round)
+            desk.status.update(phase="sectors at work")
 
         dispatcher = Dispatcher(party, below, link, "server_sector", config.quorum, lambda: _present(desk, link))
         engine = Deployed(party.store, dispatcher, config.deadline, before)

@@ -92,7 +92,8 @@ class Host:
         store.keep(name for names in keep.values() for name in names)
         for name, value in values.items():
             store[name] = value
-        out = self._dispatcher.run(steps, round, keep, float(head["deadline"]), values)
+        attempt = str(head.get("attempt", ""))
+        out = self._dispatcher.run(steps, round, keep, float(head["deadline"]), values, attempt)
         sent = {step.name: store[step.name] for step in steps if isinstance(step, Move) and self._leaves(step, values)}
         moves = {step.name: step for step in steps if isinstance(step, Move)}
         for name, value in sent.items():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from headwater.registry import Entry, Registry
 
@@ -19,6 +19,7 @@ ENGINES = Registry(
     {
         "inline": Entry("headwater.engines.inline:Inline", "one after the other, in this process: the specification"),
         "pool": Entry("headwater.engines.pool:Pool", "worker processes on this machine, one thread each"),
+        "ray": Entry("headwater.engines.ray:Ray", "workers on a Ray cluster, on this machine or on many"),
     },
 )
 PAYS = 4e6  # numbers read by training from which starting workers is worth it: about ten seconds of work
@@ -30,7 +31,9 @@ def open_engine(config: Config, experiments: Sequence[Experiment]) -> Iterator[E
     name, workers, _ = chosen(config, experiments)
     kind = ENGINES.load(name)
     # Threads of this process only for who names a number of workers: a process that has them cannot be forked safely.
-    hands = {"hands": config.engine.workers or 1} if name == "inline" else {"workers": workers}
+    hands: dict[str, Any] = {"hands": config.engine.workers or 1} if name == "inline" else {"workers": workers}
+    if name == "ray":  # how many there can be, the cluster knows
+        hands = {"workers": config.engine.workers, "address": config.engine.address}
     engine = kind(**hands, threads=config.engine.threads, memory=config.engine.memory)
     try:
         yield engine

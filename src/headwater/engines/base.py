@@ -128,8 +128,8 @@ class Engine(Protocol):
     def submit(self, *jobs: Job) -> None:
         """A job, or several of one task that are carried out as one."""
 
-    def move(self, ref: Ref, home: str, name: str) -> None:
-        """The value under a new name at another home."""
+    def move(self, ref: Ref, home: str, name: str, tiers: tuple[str, ...] = ()) -> None:
+        """The value under a new name at another home; `tiers`: the edges that this is charged on."""
 
     def either(self, new: Ref, old: Ref, name: str) -> None:
         """Another name for the new value or, where that was lost, for the old one at the same home. Nobody works."""

@@ -65,7 +65,7 @@ class Inline:
         if len(jobs) > 1:
             self._groups |= dict.fromkeys([job.name for job in jobs], jobs)
 
-    def move(self, ref: Ref, home: str, name: str) -> None:
+    def move(self, ref: Ref, home: str, name: str, tiers: tuple[str, ...] = ()) -> None:
         ref = self._origin(ref)
         self._moved[name], self._source[name] = ref, ref.name
         self._uses[ref.name] += 1

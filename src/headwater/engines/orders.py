@@ -1,4 +1,4 @@
-"""Values and jobs as the pool keeps track of them."""
+"""Values and jobs as an engine with a crew keeps track of them."""
 
 from __future__ import annotations
 
@@ -7,46 +7,49 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
+from weakref import ref
 
 from headwater import codecs
 from headwater.codecs import Info
 from headwater.engines.base import LOST, Job, Ref, pick
-from headwater.engines.shared import Failure, Result
-from headwater.engines.shelf import Budget
+from headwater.engines.shared import Failure
 from headwater.errors import TaskError
+
+
+class Kept(Protocol):
+    """Where a value is kept: a file, or an object of a store."""
+
+    def value(self) -> Any: ...
+
+    def info(self, part: tuple[Any, ...]) -> Info:
+        """Size and kind of a part of it."""
+
+    def remove(self) -> None: ...
 
 
 @dataclass(eq=False)
 class Cell:
-    """One value, under way or there. Names and jobs hold it; its file goes when nobody does any more."""
+    """One value, under way or there. Names and jobs hold it; it is removed when nobody does any more."""
 
     holders: int = 1
     there: bool = False
-    file: Path | None = None  # a lost value has none
-    info: Info | None = None
+    kept: Kept | None = None
+    info: Info | None = None  # a lost value has none
     stored: dict[tuple[Path, tuple[Any, ...]], str] = field(default_factory=dict)  # (directory, part) → saved as
     waiting: list[Callable[[], None]] = field(default_factory=list)  # what to do once it is there
     choice: bool = False  # between two other values; `same` is the one that it turned out to be
     same: Name | None = None
-    budget: Budget | None = None  # of the memory that the file is in, if it is in memory
-    bytes: int = 0
-
-    def count(self, budget: Budget, bytes: int) -> None:
-        budget.used += bytes
-        self.budget, self.bytes = budget, bytes
+    maker: Order | None = None  # what makes it once more, where it can get lost after it was there
+    spare: Kept | None = None  # what others are made from once more: there as long as they can get lost
 
     def remove(self) -> None:
-        """Remove its file."""
-        if self.file is not None:
-            self.file.unlink(missing_ok=True)
-        if self.budget is not None:
-            self.budget.used -= self.bytes
-            self.budget = None
+        if self.kept is not None:
+            self.kept.remove()
+            self.kept = None
 
-    def fill(self, result: Result, budget: Budget) -> None:
-        self.file, self.info = result.file, result.info
-        self.count(budget, result.memory)
+    def fill(self, kept: Kept | None, info: Info | None) -> None:
+        self.kept, self.info = kept, info
         if not self.holders:  # its name was dropped before it was there
             self.remove()
         self.arrive()
@@ -79,12 +82,12 @@ class Name(NamedTuple):
 
     def value(self, part: tuple[Any, ...] = ()) -> Any:
         """The value that is there, or a part of it."""
-        value = LOST if self.cell.file is None else codecs.read(self.cell.file)
+        value = LOST if self.cell.kept is None else self.cell.kept.value()
         return pick(value, Ref("", "", self.part + part))
 
     def save(self, directory: Path) -> str:
         """Write it under a name made from its content, unless that was done before; a lost value has no file."""
-        if self.cell.file is None:
+        if self.cell.kept is None:
             return ""
         known = self.cell.stored.get((directory, self.part))
         if known is None or not (directory / known).exists():
@@ -92,8 +95,8 @@ class Name(NamedTuple):
         return known
 
     def info(self) -> Info | None:
-        """Its size and kind; those of a part are known from the value only."""
-        return codecs.info(self.value()) if self.part and self.cell.file is not None else self.cell.info
+        """Its size and kind."""
+        return self.cell.kept.info(self.part) if self.part and self.cell.kept is not None else self.cell.info
 
 
 def choose(new: Name, old: Name) -> Cell:
@@ -113,7 +116,7 @@ def choose(new: Name, old: Name) -> Cell:
         cell.arrive()
 
     def look() -> None:
-        if new.real.cell.file is not None:
+        if new.real.cell.info is not None:
             settle(new, old)
         else:
             when_there(old, lambda: settle(old, new))
@@ -142,6 +145,8 @@ class Order:
     cells: tuple[Cell, ...]
     missing: int = 0
     deaths: int = 0
+    depth: int = 0  # orders one upon the other that would have to be repeated, were all their values lost
+    made: tuple[ref[Cell], ...] = ()  # the cells, where they know who made them: nothing then holds itself
     due: float | None = None  # when the clients of a group have all come
 
     @property

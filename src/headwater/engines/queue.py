@@ -20,21 +20,29 @@ class Queue:
         self._orders: list[Order] = []  # a heap
         self._alarm: threading.Timer | None = None
 
+    def __len__(self) -> int:
+        return len(self._orders)
+
     def push(self, order: Order) -> None:
         heapq.heappush(self._orders, order)
 
-    def pop(self) -> Order | None:
-        """The first that may begin now; where there are only others, an alarm is set for the next."""
+    def pop(self, fits: Callable[[Order], bool] | None = None) -> Order | None:
+        """The first that may begin now, of those that fit; where there are only others, an alarm is set for the next.
+
+        One that does not fit waits without an alarm.
+        """
         away: list[tuple[float, Order]] = []
+        other: list[Order] = []
         found = None
         while self._orders and found is None:
             order = heapq.heappop(self._orders)
-            seconds = self._seconds(order)
-            if seconds:
+            if fits is not None and not fits(order):
+                other.append(order)
+            elif seconds := self._seconds(order):
                 away.append((seconds, order))
             else:
                 found = order
-        for _, order in away:
+        for order in (*other, *(order for _, order in away)):
             heapq.heappush(self._orders, order)
         if found is None and away:
             self.silence()

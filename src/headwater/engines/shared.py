@@ -182,8 +182,8 @@ class _Unpacker(pickle.Unpickler):
         return tensor.as_strided(tensor.shape, key[1])
 
 
-def pack(context: Context, space: Space, name: str) -> Path:
-    """A context as one file: its tensors, to be mapped, and all else as a pickle that only names them."""
+def parts_of(context: Context) -> list[torch.Tensor]:
+    """A context as tensors: all that is none as a pickle that only names the others, then these."""
     text = io.BytesIO()
     packer = _Packer(text)
     try:
@@ -194,10 +194,20 @@ def pack(context: Context, space: Space, name: str) -> Path:
             "or set engine.name = 'inline'"
         ) from error
     pickled = torch.frombuffer(bytearray(text.getvalue()), dtype=torch.uint8)
-    return space.write(name, [pickled, *packer.tensors.values()])
+    return [pickled, *packer.tensors.values()]
+
+
+def joined(parts: list[torch.Tensor]) -> Context:
+    """A context from its tensors."""
+    pickled, *tensors = parts
+    context: Context = _Unpacker(io.BytesIO(pickled.numpy().tobytes()), tensors).load()
+    return context
+
+
+def pack(context: Context, space: Space, name: str) -> Path:
+    """A context as one file, whose tensors can be mapped."""
+    return space.write(name, parts_of(context))
 
 
 def unpack(path: Path) -> Context:
-    pickled, *tensors = codecs.read(path)
-    context: Context = _Unpacker(io.BytesIO(pickled.numpy().tobytes()), tensors).load()
-    return context
+    return joined(codecs.read(path))

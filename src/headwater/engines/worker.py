@@ -11,6 +11,7 @@ import pickle
 import signal
 import threading
 import traceback
+from collections.abc import Callable
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NoReturn
@@ -37,7 +38,7 @@ class Worker:
             context, names, files, jobs, self._room = pickle.loads(message)
             return self._carry_out(pickle.loads(jobs), self._context(context), names, files)
         except BaseException as error:
-            return Reply(failure=Failure(_pickled(error), f"{type(error).__name__}: {error}", traceback.format_exc()))
+            return Reply(failure=failure_of(error))
 
     def _context(self, path: Path) -> Context:
         if path != self._taken_up:
@@ -52,10 +53,7 @@ class Worker:
             value = LOST if file is None else codecs.read(file)
             return pick(pick(value, Ref(ref.name, ref.home, part)), ref)
 
-        if len(jobs) == 1:
-            found = [execute(jobs[0], context, fetch, lambda ref: None, self.number)]
-        else:
-            found = execute_together(jobs, context, fetch, self.number)
+        found = carried_out(jobs, context, fetch, self.number)
         return Reply(tuple(self._result(name, value, done) for name, (value, done) in zip(names, found, strict=True)))
 
     def _result(self, name: str, value: Any, done: Done) -> Result:
@@ -65,6 +63,19 @@ class Worker:
         taken = self.space.in_memory(file)
         self._room -= taken
         return Result(done, codecs.info(value), file, taken)
+
+
+def carried_out(
+    jobs: tuple[Job, ...], context: Context, fetch: Callable[[Ref], Any], number: int
+) -> list[tuple[Any, Done]]:
+    """What one order asks for: a job, or several as one."""
+    if len(jobs) == 1:
+        return [execute(jobs[0], context, fetch, lambda ref: None, number)]
+    return execute_together(jobs, context, fetch, number)
+
+
+def failure_of(error: BaseException) -> Failure:
+    return Failure(_pickled(error), f"{type(error).__name__}: {error}", traceback.format_exc())
 
 
 def _pickled(error: BaseException) -> bytes:

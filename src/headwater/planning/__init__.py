@@ -96,9 +96,9 @@ def plan(experiment: Experiment, *, startup: float = 0.0, bare: int | None = Non
     found = rehearse(experiment)
     works = found.works if found is not None else ()
     began = time.perf_counter()
-    measured = measure(experiment, works, hands=1 if name == "pool" else workers)
+    measured = measure(experiment, works, hands=workers if name == "inline" else 1)
     took = time.perf_counter() - began
-    pool = name == "pool"
+    pool = name != "inline"  # on Ray too: what is said is for workers on this machine
     about = memory_of(experiment, found, sizes, measured, pool=pool, workers=workers, now=held, before=most, bare=bare)
     active = participants(tree, config.partition.participation, config.seed, 1)
     return Plan(

@@ -58,7 +58,7 @@ class Nobody:
             self.works.append(replace(work, group=first))
             self._known[job.name] = value
 
-    def move(self, ref: Ref, home: str, name: str) -> None:
+    def move(self, ref: Ref, home: str, name: str, tiers: tuple[str, ...] = ()) -> None:
         held = self._known[ref.name]
         self._known[name] = held if not ref.part else Value(held.arch, 1, held.rows, held.number)
 

@@ -69,14 +69,14 @@ def knowledge(site: Site, model: Params, release: Release) -> Counted:
     bounded = features.clamp(-release.zeta, release.zeta) if release.clip else features
     dimension, same = features.shape[1], None
     if release.sigma and release.noise == "fixed":
-        same = site.rng.normal(size=dimension)
+        same = site.noise.normal(size=dimension)
     found: Counted = {}
     for label, count in enumerate(torch.bincount(y, minlength=site.classes).tolist()):
         if release.shares(count, len(y)):
             rows = y == label
             mean = bounded[rows].mean(0)
             if release.sigma:
-                drawn = site.rng.normal(size=dimension) if same is None else same
+                drawn = site.noise.normal(size=dimension) if same is None else same
                 mean = mean + release.scale(count, dimension) * torch.from_numpy(drawn).to(mean.dtype)
             found[label] = (mean, soft[rows].mean(0), count)
     return found

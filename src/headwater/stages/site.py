@@ -76,6 +76,8 @@ class Context:
     server_threads: int = 0  # of a student that is trained at the server; 0: as any task
     availability: float = 1.0  # share of the time that a client is there to begin a task
     period: float = 10.0  # seconds from one coming of a client to the next
+    sector_of: Mapping[str, str] = field(default_factory=dict)  # for engines that place work; tasks do not see it
+    secret: str = ""  # of this party alone, where noise is to hide something from the others
     _benches: dict[tuple[str, int], Bench] = field(default_factory=dict)
 
     def bench(self, arch: str, slot: int) -> Bench:
@@ -91,7 +93,7 @@ class Context:
             return Params.of(self.models[arch].build(), arch, self.models[arch].buffers, weight=0.0)
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_benches": {}}
+        return self.__dict__ | {"_benches": {}, "sector_of": {}}
 
 
 class Site:
@@ -106,6 +108,12 @@ class Site:
     def rng(self) -> np.random.Generator:
         """This task's own chance; making a generator takes longer than many a task."""
         return stream(self._context.seed, "task", *self._key)
+
+    @cached_property
+    def noise(self) -> np.random.Generator:
+        """Chance that nobody else can repeat, where this party has a secret; else this task's own."""
+        secret = self._context.secret
+        return stream(self._context.seed, "secret", secret, *self._key) if secret else self.rng
 
     @property
     def rows(self) -> np.ndarray | None:

@@ -1,0 +1,55 @@
+"""Nothing that comes over the network or from a checkpoint can bring code with it."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import headwater
+from headwater import checkpoint, codecs, records
+from headwater.deploy.store import Store
+
+SOURCE = Path(headwater.__file__).parent
+READERS = [
+    *sorted((SOURCE / "deploy").rglob("*.py")),
+    *(SOURCE / name for name in ("codecs.py", "checkpoint.py", "records.py", "rundir.py", "params.py")),
+]
+LOADERS = {"pickle", "cloudpickle", "dill", "joblib", "marshal", "shelve"}
+
+
+@pytest.mark.parametrize("path", READERS, ids=lambda path: str(path.relative_to(SOURCE)))
+def test_who_reads_what_comes_in_knows_no_pickle(path: Path) -> None:
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
+        names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+        assert not {name.partition(".")[0] for name in names} & LOADERS
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            called = ast.unparse(node.func)
+            assert called not in ("torch.load", "eval", "exec")
+            if called in ("np.load", "numpy.load"):
+                allowed = {word.arg: ast.unparse(word.value) for word in node.keywords}
+                assert allowed.get("allow_pickle") == "False"
+
+
+def test_a_pickle_in_place_of_a_value_or_a_checkpoint_is_not_loaded(tmp_path: Path) -> None:
+    """The file would make another one if anybody unpickled it."""
+    made = tmp_path / "made"
+    evil = f"cos\nmkdir\n(S'{made}'\ntR.".encode()
+    import pickle
+
+    pickle.loads(evil)
+    assert made.exists()  # it does work
+    made.rmdir()
+    store = Store(tmp_path / "values", "one")
+    store["x"] = 3
+    (path,) = (tmp_path / "values" / "one").glob("*.value")
+    path.write_bytes(evil * 10)
+    with pytest.raises(ValueError, match="does not hold a value"):
+        store["x"]
+    with pytest.raises(ValueError, match="is no record"):
+        records.decode({"$": "record", "class": "os:system", "fields": {}}, checkpoint._handle)
+    with pytest.raises(ValueError, match="does not hold a value"):
+        codecs.read(path)
+    assert not made.exists()

@@ -1,0 +1,205 @@
+"""What only a cluster of several nodes can get wrong: places, lost workers, lost nodes and a lost driver.
+
+Not collected by itself: test_ray.py runs it in a network of its own, where the nodes listen to nobody else.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+import pytest
+import torch
+from ray.cluster_utils import Cluster
+
+import toys
+from headwater.engines import ray as ray_engine
+from headwater.engines import ray_cluster
+from headwater.engines.base import Job, Ref
+from headwater.engines.orders import Cell
+from headwater.engines.ray import Ray
+from headwater.errors import ConfigError, TaskError
+from headwater.experiment import Experiment
+from headwater.stages.site import Site, task
+from headwater.training import train
+
+cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import a test by its name
+PATIENCE = 180  # seconds; processes start slowly on a busy machine
+HEADWATER = [sys.executable, "-c", "import sys; from headwater.cli.app import main; sys.exit(main())"]
+QUICKLY = {"health_check_initial_delay_ms": 1000, "health_check_period_ms": 300, "health_check_failure_threshold": 3}
+
+
+@task("train")
+def mortal(site: Site, marks: str, deaths: int) -> float:
+    """Kills the worker that carries it out, so many times; leaves a mark each time."""
+    folder = Path(marks)
+    if len(list(folder.iterdir())) < deaths:
+        (folder / str(os.getpid())).touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return float(site.rng.random())
+
+
+@task("train")
+def where(site: Site) -> dict[str, Any]:
+    return {"threads": torch.get_num_threads(), "omp": os.environ["OMP_NUM_THREADS"], "pid": os.getpid()}
+
+
+def job(name: str, function: Callable[..., Any], **inputs: Any) -> Job:
+    return Job(name, function, "c0", "c0", inputs, (1, name, 0, "c0"))
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    """Two nodes with a CPU each: the first takes the tasks of sector s0, the second those of s1."""
+    made = Cluster(
+        initialize_head=True,
+        head_node_args={
+            "num_cpus": 1,
+            "resources": {"headwater_s0": 1},
+            "include_dashboard": False,
+            "_system_config": QUICKLY,
+        },
+    )
+    made.add_node(num_cpus=1, resources={"headwater_s1": 1})
+    yield made
+    made.shutdown()
+
+
+@pytest.fixture(scope="module")
+def ray(cluster: Cluster) -> Iterator[Ray]:
+    made = Ray(address=cluster.address)
+    yield made
+    made.close()
+
+
+def until(so: Callable[[], bool], what: str) -> None:
+    end = time.monotonic() + PATIENCE
+    while not so():
+        assert time.monotonic() < end, f"waited in vain for {what}"
+        time.sleep(0.05)
+
+
+def five(method: str) -> Experiment:
+    """Five clients in two sectors, for some rounds; models too large to travel inside a message."""
+    return toys.tiny(
+        method,
+        arrays=toys.tiny_data(150),
+        sizes=((9, 25, 14, 8, 13), (0, 1, 0, 1, 0)),
+        model=wide,
+        rounds=6,
+        engine={"stack": "off"},
+    )
+
+
+def wide() -> torch.nn.Module:
+    return torch.nn.Sequential(torch.nn.Linear(4, 6_000), torch.nn.ReLU(), torch.nn.Linear(6_000, 3))
+
+
+@pytest.mark.parametrize("method", ["fedhead", "mtgc"])
+def test_tasks_of_a_sector_are_carried_out_on_its_node(ray: Ray, method: str) -> None:
+    made = five(method)
+    run = train(made, engine=ray)
+    assert run.result["model_sha256"] == train(made).result["model_sha256"]
+    nodes = {hand.number: hand.node for hand in ray._crew.values()}
+    assert [sorted(node.sectors) for node in nodes.values()] == [["s0"], ["s1"]]
+    of = dict(made.tree.sector_of) | {sector: sector for sector in made.tree.sectors}
+    places = {(of[span["node"]], span["worker"]) for span in run.spans if span["node"] != "server"}
+    assert places == {(sector, number) for number, node in nodes.items() for sector in node.sectors}
+
+
+def test_a_worker_that_dies_is_replaced_and_its_job_repeated(ray: Ray, tmp_path: Path) -> None:
+    context = five("fedhead").context()
+    found = []
+    for deaths in (0, 1):
+        ray.start(context)
+        ray.submit(job("x", mortal, marks=str(tmp_path), deaths=deaths))
+        ray.submit(job("y", where))
+        found.append(ray.read(Ref("x", "c0")))
+    assert found[0] == found[1]
+    assert len(list(tmp_path.iterdir())) == 1
+    told = ray.read(Ref("y", "c0"))
+    assert sorted(done.name for done in ray.done) == ["x", "y"]
+    assert (told["threads"], told["omp"]) == (1, "1")
+    ray.start(context)
+    ray.submit(job("x", mortal, marks=str(tmp_path), deaths=99))
+    with pytest.raises(TaskError, match=r"mortal at c0 \(home c0\) failed: a worker process died over it 3 times"):
+        ray.read(Ref("x", "c0"))
+
+
+def killing(what: Callable[[], None], at: int) -> tuple[Callable[[Any], None], list[int]]:
+    done: list[int] = []
+
+    def watch(event: Any) -> None:
+        if event.kind == "task" and event.round == at and event.phase == "train" and not done:
+            done.append(1)
+            what()
+
+    return watch, done
+
+
+def test_workers_killed_in_the_middle_of_a_run_change_nothing(ray: Ray) -> None:
+    made = five("mtgc")
+    ray.start(made.context())
+    until(lambda: all(hand.ready for hand in ray._crew.values()), "workers")
+    pids = [hand.pid for hand in ray._crew.values()]
+    watch, done = killing(lambda: [os.kill(pid, signal.SIGKILL) for pid in pids] and None, at=3)
+    assert train(made, engine=ray, watch=watch).result["model_sha256"] == train(made).result["model_sha256"]
+    assert done
+    assert not set(pids) & {hand.pid for hand in ray._crew.values()}
+
+
+def test_a_cluster_without_a_free_cpu_is_refused(ray: Ray, cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ray_cluster, "PATIENCE", 0.0)
+    late = Ray(address=cluster.address)
+    with pytest.raises(ConfigError, match=r"has no node with 1 free CPU; wait until others are done"):
+        late.start(five("fedhead").context())
+    late.close()
+    ray.start(five("fedhead").context())
+    ray.submit(job("y", where))
+    assert ray.read(Ref("y", "c0"))["threads"] == 1  # who was there before is none the worse
+
+
+def test_a_run_whose_driver_was_killed_is_carried_on(ray: Ray, cluster: Cluster, tmp_path: Path) -> None:
+    ray.close()  # its CPUs are needed
+    small = ["--set", "data.fraction=0.3", "--set", "partition.clients=6", "--set", "local.epochs=1", "--rounds", "25"]
+    words = [*HEADWATER, "run", "mtgc", *small, "--address", cluster.address, "--out", str(tmp_path / "a"), "--quiet"]
+    process = subprocess.Popen(words)
+    try:
+        until(lambda: any(tmp_path.glob("a/checkpoints/round-*.json")), "a checkpoint")
+    finally:
+        process.kill()
+        process.wait()
+    assert not (tmp_path / "a" / "result.json").exists()
+    subprocess.run([*HEADWATER, "resume", str(tmp_path / "a"), "--quiet"], check=True, timeout=PATIENCE)
+    subprocess.run(
+        [*HEADWATER, "run", "mtgc", *small, "--engine", "inline", "--out", str(tmp_path / "b"), "--quiet"],
+        check=True,
+        timeout=PATIENCE,
+    )
+    found = [json.loads((tmp_path / name / "result.json").read_text())["model_sha256"] for name in "ab"]
+    assert found[0] == found[1]
+
+
+def test_a_node_killed_in_the_middle_of_a_run_changes_nothing(
+    ray: Ray, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = five("mtgc")
+    expected = train(made).result["model_sha256"]
+    (second,) = [node for node in cluster.list_all_nodes() if node is not cluster.head_node]
+    watch, done = killing(lambda: cluster.remove_node(second, allow_graceful=False), at=4)
+    again: list[Cell] = []
+    remake = ray._remake
+    monkeypatch.setattr(ray, "_remake", lambda cell: (again.append(cell), remake(cell))[1])
+    monkeypatch.setattr(ray_engine, "DEEP", 12)  # two rounds, so that some of it is fetched before and some is not
+    assert train(made, engine=ray, watch=watch).result["model_sha256"] == expected
+    assert done
+    assert again
+    assert len(ray._crew) == 1

@@ -1,0 +1,158 @@
+"""Parties for tests of the Flower transport: folders with keys, and a member that runs in a process of its own."""
+
+from __future__ import annotations
+
+import datetime
+import ipaddress
+import os
+import socket
+import sys
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives import serialization as form
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from headwater.deploy.flower import FlowerLink, FlowerUplink
+from headwater.deploy.message import Message, Part, Unanswered
+
+
+@dataclass(frozen=True)
+class Served:
+    address: str
+    members: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Folder:
+    path: Path
+    name: str
+    role: str
+    insecure: bool = False
+    above: str | None = None
+    link: Served | None = None
+
+    @property
+    def state(self) -> Path:
+        return self.path / "state"
+
+    @property
+    def keys(self) -> Path:
+        return self.path / "keys"
+
+
+def free_port() -> int:
+    with socket.socket() as trial:
+        trial.bind(("127.0.0.1", 0))
+        return int(trial.getsockname()[1])
+
+
+def _name(common: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common)])
+
+
+def _certificate(
+    subject: str, key: ec.EllipticCurvePrivateKey, ca: ec.EllipticCurvePrivateKey, is_ca: bool
+) -> x509.Certificate:
+    now = datetime.datetime.now(datetime.UTC)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(_name(subject))
+        .issuer_name(_name("ca"))
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(days=1))
+        .not_valid_after(now + datetime.timedelta(days=1))
+        .add_extension(x509.BasicConstraints(ca=is_ca, path_length=None), critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(ca.public_key()), critical=False)
+        .add_extension(x509.KeyUsage(not is_ca, False, False, False, False, is_ca, is_ca, False, False), critical=True)
+    )
+    if not is_ca:
+        names = [x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
+        made = made.add_extension(x509.SubjectAlternativeName(names), critical=False)
+        made = made.add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+    return made.sign(ca, hashes.SHA256())
+
+
+def _write(path: Path, data: bytes) -> None:
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    path.write_bytes(data)
+    path.chmod(0o600)
+
+
+def _pem(key: ec.EllipticCurvePrivateKey, kind: form.PrivateFormat) -> bytes:
+    return key.private_bytes(form.Encoding.PEM, kind, form.NoEncryption())
+
+
+def parties(root: Path, members: tuple[str, ...], strangers: tuple[str, ...] = (), insecure: bool = False) -> None:
+    """Folders of a server and of those below it. Strangers have a good certificate, but their keys are not admitted."""
+    ca, link = ec.generate_private_key(ec.SECP384R1()), ec.generate_private_key(ec.SECP384R1())
+    ca_crt = _certificate("ca", ca, ca, True).public_bytes(form.Encoding.PEM)
+    server = root / "server"
+    _write(server / "keys/ca.crt", ca_crt)
+    _write(server / "keys/link.crt", _certificate("link", link, ca, False).public_bytes(form.Encoding.PEM))
+    _write(server / "keys/link.key", _pem(link, form.PrivateFormat.PKCS8))
+    _write(root / "address", f"127.0.0.1:{free_port()}".encode())
+    _write(root / "insecure", b"yes" if insecure else b"")
+    _write(root / "members", ",".join(members).encode())
+    for name in members + strangers:
+        node = ec.generate_private_key(ec.SECP384R1())
+        public = node.public_key().public_bytes(form.Encoding.OpenSSH, form.PublicFormat.OpenSSH)
+        _write(root / name / "keys/ca.crt", ca_crt)
+        _write(root / name / "keys/node.key", _pem(node, form.PrivateFormat.OpenSSH))
+        _write(root / name / "keys/node.pub", public)
+        if name in members:
+            _write(server / f"keys/members/{name}.pub", public)
+
+
+def folder(root: Path, name: str) -> Folder:
+    address, insecure = (root / "address").read_text(), bool((root / "insecure").read_text())
+    if name == "server":
+        members = tuple((root / "members").read_text().split(","))
+        return Folder(root / name, name, "server", insecure, link=Served(address, members))
+    return Folder(root / name, name, "client", insecure, above=address)
+
+
+def answer(message: Message) -> Message:
+    """What members do in tests: say who they are and give the parts back, in the other order."""
+    match message.head.get("do"):
+        case "fail":
+            raise ValueError("there is no such thing")
+        case "sleep":
+            time.sleep(message.head["seconds"])
+        case "much":
+            return Message({}, (Part("int8", (1,), os.urandom(message.head["bytes"])),))
+    return Message({"pid": os.getpid(), "was": message.head}, message.parts[::-1])
+
+
+def member(root: Path, name: str) -> None:
+    """Until it is killed."""
+    FlowerUplink(folder(root, name)).serve(answer, threading.Event())
+
+
+def owner(root: Path) -> None:
+    """Runs a link, asks everybody once, says so, and waits until it is killed."""
+    link = FlowerLink(folder(root, "server"))
+    names = set(folder(root, "server").link.members)  # type: ignore[union-attr]
+    while link.present() != names:
+        time.sleep(0.1)
+    for name in names:
+        link.send(name, Message({"do": "echo"}))
+    came: list[tuple[int, Message | Unanswered]] = []
+    while len(came) < len(names):
+        came += link.replies(1.0)
+    print("all well" if all(isinstance(reply, Message) for _, reply in came) else came, flush=True)
+    time.sleep(600)
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "owner":
+        owner(Path(sys.argv[2]))
+    else:
+        member(Path(sys.argv[2]), sys.argv[3])
