@@ -6,11 +6,13 @@ SHARED_DATA := $(wildcard ../shared/data)
 export HEADWATER_DATA ?= $(abspath $(SHARED_DATA))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format bench evidence compare-methods teacher-weights quadratics pipelining theory-bounds papers traffic clean
+.PHONY: help demo deploy-demo test check format bench evidence compare-methods teacher-weights quadratics pipelining theory-bounds papers traffic text-table cifar-fusion deploy-check clean
 
 help:
 	@echo "make demo      compare four methods on the embedded data set (a minute after the install)"
-	@echo "make test      the whole test suite"
+	@echo "make deploy-demo"
+	@echo "               a whole federation on this machine, a process for each party, beside its simulation (two minutes after the install)"
+	@echo "make test      the whole test suite (HEADWATER_SLOW=1 for killed parties and the like, too)"
 	@echo "make check     lint, types, import order"
 	@echo "make format    put the code into its standard form"
 	@echo "make bench     time it beside hand-written loops and other frameworks (WORKS=\"W1 W2\" for some of it)"
@@ -20,6 +22,10 @@ help:
 	@echo "make theory-bounds"
 	@echo "               measured gaps under the published bounds (half an hour)"
 	@echo "make traffic   FedHEAD's traffic table at the paper's own scale (an hour or two)"
+	@echo "make text-table, cifar-fusion"
+	@echo "               FedHEAD's text table, and FedDF's and FedEED's comparisons on CIFAR-10, small (half an hour, three quarters)"
+	@echo "make deploy-check"
+	@echo "               the same bits from every engine and from a federation of processes (a quarter of an hour)"
 	@echo "make papers    every table and figure of the papers at the smoke scale (an hour or two; PAPERS=\"fedhead mtgc\" for some)"
 	@echo "make clean     remove what these targets made"
 
@@ -35,13 +41,21 @@ $(VENV)/.installed: pyproject.toml $(VENV)/.made
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
 	@touch $@
 
+$(VENV)/.installed-flower: pyproject.toml $(VENV)/.made
+	@echo "make: installing Headwater with Flower (torch is large; this takes a few minutes once)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[flower]'
+	@touch $@ $(VENV)/.installed
+
 $(VENV)/.installed-test: pyproject.toml $(VENV)/.made
 	@echo "make: installing Headwater with its test tools (torch is large; this takes a few minutes once)"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test]'
-	@touch $@ $(VENV)/.installed
+	@touch $@ $(VENV)/.installed $(VENV)/.installed-flower
 
 demo: $(VENV)/.installed
 	@$(BIN)/headwater compare fedavg feddf fedhead fedhead+ --config demo --out runs/demo
+
+deploy-demo: $(VENV)/.installed-flower
+	@$(BIN)/python tools/federation.py --out runs/deploy-demo
 
 test: $(VENV)/.installed-test
 	@test -n "$(HEADWATER_DATA)" || echo "make: HEADWATER_DATA is not set, so tests on real data sets will be skipped"
@@ -84,6 +98,19 @@ theory-bounds: $(VENV)/.installed
 
 traffic: $(VENV)/.installed
 	$(BIN)/headwater reproduce experiments/traffic/table.toml --scale paper --out runs/traffic
+	$(BIN)/python experiments/collect.py experiments/traffic/table.toml runs/traffic --command "make traffic"
+
+text-table: $(VENV)/.installed
+	$(BIN)/headwater reproduce experiments/text/table.toml --scale small --seeds 0,1,2 --out runs/text
+	$(BIN)/python experiments/collect.py experiments/text/table.toml runs/text --command "make text-table"
+
+cifar-fusion: $(VENV)/.installed
+	@for table in feddf fedeed; do \
+	$(BIN)/headwater reproduce experiments/cifar10_fusion/$$table.toml --scale small --out runs/cifar10_fusion/$$table && \
+	$(BIN)/python experiments/collect.py experiments/cifar10_fusion/$$table.toml runs/cifar10_fusion/$$table --command "make cifar-fusion" || exit 1; done
+
+deploy-check: $(VENV)/.installed-test
+	$(BIN)/python experiments/deployment/run.py
 
 # Every table and figure, one after another; what fails is told and does not stop the rest.
 PAPERS ?= fedhead fedeed mtgc fedhkd feddf

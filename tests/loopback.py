@@ -11,6 +11,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from headwater.config import Config
 from headwater.deploy import assemble, program
 from headwater.deploy.dispatch import Dispatcher, Party
@@ -27,6 +29,7 @@ from headwater.topology.tree import ROOT
 from headwater.training import train
 
 Answer = Callable[[Message], Message]
+THREADS = 1  # of every task, as engine.threads has it; torch counts them for each thread that asks
 
 
 class Links:
@@ -50,6 +53,7 @@ class Links:
         return number
 
     def _carry(self, number: int, to: str, message: Message) -> None:
+        torch.set_num_threads(THREADS)
         try:
             reply = self._answers[to](Message(json.loads(json.dumps(message.head)), message.parts))
             reply = self._meddle(to, Message(json.loads(json.dumps(reply.head)), reply.parts))
@@ -92,6 +96,7 @@ class Loopback:
     ) -> None:
         self.made, self.place, self.deadline, self.quorum = made, place, deadline, quorum
         self.sent: dict[str, Sent] = {}
+        self.stores: dict[str, Store] = {}
         self.said: list[str] = []
         self._lock, self._turn = threading.Lock(), threading.Lock()
         names = list(made.tree.holders)
@@ -109,6 +114,7 @@ class Loopback:
         self.sent[name] = Sent()
         stamp = {"federation": self.described.sha256, "run": "one"}
         store, customs = Store(self.place / name, "one"), Customs(context.models, 1 << 30)
+        self.stores[name] = store
         return Party(name, context, store, customs, self.sent[name], program.trust(), stamp, self._say)
 
     def _say(self, sentence: str) -> None:
@@ -153,7 +159,12 @@ class Loopback:
 
         dispatcher = Dispatcher(party, below, self.links[ROOT], "server_sector", self.quorum)
         engine = Deployed(party.store, dispatcher, self.deadline, lambda round: None)
-        return train(made, out=out, engine=engine)
+        before = torch.get_num_threads()
+        torch.set_num_threads(THREADS)
+        try:
+            return train(made, out=out, engine=engine)
+        finally:
+            torch.set_num_threads(before)
 
     def bytes(self, tier: str, direction: str) -> int:
         return sum(row[5] for rows in self.sent.values() for row in rows if (row[3], row[4]) == (tier, direction))

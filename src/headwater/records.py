@@ -65,4 +65,6 @@ def find(where: str, trusted: Callable[[str], bool] = lambda module: True) -> An
     found: Any = importlib.import_module(module)
     for part in name.split("."):
         found = getattr(found, part)
+    if not trusted(getattr(found, "__module__", module)):  # a module has what it imports, too
+        raise ValueError(f"{where} is not part of this federation")
     return found

@@ -6,9 +6,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
+from headwater.engines.base import Bundle
 from headwater.federation import CLIENTS, SECTORS, SERVER, Federation, Located, nothing
 from headwater.specs import DistillSpec, Mix, Weights
 from headwater.stages.combine import average, initial
+from headwater.topology.tree import ROOT
 
 
 @dataclass(frozen=True)
@@ -85,6 +87,14 @@ def gather(
     if not through:
         return fed.run(task, at=SERVER, models=fed.up(x, to=SERVER), **options)
     return fed.run(task, at=SERVER, models=fed.up(fed.run(task, at=SECTORS, models=fed.up(x), **options)), **options)
+
+
+def rejoined(before: Located, again: Located) -> Located:
+    """What sectors sent to the server, with what some of them sent once more in its place; the others send nothing."""
+    old, new = (held for x in (before, again) for held in x.nodes.values())
+    assert isinstance(old, Bundle)
+    assert isinstance(new, Bundle)
+    return Located(before.place, {ROOT: Bundle({**old.refs, **new.refs})})
 
 
 def kept(fed: Federation, keep: bool, state: State, local: Located) -> Located | None:

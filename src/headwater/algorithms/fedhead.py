@@ -50,7 +50,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic.dataclasses import dataclass
 
-from headwater.algorithms.base import State
+from headwater.algorithms.base import State, rejoined
 from headwater.federation import CLIENTS, SECTORS, SERVER, Federation, Located, maybe, nothing
 from headwater.specs import DISTILL, LOCAL, STRICT, DistillSpec, LocalSpec
 from headwater.stages.combine import average
@@ -145,8 +145,8 @@ def sectors_teach(
     while lost := vacant(fed, mean):
         fed, there = reseat(fed, lost)
         again = there.up(local)
-        team, mean = fed.update(team, again), fed.update(mean, there.run(average, at=SECTORS, models=again))
-        means = fed.up(mean)
+        anew = there.run(average, at=SECTORS, models=again)
+        team, mean, means = fed.update(team, again), fed.update(mean, anew), rejoined(means, there.up(anew))
     seed = fed.run(average, at=SERVER, models=means)
     held = fed.run(label_counts, at=CLIENTS) if here or above else None
     counts = fed.up(held) if held else None
@@ -155,6 +155,6 @@ def sectors_teach(
     taught = fed.up(students)
     while lost := vacant(fed, students):
         fed, there = reseat(fed, lost)
-        students = fed.update(students, teach(there, there.up(local), there.up(held) if held else None))
-        taught = fed.up(students)
+        anew = teach(there, there.up(local), there.up(held) if held else None)
+        students, taught = fed.update(students, anew), rejoined(taught, there.up(anew))
     return means, taught, tallies

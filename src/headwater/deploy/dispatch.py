@@ -18,6 +18,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import isfinite
 from typing import Any, Protocol
 
 from headwater import codecs
@@ -28,8 +29,10 @@ from headwater.deploy.message import Message, Unanswered
 from headwater.deploy.program import Choice, Move, Step
 from headwater.deploy.store import Store
 from headwater.deploy.wire import Customs, Refused, pack
-from headwater.engines.base import LOST, Done, Job, Ref, pick
+from headwater.engines.base import LOST, Done, Job, Lost, Ref, pick
 from headwater.engines.execution import execute
+from headwater.errors import TaskError, UserError
+from headwater.params import Params
 from headwater.stages.site import Context
 
 HERE = ""  # in place of a party below
@@ -101,6 +104,7 @@ class Dispatcher:
         self._round, self._attempt = -1, ""
         self._gone: dict[str, str] = {}  # in this round: who, and why
         self._asked_for: set[str] = set()  # in this round: who was to do something
+        self._idle: set[str] = set()  # in this round: who answered that too few of its own did
 
     def run(
         self,
@@ -116,16 +120,17 @@ class Dispatcher:
         another `attempt`, for which everybody is asked anew."""
         attempt = attempt or self._start
         if (round, attempt) != (self._round, self._attempt):
-            self._round, self._attempt, self._gone, self._asked_for = round, attempt, {}, set()
+            self._round, self._attempt, self._gone, self._asked_for, self._idle = round, attempt, {}, set(), set()
         self._keep, self._deadline, self._out = keep, deadline, Outcome()
         self._arrived = set(arrived)
         self._waiting = {step.name: step for step in steps}
+        self._models = {step.name for step in steps if isinstance(step, Job) and _gives_model(step)}
         self._forget_earlier()
         self._place: dict[str, str] = {}
         self._theirs: defaultdict[str, list[Step]] = defaultdict(list)  # steps that others do, or that bring here
         self._deliver: defaultdict[str, list[Move]] = defaultdict(list)
         self._bring: defaultdict[str, dict[str, Move]] = defaultdict(dict)  # for lack of a move of the method
-        self._leaving: list[str] = []  # values that come from below
+        self._leaving: set[str] = set()  # values that come from below
         for step in steps:
             self._plan(step)
         for step in steps:
@@ -136,8 +141,9 @@ class Dispatcher:
         busy: dict[int, _Asked] = {}
         while True:
             moved = self._do_here()
-            for child in [*self._theirs, *self._deliver, *self._bring]:
-                if all(asked.child != child for asked in busy.values()):
+            working = {asked.child for asked in busy.values()}
+            for child in dict.fromkeys([*self._theirs, *self._deliver, *self._bring]):
+                if child not in working:
                     moved = self._ask(child, busy) or moved
             if busy:
                 self._collect(busy)
@@ -147,7 +153,6 @@ class Dispatcher:
             self._lose_step(name, step)
         for name in delivered:  # they are elsewhere now
             self._store.discard(name)
-        self._store.sync()
         return self._out
 
     def _await_quorum(self) -> None:
@@ -160,6 +165,11 @@ class Dispatcher:
             self._on_wait()
             time.sleep(0.1)
 
+    @property
+    def gone(self) -> frozenset[str]:
+        """Those below of whom nothing is to be had any more in this round."""
+        return frozenset(self._idle).union(self._gone)
+
     def is_above(self, home: str) -> bool:
         """Whether a home is neither here nor below."""
         return home != self._party.name and self._below(home) is None
@@ -167,12 +177,13 @@ class Dispatcher:
     # -- planning
 
     def _forget_earlier(self) -> None:
-        """A round that is done again, after a restart, makes its values anew."""
+        """A round that is done again, after a restart, makes its values anew. And what need not be kept is not."""
         for name in self._waiting:
             if name not in self._arrived:
                 self._store.discard(name)
-            for held in self._held.values():
-                held.discard(name)
+        kept = {name for names in self._keep.values() for name in names} - self._waiting.keys()
+        for held in self._held.values():
+            held &= kept
 
     def _where(self, ref: Ref) -> str:
         if ref.name in self._place:
@@ -201,7 +212,7 @@ class Dispatcher:
         self._place[step.name] = HERE
         if source != HERE:
             self._theirs[source].append(step)
-            self._leaving.append(step.name)
+            self._leaving.add(step.name)
         elif target != HERE and self._tier in step.tiers:
             self._deliver[target].append(step)
 
@@ -224,9 +235,7 @@ class Dispatcher:
             if self._place[name] != HERE or name in self._leaving or not self._is_ready(step):
                 continue
             if isinstance(step, Job):
-                value, done = execute(step, self._party.context, self._fetch, lambda ref: None)
-                self._out.done.append(done)
-                self._settle(name, value)
+                self._settle(name, self._made(step))
             elif isinstance(step, Choice):
                 new = self._fetch(step.new)
                 self._settle(name, self._fetch(step.old) if new is LOST else new)
@@ -237,6 +246,19 @@ class Dispatcher:
                 self._settle(name, self._store[name])
             moved = True
         return moved
+
+    def _made(self, job: Job) -> Any:
+        """What a job of ours makes. One that fails over what others sent costs the round, and not the run."""
+        try:
+            value, done = execute(job, self._party.context, self._fetch, lambda ref: None)
+        except TaskError as error:
+            if isinstance(error, UserError) or not self._leaving:
+                raise
+            self._out.void = True
+            self._say(f"round {self._round}: {error}; what it was to make counts as lost")
+            return LOST
+        self._out.done.append(done)
+        return value
 
     def _is_ready(self, step: Step) -> bool:
         if step.name in self._arrived:
@@ -268,7 +290,8 @@ class Dispatcher:
         if child not in self._link.present():
             self._leave_out(child, "is not there")
             return True
-        self._deliver[child] = [move for move in self._deliver[child] if move not in steps]
+        sent = {step.name for step in steps}
+        self._deliver[child] = [move for move in self._deliver[child] if move.name not in sent]
         tiers = {step.name: self._tier for step in steps if isinstance(step, Move) and self._tier in step.tiers}
         homes = {home: list(names) for home, names in self._keep.items() if self._below(home) == child}
         head = {"do": "work", **self._party.stamp, "round": self._round, "deadline": self._deadline, "keep": homes}
@@ -280,7 +303,9 @@ class Dispatcher:
         # Who asks others in turn has time for each task of theirs, for waiting until enough of them are there, and to
         # find out that somebody does not answer.
         waves = len({s.key[:3] for s in steps if isinstance(s, Job) and s.home != child})
-        begun, patience = time.monotonic(), self._deadline * (waves + 2 if waves else 1)
+        homes_there = {step.home for step in steps} | {ref.home for step in steps for ref in step.refs()}
+        passes_on = any(home != child and self._below(home) == child for home in homes_there)
+        begun, patience = time.monotonic(), self._deadline * (max(1, waves) + 2 if passes_on else 1)
         busy[self._link.send(child, message)] = _Asked(child, steps, cargo, begun + patience, begun)
         return True
 
@@ -340,7 +365,7 @@ class Dispatcher:
         self._on_wait()
         for number, reply in self._link.replies(max(0.0, min(TICK, soonest))):
             asked = busy.pop(number, None)
-            if asked is None:
+            if asked is None or asked.child in self._gone:  # what would count for nothing is not looked at
                 continue
             if isinstance(reply, Unanswered):
                 self._leave_out(asked.child, _why(asked.child, str(reply)))
@@ -361,12 +386,18 @@ class Dispatcher:
             values = self._party.customs.unpack(reply)
             wanted = {s.name for s in asked.steps if isinstance(s, Move) and self._place.get(s.name) != child}
             wanted -= set(asked.cargo)
-            wanted |= {name for name, move in self._bring[child].items() if move in asked.steps}
+            wanted |= {step.name for step in asked.steps if self._bring[child].get(step.name) is step}
             if unasked := sorted(set(values) - wanted):
                 raise Refused(f"sent {unasked[0]!r}, which nobody asked for")
+            moves = [step for step in asked.steps if isinstance(step, Move)]
+            models = [move.name for move in moves if move.ref.name in self._models and not move.ref.part]
+            if other := [name for name in models if not isinstance(values.get(name, LOST), Params | Lost)]:
+                raise Refused(f"sent {other[0]!r}, which is no model")
             infos = {str(name): _info(row) for name, row in head["infos"].items()}
-            done = [_done(row) for row in head["done"]]
-            same = {str(name): program.ref_of(row) for name, row in head["same"].items()}
+            jobs = {step.name: step for step in asked.steps if isinstance(step, Job)}
+            done = [_done(row, jobs) for row in head["done"]]
+            choices = {step.name: step.old for step in asked.steps if isinstance(step, Choice)}
+            same = {name: choices[name] for name in head["same"]}
             events = [str(event) for event in head["events"]]
         except Exception as error:
             self._leave_out(child, f"sent a reply that is refused: {error}")
@@ -389,6 +420,9 @@ class Dispatcher:
         self._out.events += events
         for event in events:
             self._party.hear(event)
+        if head.get("void") is True:
+            self._idle.add(child)
+            self._see_to_quorum()
 
     # -- who is left out
 
@@ -399,7 +433,10 @@ class Dispatcher:
         self._gone[child] = why
         self._say(f"round {self._round}: {child} {why} and is left out of this round")
         self._lose(child)
-        asked, lost = len(self._asked_for), len(self._asked_for & set(self._gone))
+        self._see_to_quorum()
+
+    def _see_to_quorum(self) -> None:
+        asked, lost = len(self._asked_for), len(self._asked_for & self.gone)
         if asked and lost and asked - lost < self._quorum * asked:
             self._give_up(f"only {asked - lost} of {asked} answered, fewer than deploy.quorum = {self._quorum:g} asks")
 
@@ -426,10 +463,11 @@ class Dispatcher:
         for name in self._bring[child]:
             if name not in self._store and name not in self._waiting:
                 self._store[name] = LOST
-        for move in self._deliver[child]:
-            if move.name not in self._waiting:
-                self._out.infos.setdefault(move.name, None)
-        undelivered, self._deliver[child] = self._deliver[child], []
+        undelivered = [move for move in self._deliver[child] if move.name not in self._waiting]
+        for move in undelivered:
+            if move.name not in self._arrived:  # what came from above did cross an edge
+                self._out.infos[move.name] = None
+        self._deliver[child] = [move for move in self._deliver[child] if move.name in self._waiting]
         return bool(lost or undelivered)
 
     def _lose_step(self, name: str, step: Step) -> None:
@@ -450,18 +488,32 @@ def _why(child: str, reason: str) -> str:
     return reason or "did not answer"
 
 
+def _gives_model(job: Job) -> bool:
+    return getattr(job.task, "__annotations__", {}).get("return") in (Params, Params.__name__)
+
+
 def _info(row: Any) -> Info | None:
-    return None if row is None else Info(int(row[0]), int(row[1]), str(row[2]))
+    if row is None:
+        return None
+    found = Info(int(row[0]), int(row[1]), str(row[2]))
+    if min(found[:2]) < 0:
+        raise ValueError(f"a size of {row}")
+    return found
 
 
-def _done(row: Any) -> Done:
-    name, title, phase, node, round, notes, start, end = row
-    numbers = {str(key): float(value) for key, value in notes.items()}
-    return Done(str(name), str(title), str(phase), str(node), int(round), numbers, float(start), float(end))
+def _done(row: Any, jobs: Mapping[str, Job]) -> Done:
+    """A report, of a job that was asked for: what that was is known here, and only the figures are taken over."""
+    name, notes, start, end = row
+    job, numbers = jobs[name], {str(key): float(value) for key, value in notes.items()}
+    times = (float(start), float(end))
+    if not all(map(isfinite, times)):
+        raise ValueError(f"the times {times}")
+    return Done(name, job.title, job.phase, job.node, job.round, numbers, *times)
 
 
 def report(outcome: Outcome) -> dict[str, Any]:
     """An outcome as the head of a reply."""
     infos = {name: None if info is None else list(info) for name, info in outcome.infos.items()}
-    same = {name: program.ref_row(ref) for name, ref in outcome.same.items()}
-    return {"infos": infos, "done": [[*done[:8]] for done in outcome.done], "same": same, "events": outcome.events}
+    done = [[each.name, dict(each.notes), each.start, each.end] for each in outcome.done]
+    told = {"same": list(outcome.same), "events": outcome.events, "void": outcome.void}
+    return {"infos": infos, "done": done, **told}

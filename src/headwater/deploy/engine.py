@@ -24,6 +24,7 @@ from headwater.stages.site import Context
 from headwater.topology.tree import ROOT
 
 IDLE = 3  # rounds in a row that may count for nothing
+HELD = Info(0, 0, "held")  # of what was made before this process was started
 AWAY = "@"  # before the home of a value that is not here, in place of a file's name
 
 
@@ -42,7 +43,12 @@ class Deployed:
         self._same: dict[str, Ref] = {}  # names that stand for older values, since somebody was lost
         self._infos: dict[str, Info | None] = {}
         self._saved: deque[dict[str, str]] = deque(maxlen=KEPT)  # home by name, of what checkpoints need elsewhere
-        self._round, self._idle = -1, 0
+        self._round, self._idle, self._void = -1, 0, False
+
+    @property
+    def gone(self) -> frozenset[str]:
+        """Parties of whom nothing is to be had any more in this round."""
+        return self._dispatcher.gone
 
     def start(self, context: Context) -> None:
         self.done.clear()
@@ -94,6 +100,8 @@ class Deployed:
             if home == ROOT:
                 value = self._store[ref.name]
                 files[name] = "" if value is LOST else codecs.store(value, directory)
+            elif self._infos.get(ref.name, HELD) is None:  # whatever whoever was lost may have made of it
+                files[name] = ""
             else:  # under the name that it has there
                 files[name] = f"{AWAY}{home}{AWAY}{ref.name}"
                 away[ref.name] = home
@@ -126,13 +134,14 @@ class Deployed:
         steps, self._todo = self._todo, []
         round = max(int(step.name.partition(".")[0]) for step in steps)
         if round != self._round:
-            self._round = round
+            self._round, self._idle, self._void = round, self._idle if self._void else 0, False
             self._before(round)
         out = self._dispatcher.run(steps, round, self._kept(steps), self._deadline)
         self._take(out)
 
     def _take(self, out: Outcome) -> None:
-        self._idle = self._idle + 1 if out.void else 0
+        if out.void and not self._void:  # a round is done in several parts where a method waits
+            self._idle, self._void = self._idle + 1, True
         if self._idle >= IDLE:
             why = out.events[-2] if len(out.events) > 1 else "see the log"
             raise TaskError(

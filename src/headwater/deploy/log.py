@@ -18,6 +18,7 @@ class Log:
 
     def __call__(self, sentence: str) -> None:
         line = f"{time.strftime('%Y-%m-%d %H:%M:%S')} {self._name}: {' '.join(sentence.split())}"
+        line = "".join(letter if letter.isprintable() else "?" for letter in line)  # some of it others have said
         self._file.write(line + "\n")
         self._file.flush()
         if not self._quiet:

@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 
@@ -35,8 +35,10 @@ from headwater.training import train
 
 RUN = re.compile(r"[0-9a-f]{16}")
 MEGABYTE = 1 << 20
+MOST_ROWS = 1 << 40  # of a client
 AGAIN = 2.0  # seconds between two looks at who is there
 GREETING = 30.0  # seconds in which somebody who is there says how much data it has
+LATE = 20.0  # seconds in which those who still wait for a server that has finished come to its link
 FAREWELL = 20.0  # seconds in which those below hear that it is over
 PHASES = {"train": "clients train", "distill": "distilling", "average": "averaging", "evaluate": "measuring"}
 
@@ -147,7 +149,7 @@ def _sector(desk: _Desk) -> int:
     def hello(message: Message) -> Message:
         unknown = [name for name in sorted(link.present()) if name not in sizes]
         for name, reply in _ask(link, unknown, Message(dict(message.head)), GREETING).items():
-            if type(size := reply.head.get("size")) is int and size >= 0:
+            if _is_size(size := reply.head.get("size")):
                 sizes[name] = size
         desk.sent.add(0, "above", CONTROL, "", "up", 0, "how many rows each client trains on")
         return Message({"sizes": dict(sizes)})
@@ -191,18 +193,10 @@ def _answer(
                     current = run, party(run)
                 served, round = current[1], head.get("round")
                 assert served is not None
-                desk.status.update(phase=_phase(head), round=round if type(round) is int else 0)
+                number = round if type(round) is int else 0
+                desk.status.update(phase=_phase(head), round=number)
                 reply = served.answer(message)
-                if desk.folder.role == "client":
-                    desk.sent.add(
-                        desk.folder.federation.config.rounds and int(round or 0),
-                        "above",
-                        CONTROL,
-                        "",
-                        "up",
-                        0,
-                        "training losses and times",
-                    )
+                desk.sent.add(number, "above", CONTROL, "", "up", 0, "training losses and times")
                 desk.status.update(phase="waiting")
                 return reply
         desk.say("refused a message: it asks for nothing that is known here")
@@ -222,6 +216,11 @@ def _phase(head: dict[str, Any]) -> str:
         if any(word in task.rpartition(":")[2] for task in tasks):
             return told
     return "working"
+
+
+def _is_size(size: Any) -> TypeGuard[int]:
+    """Whether this may be a number of rows."""
+    return type(size) is int and 0 <= size <= MOST_ROWS
 
 
 def _present(desk: _Desk, link: Link) -> None:
@@ -251,6 +250,10 @@ def _server(desk: _Desk) -> int:
     out = folder.state / "run"
     if (out / "result.json").exists():
         desk.say(f"this federation has finished; its results are in {out}")
+        link, until = desk.down(), time.monotonic() + LATE
+        while link.present() != frozenset(described.sectors) and time.monotonic() < until:
+            time.sleep(0.5)
+        _end(desk, link)  # the server may have ended before it could tell
         return 0
     config = described.config.deploy
     if described.config.algorithm.get("sigma") and not config.secret_noise:
@@ -283,11 +286,17 @@ def _server(desk: _Desk) -> int:
         accuracy = run.result["accuracy"]
         desk.status.update(phase="finished", accuracy=accuracy)
         desk.say(f"finished after {run.result['rounds']} rounds with accuracy {accuracy:.3f}; results are in {out}")
-        _ask(link, sorted(link.present()), Message({"do": "end", "federation": described.sha256}), 2 * FAREWELL)
+        _end(desk, link)
     except TaskError as error:
         desk.say(str(error))
         raise
     return 0
+
+
+def _end(desk: _Desk, link: Link) -> None:
+    """Tell everybody who is there that it is over."""
+    message = Message({"do": "end", "federation": desk.folder.federation.sha256})
+    _ask(link, sorted(link.present()), message, 2 * FAREWELL)
 
 
 def _begin(desk: _Desk, link: Link) -> dict[str, Any]:
@@ -308,7 +317,7 @@ def _begin(desk: _Desk, link: Link) -> dict[str, Any]:
         for sector, reply in _ask(link, open_, hello, 2 * GREETING).items():
             told = reply.head.get("sizes")
             for client, size in told.items() if isinstance(told, dict) else ():
-                if client in described.sectors[sector] and type(size) is int and size >= 0:
+                if client in described.sectors[sector] and _is_size(size):
                     sizes[client] = size
             if failed := reply.head.get("failed"):
                 desk.say(f"{sector} {failed}")

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from headwater import codecs
+from headwater import codecs, records
+from headwater.data.base import Examples
 from headwater.deploy import program
 from headwater.deploy.dispatch import RELAY, Dispatcher, Outcome, Party, report
 from headwater.deploy.message import Message
@@ -13,7 +14,7 @@ from headwater.deploy.program import Choice, Move, Step
 from headwater.deploy.wire import Refused, pack
 from headwater.engines.base import LOST, Job, Ref, pick
 from headwater.engines.execution import execute
-from headwater.errors import TaskError, UserError
+from headwater.errors import TaskError, UserError, said
 
 UP = "up"
 
@@ -34,6 +35,19 @@ def answered(party: Party, message: Message, work: Callable[[Message, dict[str, 
     except (TaskError, UserError) as error:
         party.say(str(error))
         return Message({"failed": f"failed: {error}"})
+    except Exception as error:  # whatever it was, the next message may be fine
+        party.say(f"could not answer a message: {said(error)}")
+        return Message({"failed": f"failed: {said(error)}"})
+
+
+def _order(head: dict[str, Any]) -> tuple[int, dict[str, list[str]]]:
+    """What a message says beside its steps: the round, and by home what is to be kept."""
+    round, keep = head.get("round"), head.get("keep")
+    if type(round) is int and isinstance(keep, dict):
+        lists = list(keep.values())
+        if all(isinstance(names, list) and all(isinstance(name, str) for name in names) for names in lists):
+            return round, keep
+    raise Refused("it does not say which round it is of, and what is to be kept")
 
 
 class Client:
@@ -46,15 +60,25 @@ class Client:
         return answered(self._party, message, self._work)
 
     def _work(self, message: Message, values: dict[str, Any], steps: list[Step]) -> Message:
-        party, store, round = self._party, self._store, int(message.head["round"])
+        party, store = self._party, self._store
+        round, keep = _order(message.head)
         for step in steps:
             arrives = isinstance(step, Move) and step.name in values
             if not arrives and (step.ref.home if isinstance(step, Move) else step.home) != party.name:
                 raise Refused(f"{step.name!r} is not {party.name}'s to do")
-        store.keep(message.head["keep"].get(party.name, ()))
+            if isinstance(step, Job) and records.address(step.task) in program.SHOWS_ROWS:
+                raise Refused(f"{step.title} would give {party.name}'s rows away")
+        store.keep(keep.get(party.name, ()))
         for name, value in values.items():
             store[name] = value
         out, sent = Outcome(), {}
+        made = {step.name for step in steps}
+        taken = {ref.name for step in steps if step.name not in values for ref in step.refs()}
+        if absent := sorted(name for name in taken - made if name not in store):
+            out.events.append(
+                f"round {round}: {party.name} does not have {absent[0]}, which it should: what needs it counts as lost"
+            )
+            party.say(out.events[0])
         for step in steps:
             if isinstance(step, Job):
                 value, done = execute(step, party.context, self._fetch, lambda ref: None)
@@ -68,6 +92,8 @@ class Client:
                 value = values[step.name]
             else:
                 sent[step.name] = value = self._fetch(step.ref)
+                if _shows_rows(value):
+                    raise Refused(f"{step.ref.name!r} is examples, which no client gives away")
                 charge(party, round, step, value, "sector_client")
             out.infos[step.name] = None if value is LOST else codecs.info(value)
         store.sync()
@@ -88,7 +114,10 @@ class Host:
 
     def _work(self, message: Message, values: dict[str, Any], steps: list[Step]) -> Message:
         head, store = message.head, self._store
-        round, keep = int(head["round"]), head["keep"]
+        round, keep = _order(head)
+        for step in steps:
+            if not isinstance(step, Move) and self._dispatcher.is_above(step.home):
+                raise Refused(f"{step.name!r} is not for {self._party.name} or its clients to do")
         store.keep(name for names in keep.values() for name in names)
         for name, value in values.items():
             store[name] = value
@@ -100,10 +129,17 @@ class Host:
             charge(self._party, round, moves[name], value, "server_sector")
         for name in sent:  # the server has it now
             store.discard(name)
+        store.sync()
         return pack(report(out), sent)
 
     def _leaves(self, step: Move, values: dict[str, Any]) -> bool:
         return step.name not in values and self._dispatcher.is_above(step.home)
+
+
+def _shows_rows(value: Any) -> bool:
+    if isinstance(value, dict | tuple | list):
+        return any(map(_shows_rows, value.values() if isinstance(value, dict) else value))
+    return isinstance(value, Examples)
 
 
 def charge(party: Party, round: int, step: Move, value: Any, tier: str) -> None:

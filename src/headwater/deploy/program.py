@@ -16,6 +16,7 @@ from headwater.engines.base import Bundle, Job, Perhaps, Ref
 from headwater.errors import TaskError
 
 Trusted = Callable[[str], bool]
+SHOWS_ROWS = ("headwater.stages.local:own_rows", "headwater.stages.consensus:public")  # of wherever they are done
 
 
 @dataclass(frozen=True)

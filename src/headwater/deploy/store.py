@@ -24,6 +24,8 @@ class Store:
             if other != self._folder:
                 shutil.rmtree(other, ignore_errors=True)
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        for draft in self._folder.glob("*.draft"):  # of who was killed while it wrote
+            draft.unlink()
         self._held = {unquote(path.name.removesuffix(SUFFIX)) for path in self._folder.glob(f"*{SUFFIX}")}
         self._lost: set[str] = set()  # known to be; not worth a file
         self._unsynced: set[str] = set()
@@ -60,9 +62,13 @@ class Store:
 
     def sync(self) -> None:
         """See that all that is held is really on the disk, before anybody is told of it."""
-        for name in self._unsynced & self._held:
-            with self._path(name).open("rb") as file:
-                os.fsync(file.fileno())
+        new = [self._path(name) for name in self._unsynced & self._held]
+        for path in [*new, self._folder] if new else ():  # the folder last: it has their names
+            file = os.open(path, os.O_RDONLY)
+            try:
+                os.fsync(file)
+            finally:
+                os.close(file)
         self._unsynced.clear()
 
     def keep(self, names: Iterable[str]) -> None:

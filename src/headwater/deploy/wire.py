@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import isfinite, prod
+from math import prod
 from typing import Any
+from urllib.parse import quote
 
 import torch
 
@@ -23,6 +24,8 @@ from headwater.params import Layout, Params
 
 DTYPES = ("float32", "float64", "float16", "bfloat16", "int64", "int32", "uint8", "bool")
 CARGO = "cargo"
+LONGEST = 200  # letters of a value's name as that of a file
+HEAVIEST = 2.0**53  # samples behind a model: sums of more would not be finite for long
 
 
 class Refused(Exception):  # noqa: N818 (told to the other side, and logged)
@@ -100,6 +103,8 @@ class Customs:
         for row in message.head.get(CARGO, ()):
             try:
                 name, held, count = row[0], row[1], int(row[2])
+                if not isinstance(name, str) or len(quote(name, safe="")) > LONGEST or name in found:
+                    raise Refused(f"{name!r:.80} is no name of a value, or comes twice")
                 if held is None:
                     found[name] = LOST
                     continue
@@ -140,9 +145,9 @@ class Customs:
         spec = self.models.get(arch)
         if spec is None:
             raise Refused(f"{name!r} is a model {arch!r}, which is none of this federation's: {', '.join(self.models)}")
-        (trained, floats, counters), dtype = _outline(spec, arch)
+        agreed, dtype = _outline(spec, arch)
         told = model.layout
-        if told.trainable != trained or told.floats not in (floats, ()) or told.counters not in (counters, ()):
+        if told != agreed:
             raise Refused(f"{name!r} is laid out unlike the model {arch!r} of the configuration")
         sizes = [sum(prod(shape) for _, shape in part) for part in (told.trainable + told.floats, told.counters)]
         if [tuple(model.vector.shape), tuple(model.counters.shape)] != [(size,) for size in sizes]:
@@ -150,20 +155,19 @@ class Customs:
             raise Refused(f"{name!r} has numbers of shape {shape}, but its layout asks for {sizes[0]}")
         if model.vector.dtype != dtype or model.counters.dtype != torch.int64:
             raise Refused(f"{name!r} has numbers of type {model.vector.dtype}, but {arch!r} has {dtype}")
-        if not isfinite(model.weight) or model.weight < 0:
+        if not 0 <= model.weight <= HEAVIEST:
             raise Refused(f"{name!r} comes with the weight {model.weight}")
 
 
-_OUTLINES: dict[int, tuple[ModelSpec, tuple[Any, Any, Any], torch.dtype]] = {}
+_OUTLINES: dict[int, tuple[ModelSpec, Layout, torch.dtype]] = {}
 
 
-def _outline(spec: ModelSpec, arch: str) -> tuple[tuple[Any, Any, Any], torch.dtype]:
+def _outline(spec: ModelSpec, arch: str) -> tuple[Layout, torch.dtype]:
     """How a model's numbers are laid out, and their type; worked out once."""
     if id(spec) not in _OUTLINES:
         module = spec.outline()
-        layout = Layout.of(module, arch, spec.buffers)
         dtype = next((p.dtype for p in module.parameters()), torch.float32)
-        _OUTLINES[id(spec)] = spec, (layout.trainable, layout.floats, layout.counters), dtype
+        _OUTLINES[id(spec)] = spec, Layout.of(module, arch, spec.buffers), dtype
     return _OUTLINES[id(spec)][1:]
 
 

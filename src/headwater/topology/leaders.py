@@ -40,10 +40,12 @@ def rotating(fed: Federation) -> Seats:
 def vacant(fed: Federation, made: Located) -> tuple[str, ...]:
     """The sectors whose leader was lost over this, and that have a client who has not led in this round yet. Waits.
 
-    Only where clients are parties of their own: a loss that is simulated costs the sector its round.
+    Only where clients are parties of their own: a loss that is simulated costs the sector its round. A sector that is
+    lost itself has nobody who could lead it.
     """
     lost = fed.missing(made) if fed.losing else ()
-    return tuple(sector for sector in lost if _left(fed, sector))
+    gone: frozenset[str] = getattr(fed.desk.engine, "gone", frozenset())
+    return tuple(sector for sector in lost if sector not in gone and _left(fed, sector))
 
 
 def reseat(fed: Federation, sectors: Sequence[str]) -> tuple[Federation, Federation]:

@@ -1,0 +1,272 @@
+"""A federation of real processes on loopback, with certificates and keys: the same bits and bytes as the simulation,
+and what happens when some of them are killed."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+if importlib.util.find_spec("flwr") is None:
+    pytest.skip("Flower is not installed: pip install 'headwater[flower]'", allow_module_level=True)
+
+from federation import Federation, charged
+from headwater.config import Config
+from headwater.deploy import audit
+from headwater.experiment import prepare
+from headwater.training import train
+
+TINY = ("data.fraction=0.15", "partition.alpha=1.0", "partition.sectors=2", "local.epochs=1", "engine.name=inline")
+SIX = ("partition.clients=6", "data.fraction=0.3")
+LONG = 900.0  # seconds, on a busy machine
+
+slow = pytest.mark.skipif(
+    os.environ.get("HEADWATER_SLOW") != "1", reason="takes minutes: set HEADWATER_SLOW=1 to run this test"
+)
+
+
+def config(*sets: str) -> Config:
+    return Config.load(None, [*TINY, *sets])
+
+
+def simulated(asked: Config) -> str:
+    return str(train(prepare(asked)).result["model_sha256"])
+
+
+@contextmanager
+def started(place: Path, asked: Config) -> Iterator[Federation]:
+    """All parties, up to their end; nothing is left of them."""
+    with Federation.init(place, asked) as federation:
+        federation.start()
+        yield federation
+        assert set(federation.wait(LONG).values()) == {0}
+        assert federation.leftovers() == []
+
+
+def same_bytes(federation: Federation) -> None:
+    """What all parties wrote down is what the ledger charged."""
+    due, sent = charged(federation.result()), federation.sent()
+    assert {way: sent[way] for way in due} == due
+    assert min(due.values()) > 0
+
+
+def told(federation: Federation, party: str, about: str, *words: str) -> list[str]:
+    """The lines in which a party says that somebody was lost, with these words in it."""
+    found = [line for line in federation.said(party) if line.startswith("round ") and f" {about} " in line]
+    return [line for line in found if all(word in line for word in words)]
+
+
+def sent(federation: Federation, party: str, round: int, **like: Any) -> list[dict[str, Any]]:
+    """The models that a party sent in a round."""
+    lines = audit.lines(federation.found[party].state)
+    alike = {"round": round, "kind": "model"} | like
+    return [line for line in lines if all(line[key] == value for key, value in alike.items())]
+
+
+def busy(federation: Federation, party: str, phase: str, round: int) -> None:
+    """Wait until a party is in a phase of a round."""
+
+    def so() -> bool:
+        now = federation.status(party)
+        return now.get("phase") == phase and (now.get("round") or 0) >= round
+
+    federation.until(so, f"{party} to be {phase} in round {round}", LONG)
+
+
+def sizes(federation: Federation) -> dict[str, int]:
+    begun = json.loads((federation.found["server"].state / "begun.json").read_text())
+    found: dict[str, int] = begun["sizes"]
+    return found
+
+
+def teams(federation: Federation) -> dict[str, list[str]]:
+    described = json.loads((federation.found["server"].path / "federation.json").read_text())
+    found: dict[str, list[str]] = described["sectors"]
+    return found
+
+
+def test_processes_give_the_bits_of_the_simulation_and_the_bytes_of_the_ledger(tmp_path: Path) -> None:
+    asked = config("partition.clients=3", "rounds=2", "algorithm.name=fedhead")
+    with started(tmp_path / "federation", asked) as federation:
+        for party in federation.found.values():
+            assert "insecure = false" in (party.path / "party.toml").read_text()
+        wanted = simulated(asked)
+    assert federation.result()["model_sha256"] == wanted
+    same_bytes(federation)
+
+
+@slow
+@pytest.mark.parametrize("method", ["fedavg", "fedhead+", "mtgc", "fedeed", "fedhkd"])
+def test_methods_give_the_bits_of_the_simulation(method: str, tmp_path: Path) -> None:
+    asked = config(*SIX, "rounds=2", f"algorithm.name={method}")
+    with started(tmp_path / "federation", asked) as federation:
+        wanted = simulated(asked)
+    assert federation.result()["model_sha256"] == wanted
+    same_bytes(federation)
+
+
+@slow
+class TestLoss:
+    """Nobody waits for ever, nothing that others did is lost, and one line says what happened."""
+
+    def test_a_client_that_is_late_is_left_out_and_comes_back(self, tmp_path: Path) -> None:
+        """It does not answer, though its link still knows it. Then it is given the model of that time."""
+        asked = config(*SIX, "rounds=5", "algorithm.name=fedavg", "deploy.deadline=25")
+        with started(tmp_path / "federation", asked) as federation:
+            federation.until_round(2)
+            late = teams(federation)["s0"][0]
+            federation.freeze(late)
+            federation.until(lambda: told(federation, "s0", late), "a word about who is late", LONG)
+            federation.thaw(late)
+        (line,) = told(federation, "s0", late)
+        missed = int(line.split(":")[0].removeprefix("round "))
+        assert line == f"round {missed}: {late} did not answer within 25 s and is left out of this round"
+        assert sent(federation, "s0", missed, to=late)
+        for round in range(1, 6):  # by sent.jsonl the late answer is still that of its round
+            assert bool(sent(federation, "s0", round, direction="up"))
+        assert sent(federation, "s0", missed + 1, to=late)
+        assert sent(federation, late, missed + 1)
+        assert federation.result()["rounds"] == 5
+
+    def test_leaders_that_are_killed_are_replaced(self, tmp_path: Path) -> None:
+        """One while it trains, before distillation; the other one while it distils. Both come back later."""
+        lasting = ("local.epochs=200", "sector.epochs=200", "sector.patience=200")
+        asked = config(*SIX, "rounds=4", "algorithm.name=fedhead", "algorithm.leader=fixed", *lasting)
+        with started(tmp_path / "federation", asked) as federation:
+            federation.until_round(1, LONG)
+            size = sizes(federation)
+            leader = {sector: max(team, key=lambda c: size[c]) for sector, team in teams(federation).items()}
+            busy(federation, leader["s0"], "training", 2)
+            federation.kill(leader["s0"])
+            federation.start(leader["s0"])
+            busy(federation, leader["s1"], "distilling", 2)
+            federation.kill(leader["s1"])
+            federation.start(leader["s1"])
+        for sector, lost in leader.items():
+            lines = told(federation, sector, lost, "left out of this round")
+            assert len(lines) == 1
+            assert lines[0].startswith("round 2: ")
+            assert len(sent(federation, sector, 2, to="above")) == 2, "its mean, and the model that was distilled"
+            assert sent(federation, lost, 4), "it is back"
+        assert federation.result()["rounds"] == 4
+
+    def test_a_sector_whose_host_is_killed_is_skipped_and_rejoins(self, tmp_path: Path) -> None:
+        asked = config(*SIX, "rounds=12", "algorithm.name=mtgc", "algorithm.leader=none", "local.epochs=10")
+        with started(tmp_path / "federation", asked) as federation:
+            busy(federation, "s1", "training", 2)
+            federation.kill("s1")
+            federation.until(lambda: told(federation, "server", "s1"), "a word about the host", LONG)
+            federation.start("s1")
+        lines = told(federation, "server", "s1", "left out of this round")
+        rounds = [int(line.split(":")[0].removeprefix("round ")) for line in lines]
+        assert rounds == list(range(2, 2 + len(rounds))), "one line for each round that it missed"
+        assert len(rounds) < 11
+        assert sent(federation, "s1", 12, to="above"), "it is back"
+        for client in teams(federation)["s1"]:
+            assert sent(federation, client, 12)
+        assert federation.result()["rounds"] == 12
+
+    def test_whoever_is_started_again_carries_on(self, tmp_path: Path) -> None:
+        """The server is killed in a round; while it is away a client and a host are killed too, and come back. What
+        they keep is on their disks, so the end is that of an undisturbed run."""
+        asked = config(
+            *SIX, "rounds=4", "algorithm.name=scaffold", "local.epochs=20", "deploy.quorum=1.0", "deploy.deadline=300"
+        )
+        with started(tmp_path / "federation", asked) as federation:
+            wanted = simulated(asked)
+            federation.until_round(3, LONG)
+            federation.kill("server")
+            federation.kill("c0")
+            federation.kill("s1")
+            federation.start("c0", "s1")
+            federation.start("server")
+        assert federation.result()["model_sha256"] == wanted
+        assert len([line for line in federation.said("server") if "started again" in line]) == 1
+        assert [line for line in federation.said("server") if "left out" in line] == []
+
+
+class Forwarder:
+    """Stands between two parties and counts the bytes that pass, both ways."""
+
+    def __init__(self, target: tuple[str, int]) -> None:
+        self.bytes = {"up": 0, "down": 0}
+        self._target, self._lock = target, threading.Lock()
+        self._door = socket.create_server(("127.0.0.1", 0))
+        self.address = f"127.0.0.1:{self._door.getsockname()[1]}"
+        self._threads: list[threading.Thread] = []
+        self._run(self._welcome)
+
+    def _run(self, what: Callable[..., None], *args: Any) -> threading.Thread:
+        thread = threading.Thread(target=what, args=args, daemon=True)
+        thread.start()
+        self._threads.append(thread)
+        return thread
+
+    def _welcome(self) -> None:
+        while True:
+            try:
+                near, _ = self._door.accept()
+            except OSError:  # closed
+                return
+            self._run(self._join, near)
+
+    def _join(self, near: socket.socket) -> None:
+        with near:
+            try:
+                far = socket.create_connection(self._target)
+            except OSError:  # the link is not up yet
+                return
+            with far:
+                back = self._run(self._pass, far, near, "down")
+                self._pass(near, far, "up")
+                back.join()
+
+    def _pass(self, source: socket.socket, target: socket.socket, way: str) -> None:
+        with suppress(OSError):
+            while data := source.recv(1 << 16):
+                with self._lock:
+                    self.bytes[way] += len(data)
+                target.sendall(data)
+        for end in (source, target):
+            with suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        with suppress(OSError):
+            self._door.shutdown(socket.SHUT_RDWR)  # wakes who waits there
+        self._door.close()
+        for thread in self._threads:
+            thread.join(10)
+
+
+@slow
+def test_no_client_model_crosses_the_link_of_the_server(tmp_path: Path) -> None:
+    """Told by size: a sector of three sends up two models a round, the mean and the distilled one, and no three."""
+    rounds = 3
+    asked = config(*SIX, f"rounds={rounds}", "algorithm.name=fedhead", "model.name=mlp", "model.hidden=[400, 500]")
+    federation = Federation.init(tmp_path / "federation", asked)
+    file = federation.found["s0"].path / "party.toml"
+    party = file.read_text()
+    above = party.partition("[above]")[2].partition('address = "')[2].partition('"')[0]
+    host, _, port = above.rpartition(":")
+    between = Forwarder((host, int(port)))
+    file.write_text(party.replace(above, between.address))
+    try:
+        with federation:
+            federation.start()
+            assert set(federation.wait(LONG).values()) == {0}
+    finally:
+        between.close()
+    (model,) = {line["bytes"] for line in sent(federation, "s0", 1, to="above")}
+    assert model > 900_000
+    assert len(teams(federation)["s0"]) == 3
+    for passed in between.bytes.values():  # Flower leaves out a model that the other side has had already
+        assert rounds * model < passed < (2 * rounds + 1) * model * 1.2

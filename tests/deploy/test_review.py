@@ -1,0 +1,294 @@
+"""What others could do to a party with what they send, and what a loss or a restart must not change."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from headwater import records
+from headwater.algorithms import fedhead
+from headwater.deploy import program
+from headwater.deploy.message import Message, Unanswered
+from headwater.deploy.parties import _is_size
+from headwater.deploy.store import Store
+from headwater.deploy.wire import Customs, Refused, pack
+from headwater.engines.base import Job, Ref
+from headwater.errors import TaskError
+from headwater.experiment import Experiment
+from headwater.stages.consensus import public
+from headwater.stages.local import label_counts, own_rows
+from loopback import Loopback, small
+
+BRIEF = {"data__fraction": 0.15, "partition__alpha": 1.0, "local__epochs": 1, "rounds": 2}
+HEAD = {"do": "work", "federation": "same", "run": "one", "round": 1, "keep": {}, "steps": []}
+
+
+def loopback(made: Experiment, place: Path, **options: Any) -> closing[Loopback]:
+    return closing(Loopback(made, place, **options))
+
+
+def sha(run: Any) -> str:
+    return str(run.result["model_sha256"])
+
+
+@pytest.fixture(scope="module")
+def made() -> Experiment:
+    return small("fedavg", **BRIEF)
+
+
+def changed(**heads: Any) -> Callable[[Message], Message]:
+    return lambda message: replace(message, head=message.head | heads)
+
+
+class TestReplies:
+    """A client that lies costs itself, and nobody else."""
+
+    @pytest.mark.parametrize(
+        "spoil",
+        [
+            changed(done=[["1.1.x", {"loss": 1.0}, 0.0, 1.0]]),
+            changed(done=[["1.1.x", "local_train", "train", "nobody", 1, {"loss": 1.0}, 0.0, 1.0]]),
+            changed(same=["1.1.initial@server"]),
+            changed(same={"a": {"name": "b", "home": "server", "part": []}}),
+            changed(infos={"a": [-5, 0, "model"]}),
+            lambda message: pack(
+                {key: message.head[key] for key in ("infos", "done", "same", "events")},
+                {row[0]: torch.zeros(3) for row in message.head["cargo"]},
+            ),
+        ],
+        ids=["report of another job", "report of nobody", "another name", "names in a ring", "size", "no model"],
+    )
+    def test_what_was_not_asked_for_is_refused(
+        self, spoil: Callable[[Message], Message], made: Experiment, tmp_path: Path
+    ) -> None:
+        bad = made.tree.holders[0]
+
+        def meddle(to: str, message: Message) -> Message:
+            return spoil(message) if to == bad and message.parts else message
+
+        with loopback(made, tmp_path, meddle=meddle) as federation:
+            run = federation.train()
+            assert all(bad in line and "refused" in line for line in federation.said)
+            assert len(federation.said) >= BRIEF["rounds"]
+        assert math.isfinite(run.result["loss"])
+
+    @pytest.mark.parametrize("name", [7, None, "x" * 300, "\ud800", "/" * 80])
+    def test_a_name_that_cannot_be_a_files(self, name: Any, made: Experiment) -> None:
+        message = pack({}, {"x": torch.zeros(2)})
+        message.head["cargo"][0][0] = name
+        with pytest.raises(Refused):
+            Customs(made.models, 1 << 30).unpack(message)
+
+    def test_a_model_that_outweighs_all_others(self, made: Experiment) -> None:
+        model = made.context().initial(made.model.name, 0)
+        with pytest.raises(Refused, match="weight"):
+            Customs(made.models, 1 << 30).unpack(pack({}, {"x": replace(model, weight=1e300)}))
+        other = replace(model, layout=replace(model.layout, buffers="first"))
+        with pytest.raises(Refused, match="laid out unlike"):
+            Customs(made.models, 1 << 30).unpack(pack({}, {"x": other}))
+
+    def test_a_number_of_rows(self) -> None:
+        assert [size for size in (0, 5, -1, True, 2.0, "3", None, 10**30) if _is_size(size)] == [0, 5]
+
+
+class TestMessages:
+    """What a client does not do for whoever is above it."""
+
+    def steps(self, task: Any, client: str) -> list[dict[str, Any]]:
+        job = Job("1.1.x", task, client, client, {}, (1, "x", 0, client))
+        return [program.write(job), program.write(program.Move(Ref("1.1.x", client), "server", "1.2.x"))]
+
+    def test_rows_are_not_given_away(self, made: Experiment, tmp_path: Path) -> None:
+        name = made.tree.holders[0]
+        with loopback(made, tmp_path) as federation:
+            client = federation.client(name)
+            reply = client.answer(Message(HEAD | {"steps": self.steps(label_counts, name)}))
+            assert len(reply.parts) > 0
+            for task in (own_rows, public):
+                reply = client.answer(Message(HEAD | {"steps": self.steps(task, name)}))
+                assert "rows away" in reply.head["failed"]
+                assert not reply.parts
+            data = federation.made.split.validation
+            move = [program.write(program.Move(Ref("val", name), "server", "1.2.x"))]
+            client.answer(pack(HEAD | {"keep": {name: ["val"]}}, {"val": data}))
+            reply = client.answer(Message(HEAD | {"keep": {name: ["val"]}, "steps": move}))
+            assert "examples" in reply.head["failed"]
+            assert not reply.parts
+
+    @pytest.mark.parametrize(
+        "change",
+        [{"keep": 5}, {"keep": {"c0": "abc"}}, {"keep": {"c0": [3]}}, {"round": "x"}, {"round": True}, {"steps": 7}],
+    )
+    def test_what_is_malformed_changes_nothing(self, change: dict[str, Any], made: Experiment, tmp_path: Path) -> None:
+        with loopback(made, tmp_path) as federation:
+            client = federation.client(made.tree.holders[0])
+            keep = {made.tree.holders[0]: ["a"]}
+            client.answer(pack(HEAD | {"keep": keep}, {"a": torch.ones(3)}))
+            before = sorted(tmp_path.rglob("*.value"))
+            assert len(before) == 1
+            assert "failed" in client.answer(Message(HEAD | change)).head
+            assert sorted(tmp_path.rglob("*.value")) == before
+
+    def test_what_a_module_imports_is_not_its_own(self) -> None:
+        for where in ("headwater.codecs:os.system", "headwater.codecs:hashlib.sha256", "headwater.deploy.store:Path"):
+            with pytest.raises(ValueError, match="not part of this federation"):
+                records.find(where, program.trust())
+        assert records.find("headwater.algorithms.centralized:own_rows", program.trust()) is own_rows
+
+
+class TestQuorum:
+    @pytest.mark.parametrize("method", ["fedavg", "fedhead"])
+    def test_after_three_rounds_without_clients_the_server_ends(self, method: str, tmp_path: Path) -> None:
+        """Also if the hosts answer all the time, and if a round is done in several parts."""
+        made = small(method, **BRIEF | {"rounds": 6})
+
+        def meddle(to: str, message: Message) -> Message:
+            rounds = {name.partition(".")[0] for name in message.head.get("infos", {})}
+            if to.startswith("c") and rounds != {"0"}:
+                raise Unanswered("was killed")
+            return message
+
+        with loopback(made, tmp_path, meddle=meddle) as federation:
+            with pytest.raises(TaskError, match="3 rounds in a row"):
+                federation.train()
+            assert {line.partition(":")[0] for line in federation.said} == {"round 1", "round 2", "round 3"}
+
+    def test_a_slow_client_does_not_cost_its_sector(self, tmp_path: Path) -> None:
+        """Also where values are only fetched, as personal models are at the end: the host has time to leave it out."""
+        made = small("local", **BRIEF | {"rounds": 1})
+        slow = made.tree.holders[0]
+
+        def meddle(to: str, message: Message) -> Message:
+            if to == slow and message.head["infos"] and all(">server" in name for name in message.head["infos"]):
+                time.sleep(14)
+            return message
+
+        with loopback(made, tmp_path, meddle=meddle, deadline=10.0) as federation:
+            run = federation.train()
+            assert [line.partition(" did")[0] for line in federation.said] == [f"round 1: {slow}"]
+        assert set(run.params) == set(made.tree.holders) - {slow}
+
+    def test_who_is_known_to_hold_what_does_not_grow(self, tmp_path: Path) -> None:
+        found = []
+        for rounds in (2, 6):
+            with loopback(small("fedavg", **BRIEF | {"rounds": rounds}), tmp_path / str(rounds)) as federation:
+                federation.train()
+                found.append([len(names) for names in held(federation, "s0").values()])
+        assert found[0] == found[1]
+
+
+def held(federation: Loopback, sector: str) -> dict[str, set[str]]:
+    host: Any = federation.links["server"]._answers[sector].__self__  # type: ignore[attr-defined]
+    return dict(host._dispatcher._held)
+
+
+class TestLedger:
+    @pytest.mark.parametrize("away", ["client", "sector"])
+    def test_what_could_not_be_sent_is_not_charged(self, away: str, tmp_path: Path) -> None:
+        made = small("hfedavg", **BRIEF)
+        client = made.tree.holders[0]
+
+        with loopback(made, tmp_path) as federation:
+            if away == "client":
+                federation.links[made.tree.sector_of[client]].away.add(client)
+            else:
+                federation.links["server"].away.add("s1")
+            run = federation.train()
+            for tier in ("server_sector", "sector_client"):
+                rows = [row for sent in federation.sent.values() for row in sent if row[2:5] == ("model", tier, "down")]
+                assert run.ledger.bytes(tier, "down") == sum(row[5] for row in rows)
+                assert rows
+
+
+class TestLeaders:
+    def test_other_sectors_send_nothing_twice(self, tmp_path: Path) -> None:
+        made = small("fedhead", **BRIEF | {"algorithm__leader": "fixed", "rounds": 1})
+        team = [c for c in made.tree.holders if made.tree.sector_of[c] == "s0"]
+
+        def meddle(to: str, message: Message) -> Message:
+            if to == team[0] and any("distill@s0" in name for name in message.head.get("infos", {})):
+                raise Unanswered("was killed")
+            return message
+
+        with loopback(made, tmp_path, meddle=meddle) as federation:
+            federation.train()
+            models = [row for row in federation.sent["s1"] if row[2:5] == ("model", "server_sector", "up")]
+        assert len(models) == 2  # its mean and what its leader learned
+
+    def test_nobody_is_drawn_for_a_sector_that_is_lost(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        made = small("fedhead", **BRIEF | {"rounds": 1})
+        drawn: list[str] = []
+
+        with loopback(made, tmp_path) as federation:
+            top = federation.links["server"]
+
+            def meddle(to: str, message: Message) -> Message:
+                if to == "s1" and any(name.startswith("1.") for name in message.head.get("infos", {})):
+                    raise Unanswered("cannot be reached")
+                return message
+
+            top._meddle = meddle
+            real = fedhead.reseat
+            monkeypatch.setattr(fedhead, "reseat", lambda fed, lost: (drawn.extend(lost), real(fed, lost))[1])
+            federation.train()
+        assert drawn == []
+
+
+class TestRestart:
+    def test_a_client_without_its_disk_says_so(self, tmp_path: Path) -> None:
+        """What a client had cannot be made up for; its host and the server are told why it gives nothing."""
+        made = small("fedmd", **BRIEF)
+        name = made.tree.holders[0]
+
+        def meddle(to: str, message: Message) -> Message:
+            if to == name and any(value.startswith("0.") for value in message.head["infos"]):
+                federation.stores[name].keep(())
+            return message
+
+        with loopback(made, tmp_path, meddle=meddle) as federation:
+            run = federation.train()
+            assert federation.said
+            assert all(f"{name} does not have" in line for line in federation.said)
+        assert set(run.params) == set(made.tree.holders) - {name}
+
+    def test_what_was_lost_stays_lost(self, tmp_path: Path) -> None:
+        """A client did its work and was not heard: the server must not find it there when it is started again."""
+        made = small("scaffold", **BRIEF | {"rounds": 3})
+        lost = made.tree.holders[0]
+
+        def meddle(to: str, message: Message) -> Message:
+            if to == lost and any(name.startswith("1.") for name in message.head.get("infos", {})):
+                raise Unanswered("was killed")
+            return message
+
+        with loopback(made, tmp_path / "whole", meddle=meddle) as federation:
+            wanted = sha(federation.train(tmp_path / "undisturbed"))
+        with loopback(made, tmp_path / "parts", meddle=meddle) as federation:
+            top = federation.links["server"]
+            usual = top.send
+
+            def stopping(to: str, message: Message) -> int:
+                if message.head["round"] == 2:
+                    raise KeyboardInterrupt
+                return usual(to, message)
+
+            top.send = stopping  # type: ignore[method-assign]
+            with pytest.raises(KeyboardInterrupt):
+                federation.train(tmp_path / "run")
+        with loopback(made, tmp_path / "parts", meddle=meddle) as federation:  # the hosts are started again, too
+            assert sha(federation.train(tmp_path / "run")) == wanted
+
+    def test_what_somebody_was_killed_over_is_removed(self, tmp_path: Path) -> None:
+        store = Store(tmp_path, "one")
+        store["a"] = torch.ones(2)
+        (tmp_path / "one" / "b.draft").write_bytes(b"half")
+        assert "a" in Store(tmp_path, "one")
+        assert [path.name for path in (tmp_path / "one").iterdir()] == ["a.value"]
