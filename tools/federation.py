@@ -34,6 +34,7 @@ WAYS = ("up", "down")
 LOWEST, HIGHEST = 20_000, 32_000  # ports that no outgoing connection is given
 LEAVE = 30.0  # seconds in which a party that is asked to end does so
 LINGER = 20.0  # seconds in which a killed party's Flower processes find out and end
+JOINED = b"SuperNode ID:"  # what Flower says then
 SHORT = ("rounds=3", "data.fraction=0.3", "partition.clients=6", "partition.sectors=2", "algorithm.name=fedhead+")
 
 PLAIN = "import sys; from headwater.cli.app import main; sys.exit(main())"
@@ -58,6 +59,7 @@ class Federation:
         self.found: dict[str, Found] = {party.name: party for party in find(out)}
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self._threads = threads
+        self._before: dict[str, int] = {}  # how long a party's log of its node was when it was started
 
     @staticmethod
     def init(out: Path, config: Config) -> Federation:
@@ -87,6 +89,8 @@ class Federation:
             party = self.found[name]
             if self.running(name):
                 raise RuntimeError(f"{name} is running already")
+            node = self._node_log(name)
+            self._before[name] = node.stat().st_size if node.exists() else 0
             with (self.out / f"{name}.out").open("ab") as said:
                 self.processes[name] = subprocess.Popen(
                     [sys.executable, "-c", HEADWATER, "deploy", party.role, str(party.path)],
@@ -189,6 +193,18 @@ class Federation:
     def until_round(self, round: int, seconds: float = 300.0) -> None:
         """Until the server has begun this round."""
         self.until(lambda: (self.status("server").get("round") or 0) >= round, f"round {round}", seconds)
+
+    def until_joined(self, name: str, seconds: float = 180.0) -> None:
+        """Until a client or a host is let in at the link above it: one that was killed may have to wait a minute."""
+
+        def joined() -> bool:
+            log = self._node_log(name)
+            return log.exists() and JOINED in log.read_bytes()[self._before[name] :]
+
+        until(joined, f"{name} to be let in above it", seconds, lambda: self._tail(name))
+
+    def _node_log(self, name: str) -> Path:
+        return self.found[name].state / "logs" / "supernode.log"
 
     def said(self, name: str) -> list[str]:
         """The lines of a party's log, without time and name."""

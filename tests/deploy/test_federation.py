@@ -187,6 +187,7 @@ class TestLoss:
             federation.kill("c0")
             federation.kill("s1")
             federation.start("c0", "s1")
+            federation.until_joined("c0")
             federation.start("server")
         assert federation.result()["model_sha256"] == wanted
         assert len([line for line in federation.said("server") if "started again" in line]) == 1

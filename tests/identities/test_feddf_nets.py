@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,15 @@ SERVER_SPEC = DistillSpec(epochs=2, batch=8, optimizer="adam", lr=0.01, mix="log
 CLIENTS_F = [toys.blobs(n, seed=i, dtype=torch.float32) for i, n in enumerate((12, 5, 9))]
 REFERENCE = toys.blobs(20, seed=50, dtype=torch.float32).x
 KINDS = {"name": "mlp", "hidden": [4], "also": ["linear"]}
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """As engines have it: what is computed here without one is compared with theirs, bit for bit."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 def test_f6_one_prototype_is_the_homogeneous_round() -> None:
@@ -133,8 +143,8 @@ class TestLowBit:
             seen = []
             up = lab.fed.desk.engine.move
 
-            def watch(ref: Any, home: str, name: str) -> None:
-                up(ref, home, name)
+            def watch(ref: Any, home: str, name: str, tiers: tuple[str, ...] = ()) -> None:
+                up(ref, home, name, tiers)
                 seen.append((home, name))
 
             lab.engine.move = watch  # type: ignore[method-assign]

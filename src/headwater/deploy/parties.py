@@ -37,6 +37,7 @@ RUN = re.compile(r"[0-9a-f]{16}")
 MEGABYTE = 1 << 20
 MOST_ROWS = 1 << 40  # of a client
 AGAIN = 2.0  # seconds between two looks at who is there
+LIFE = 5.0  # seconds between two signs of life of who only answers
 GREETING = 30.0  # seconds in which somebody who is there says how much data it has
 LATE = 20.0  # seconds in which those who still wait for a server that has finished come to its link
 FAREWELL = 20.0  # seconds in which those below hear that it is over
@@ -202,7 +203,13 @@ def _answer(
         desk.say("refused a message: it asks for nothing that is known here")
         return Message({"failed": "refused it: it asks for nothing that is known here"})
 
+    def signs_of_life() -> None:
+        while not stop.wait(LIFE):
+            desk.status.update()
+            look()
+
     desk.status.update(phase="waiting")
+    threading.Thread(target=signs_of_life, daemon=True).start()
     uplink.serve(answer, stop)
     desk.status.update(phase="finished" if ended else "ended")
     desk.say(f"the federation has finished, and {desk.folder.role} {desk.folder.name} ends")

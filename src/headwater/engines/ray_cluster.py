@@ -114,6 +114,7 @@ def leave(cluster: Cluster) -> None:
 def imported() -> Any:
     """Ray, quietly."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_worker_niceness", "0")  # else whatever runs beside its workers goes first
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # else it talks about what it will do in future
     try:
         import ray

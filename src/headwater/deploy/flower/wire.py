@@ -232,8 +232,13 @@ def leave_with(parent: int, leave: Callable[[], None]) -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
+_leaving = threading.Lock()
+
+
 def goodbye(seconds: float) -> None:
-    """End as Flower does, but in bounded time."""
+    """End as Flower does, but in bounded time. Once: a second request would end the process before it has said so."""
+    if not _leaving.acquire(blocking=False):
+        return
     os.kill(os.getpid(), signal.SIGTERM)
     time.sleep(seconds)
     os._exit(0)
