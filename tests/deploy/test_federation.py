@@ -136,6 +136,18 @@ class TestLoss:
         assert sent(federation, late, missed + 1)
         assert federation.result()["rounds"] == 5
 
+    def test_a_client_that_is_away_at_the_end_still_hears_of_it(self, tmp_path: Path) -> None:
+        asked = config(*SIX, "rounds=3", "algorithm.name=fedavg", "deploy.deadline=25")
+        with started(tmp_path / "federation", asked) as federation:
+            federation.until_round(2)
+            late = teams(federation)["s0"][0]
+            federation.kill(late)
+            federation.until_round(3)
+            federation.until(lambda: not federation.running("server"), "the server to end", LONG)
+            federation.start(late)
+        assert federation.said(late)[-1] == f"the federation has finished, and client {late} ends"
+        assert [line for line in federation.said("s0") if f"for {late} to hear" in line]
+
     def test_leaders_that_are_killed_are_replaced(self, tmp_path: Path) -> None:
         """One while it trains, before distillation; the other one while it distils. Both come back later."""
         lasting = ("local.epochs=200", "sector.epochs=200", "sector.patience=200")

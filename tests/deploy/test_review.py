@@ -292,3 +292,11 @@ class TestRestart:
         (tmp_path / "one" / "b.draft").write_bytes(b"half")
         assert "a" in Store(tmp_path, "one")
         assert [path.name for path in (tmp_path / "one").iterdir()] == ["a.value"]
+
+    def test_a_message_of_another_run_that_is_refused_costs_nothing(self, tmp_path: Path) -> None:
+        store = Store(tmp_path, "one")
+        store["a"] = torch.ones(2)
+        other = Store(tmp_path, "two")  # as for a message that nobody has looked at
+        assert "a" in Store(tmp_path, "one")
+        other.keep(())
+        assert "a" not in Store(tmp_path, "one")

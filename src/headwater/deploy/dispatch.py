@@ -17,8 +17,7 @@ import secrets
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from math import isfinite
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from headwater import codecs
@@ -26,10 +25,11 @@ from headwater.codecs import Info
 from headwater.deploy import program
 from headwater.deploy.link import Link
 from headwater.deploy.message import Message, Unanswered
+from headwater.deploy.outcome import Outcome
 from headwater.deploy.program import Choice, Move, Step
 from headwater.deploy.store import Store
 from headwater.deploy.wire import Customs, Refused, pack
-from headwater.engines.base import LOST, Done, Job, Lost, Ref, pick
+from headwater.engines.base import LOST, Job, Lost, Ref, pick
 from headwater.engines.execution import execute
 from headwater.errors import TaskError, UserError
 from headwater.params import Params
@@ -46,17 +46,6 @@ class Meter(Protocol):
     """Writes down what this party sends."""
 
     def add(self, round: int, to: str, kind: str, tier: str, direction: str, bytes: int, name: str) -> None: ...
-
-
-@dataclass
-class Outcome:
-    """Of a number of steps: size and kind of each value, reports, and what happened that somebody should know."""
-
-    infos: dict[str, Info | None] = field(default_factory=dict)
-    done: list[Done] = field(default_factory=list)
-    events: list[str] = field(default_factory=list)
-    void: bool = False  # too few answered, so that all of it counts for nothing
-    same: dict[str, Ref] = field(default_factory=dict)  # choices that somebody who was lost could not make: the old
 
 
 @dataclass(frozen=True)
@@ -393,12 +382,7 @@ class Dispatcher:
             models = [move.name for move in moves if move.ref.name in self._models and not move.ref.part]
             if other := [name for name in models if not isinstance(values.get(name, LOST), Params | Lost)]:
                 raise Refused(f"sent {other[0]!r}, which is no model")
-            infos = {str(name): _info(row) for name, row in head["infos"].items()}
-            jobs = {step.name: step for step in asked.steps if isinstance(step, Job)}
-            done = [_done(row, jobs) for row in head["done"]]
-            choices = {step.name: step.old for step in asked.steps if isinstance(step, Choice)}
-            same = {name: choices[name] for name in head["same"]}
-            events = [str(event) for event in head["events"]]
+            told = Outcome.read(head, asked.steps)
         except Exception as error:
             self._leave_out(child, f"sent a reply that is refused: {error}")
             return
@@ -411,16 +395,16 @@ class Dispatcher:
         for step in asked.steps:
             if step.name in self._waiting:
                 self._waiting.pop(step.name)
-                self._out.infos[step.name] = found = infos.get(step.name)
+                self._out.infos[step.name] = found = told.infos.get(step.name)
                 self._held[child].add(step.name)
                 if found is None and step.name not in self._store:
                     self._store[step.name] = LOST
-        self._out.done += done
-        self._out.same |= same
-        self._out.events += events
-        for event in events:
+        self._out.done += told.done
+        self._out.same |= told.same
+        self._out.events += told.events
+        for event in told.events:
             self._party.hear(event)
-        if head.get("void") is True:
+        if told.void:
             self._idle.add(child)
             self._see_to_quorum()
 
@@ -490,30 +474,3 @@ def _why(child: str, reason: str) -> str:
 
 def _gives_model(job: Job) -> bool:
     return getattr(job.task, "__annotations__", {}).get("return") in (Params, Params.__name__)
-
-
-def _info(row: Any) -> Info | None:
-    if row is None:
-        return None
-    found = Info(int(row[0]), int(row[1]), str(row[2]))
-    if min(found[:2]) < 0:
-        raise ValueError(f"a size of {row}")
-    return found
-
-
-def _done(row: Any, jobs: Mapping[str, Job]) -> Done:
-    """A report, of a job that was asked for: what that was is known here, and only the figures are taken over."""
-    name, notes, start, end = row
-    job, numbers = jobs[name], {str(key): float(value) for key, value in notes.items()}
-    times = (float(start), float(end))
-    if not all(map(isfinite, times)):
-        raise ValueError(f"the times {times}")
-    return Done(name, job.title, job.phase, job.node, job.round, numbers, *times)
-
-
-def report(outcome: Outcome) -> dict[str, Any]:
-    """An outcome as the head of a reply."""
-    infos = {name: None if info is None else list(info) for name, info in outcome.infos.items()}
-    done = [[each.name, dict(each.notes), each.start, each.end] for each in outcome.done]
-    told = {"same": list(outcome.same), "events": outcome.events, "void": outcome.void}
-    return {"infos": infos, "done": done, **told}

@@ -15,7 +15,8 @@ from typing import Any
 from headwater import codecs
 from headwater.checkpoint import KEPT
 from headwater.codecs import Info
-from headwater.deploy.dispatch import Dispatcher, Outcome
+from headwater.deploy.dispatch import Dispatcher
+from headwater.deploy.outcome import Outcome
 from headwater.deploy.program import Choice, Move, Step
 from headwater.deploy.store import Store
 from headwater.engines.base import LOST, Bundle, Done, Job, Perhaps, Ref, field_names, pick, rebuilt

@@ -17,7 +17,7 @@ from headwater import codecs
 from headwater.checkpoint import write_whole
 from headwater.deploy import assemble, program
 from headwater.deploy.audit import CONTROL, Sent
-from headwater.deploy.dispatch import Dispatcher, Party
+from headwater.deploy.dispatch import REJOIN, Dispatcher, Party
 from headwater.deploy.engine import Deployed
 from headwater.deploy.folder import PUBLIC, PartyFolder
 from headwater.deploy.link import Link, Uplink
@@ -39,7 +39,6 @@ MOST_ROWS = 1 << 40  # of a client
 AGAIN = 2.0  # seconds between two looks at who is there
 LIFE = 5.0  # seconds between two signs of life of who only answers
 GREETING = 30.0  # seconds in which somebody who is there says how much data it has
-LATE = 20.0  # seconds in which those who still wait for a server that has finished come to its link
 FAREWELL = 20.0  # seconds in which those below hear that it is over
 PHASES = {"train": "clients train", "distill": "distilling", "average": "averaging", "evaluate": "measuring"}
 
@@ -155,10 +154,7 @@ def _sector(desk: _Desk) -> int:
         desk.sent.add(0, "above", CONTROL, "", "up", 0, "how many rows each client trains on")
         return Message({"sizes": dict(sizes)})
 
-    def farewell() -> None:
-        _ask(link, sorted(link.present()), Message({"do": "end", "federation": folder.federation.sha256}), FAREWELL)
-
-    return _answer(desk, desk.up(), party, hello, farewell, lambda: _present(desk, link))
+    return _answer(desk, desk.up(), party, hello, lambda: _end(desk, link), lambda: _present(desk, link))
 
 
 def _answer(
@@ -185,9 +181,9 @@ def _answer(
             case "hello":
                 return hello(message)
             case "end":
-                farewell()
+                if not ended:  # the answer has to get out first
+                    threading.Timer(1.0, leave).start()
                 ended = True
-                threading.Timer(1.0, stop.set).start()  # the answer has to get out first
                 return Message({})
             case "work" if isinstance(run := head.get("run"), str) and RUN.fullmatch(run):
                 if current[0] != run:
@@ -202,6 +198,10 @@ def _answer(
                 return reply
         desk.say("refused a message: it asks for nothing that is known here")
         return Message({"failed": "refused it: it asks for nothing that is known here"})
+
+    def leave() -> None:
+        farewell()
+        stop.set()
 
     def signs_of_life() -> None:
         while not stop.wait(LIFE):
@@ -257,10 +257,7 @@ def _server(desk: _Desk) -> int:
     out = folder.state / "run"
     if (out / "result.json").exists():
         desk.say(f"this federation has finished; its results are in {out}")
-        link, until = desk.down(), time.monotonic() + LATE
-        while link.present() != frozenset(described.sectors) and time.monotonic() < until:
-            time.sleep(0.5)
-        _end(desk, link)  # the server may have ended before it could tell
+        _end(desk, desk.down())  # the server may have ended before it could tell
         return 0
     config = described.config.deploy
     if described.config.algorithm.get("sigma") and not config.secret_noise:
@@ -301,9 +298,17 @@ def _server(desk: _Desk) -> int:
 
 
 def _end(desk: _Desk, link: Link) -> None:
-    """Tell everybody who is there that it is over."""
+    """Tell everybody below that it is over, and those who are not there if they come soon."""
     message = Message({"do": "end", "federation": desk.folder.federation.sha256})
-    _ask(link, sorted(link.present()), message, 2 * FAREWELL)
+    left, until, waits = set(desk.folder.link.members if desk.folder.link else ()), time.monotonic() + REJOIN, False
+    while left and time.monotonic() < until:
+        left -= _ask(link, sorted(left & link.present()), message, FAREWELL).keys()
+        if left and not waits:
+            waits = True
+            desk.say(f"waiting up to {REJOIN:.0f} s for {', '.join(sorted(left))} to hear that it is over")
+        time.sleep(0.5 if left else 0)
+    if left:
+        desk.say(f"{', '.join(sorted(left))} did not hear that it is over; end what waits there by hand")
 
 
 def _begin(desk: _Desk, link: Link) -> dict[str, Any]:

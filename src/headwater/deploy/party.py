@@ -8,8 +8,9 @@ from typing import Any
 from headwater import codecs, records
 from headwater.data.base import Examples
 from headwater.deploy import program
-from headwater.deploy.dispatch import RELAY, Dispatcher, Outcome, Party, report
+from headwater.deploy.dispatch import RELAY, Dispatcher, Party
 from headwater.deploy.message import Message
+from headwater.deploy.outcome import Outcome
 from headwater.deploy.program import Choice, Move, Step
 from headwater.deploy.wire import Refused, pack
 from headwater.engines.base import LOST, Job, Ref, pick
@@ -97,7 +98,7 @@ class Client:
                 charge(party, round, step, value, "sector_client")
             out.infos[step.name] = None if value is LOST else codecs.info(value)
         store.sync()
-        return pack(report(out), sent)
+        return pack(out.write(), sent)
 
     def _fetch(self, ref: Ref) -> Any:
         return pick(self._store[ref.name], ref)
@@ -130,7 +131,7 @@ class Host:
         for name in sent:  # the server has it now
             store.discard(name)
         store.sync()
-        return pack(report(out), sent)
+        return pack(out.write(), sent)
 
     def _leaves(self, step: Move, values: dict[str, Any]) -> bool:
         return step.name not in values and self._dispatcher.is_above(step.home)

@@ -16,13 +16,10 @@ SUFFIX = ".value"
 
 
 class Store:
-    """Of one run; the values of other runs in the same place are removed."""
+    """Of one run. Those of other runs in the same place go when this one first says what it keeps."""
 
     def __init__(self, place: Path, run: str) -> None:
         self._folder = place / quote(run, safe="")
-        for other in place.iterdir() if place.exists() else ():
-            if other != self._folder:
-                shutil.rmtree(other, ignore_errors=True)
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         for draft in self._folder.glob("*.draft"):  # of who was killed while it wrote
             draft.unlink()
@@ -73,6 +70,9 @@ class Store:
 
     def keep(self, names: Iterable[str]) -> None:
         """Let go of all others."""
+        for other in self._folder.parent.iterdir():
+            if other != self._folder:
+                shutil.rmtree(other, ignore_errors=True)
         wanted = set(names)
         for name in (self._held | self._lost) - wanted:
             self.discard(name)
