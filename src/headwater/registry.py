@@ -61,5 +61,8 @@ def load(target: str) -> Any:
         for part in attribute.split("."):
             found = getattr(found, part)
     except (ImportError, AttributeError) as error:
-        raise ConfigError(f"{target!r} could not be imported ({error}); write it as 'package.module:name'") from error
+        raise ConfigError(
+            f"{target!r} could not be imported ({error}); write it as 'package.module:name', of a package that is "
+            "installed or a file in the directory where the command is given"
+        ) from error
     return found

@@ -20,11 +20,11 @@ COMMANDS = ("run", "compare", "list", "resume", "partition", "report")
 
 
 def real(*words: str, cwd: Path | None = None, **environment: str) -> subprocess.CompletedProcess[str]:
-    """The command in a process of its own."""
+    """The command in a process of its own, which finds modules as the installed script does."""
     code = "import sys; from headwater.cli.app import main; sys.exit(main())"
     settings = {**os.environ, "OMP_NUM_THREADS": "1", **environment}
     return subprocess.run(
-        [sys.executable, "-c", code, *words], capture_output=True, text=True, check=False, cwd=cwd, env=settings
+        [sys.executable, "-P", "-c", code, *words], capture_output=True, text=True, check=False, cwd=cwd, env=settings
     )
 
 
@@ -105,3 +105,16 @@ def test_a_reader_that_leaves_early_is_no_error() -> None:
     command = f"{sys.executable} -c '{code}' list --json | head -c 10"
     done = subprocess.run(["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True, check=False)
     assert done.stderr == ""
+
+
+def test_a_module_in_the_directory_one_is_in_is_found_and_hides_nothing(tmp_path: Path) -> None:
+    (tmp_path / "nets.py").write_text(
+        "from torch import nn\ndef small():\n    return nn.Sequential(nn.Flatten(), nn.Linear(64, 10))\n"
+    )
+    (tmp_path / "json.py").write_text("raise SystemExit('this is not the one')")
+    asked = ("--rounds", "1", "--set", "model.name=nets:small", "--set", "data.fraction=0.1")
+    told = real("run", "fedavg", *asked, "--engine", "pool", "--out", "run", cwd=tmp_path)  # workers find it, too
+    assert told.returncode == 0, told.stderr
+    told = real("run", "fedavg", "--set", "model.name=nests:small", cwd=tmp_path)
+    assert told.returncode == 2
+    assert "a file in the directory where the command is given" in told.stderr
