@@ -196,7 +196,7 @@ class TestLedger:
         made = small("hfedavg", **BRIEF)
         client = made.tree.holders[0]
 
-        with loopback(made, tmp_path) as federation:
+        with loopback(made, tmp_path, deadline=4.0) as federation:
             if away == "client":
                 federation.links[made.tree.sector_of[client]].away.add(client)
             else:

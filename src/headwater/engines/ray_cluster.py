@@ -21,6 +21,7 @@ PATIENCE = 20.0  # seconds that others have to give back a CPU
 REACH = 5.0  # seconds for an address to answer
 LEAST = 80 << 20  # bytes below which Ray makes no store
 WAY_OUT = "name another with --address, leave it out to start one on this machine, or use --engine pool"
+TOKEN = "if it asks for a token, set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN as its nodes have them; else "
 
 
 @dataclass(frozen=True)
@@ -139,7 +140,7 @@ def _begin(ray: Any, address: str, memory: float) -> None:
         )
     if address != "auto":
         _reach(address)
-    with _told(f"the Ray cluster at {address} cannot be used", WAY_OUT), _own_signals():
+    with _told(f"the Ray cluster at {address} cannot be used", TOKEN + WAY_OUT), _own_signals():
         ray.init(address=address, **quiet)
 
 
