@@ -113,6 +113,14 @@ def test_a_row_keeps_its_colour_in_every_panel(tmp_path: Path) -> None:
     assert whole[ink(0)] < 1.3 * single[ink(0)]
 
 
+@pytest.mark.parametrize("panels", [1, 2])
+def test_long_names_stay_on_the_picture(panels: int, tmp_path: Path) -> None:
+    rows = {f"a method with a long name, number {n}": [history(0.2, 0.3 + n / 10)] for n in range(5)}
+    drawn = Image.open(curves({f"alpha {n}": rows for n in range(panels)}, tmp_path / "long.png")).convert("L")
+    edges = np.asarray(drawn)[:, [0, 1, 2, -3, -2, -1]]
+    assert edges.min() == edges.max()
+
+
 def test_bars_are_as_high_as_the_last_round(tmp_path: Path) -> None:
     """20 % and 60 %: three times as many pixels, whatever came before the last round."""
     cells = {"CIFAR-10": {"noise": [history(0.9, 0.2)], "images": [history(0.1, 0.6)]}}

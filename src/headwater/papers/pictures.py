@@ -207,8 +207,8 @@ def _panels(
         axes.set_visible(False)
     yield list(zip(titles, every, strict=False))
     named = {name: handle for axes in every for handle, name in zip(*axes.get_legend_handles_labels(), strict=True)}
-    if legend and named:
-        figure.legend(list(named.values()), list(named), loc="outside upper center", ncols=min(4, len(named)))
+    if legend:
+        style.legend(figure, list(named.values()))
     figure.savefig(path)
 
 

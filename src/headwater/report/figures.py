@@ -47,8 +47,7 @@ def curves(runs: Sequence[RunRecord] | Sequence[Group], path: Path) -> Path:
         if not series:
             axes.text(0.5, 0.5, "no accuracy measured yet", ha="center", va="center", transform=axes.transAxes)
     if series:
-        handles, names = left.get_legend_handles_labels()
-        figure.legend(handles, names, loc="outside upper center", ncols=min(4, len(series)), frameon=False)
+        style.legend(figure, left.get_legend_handles_labels()[0])
     figure.savefig(path)
     return path
 

@@ -7,7 +7,9 @@ first colour again with a dash, so that colour alone never has to tell methods a
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -83,6 +85,15 @@ def classes(slot: int) -> str:
     """The classes of curve number `slot`."""
     colour, dash = look(slot)
     return f"c{colour} d{DASHES.index(dash)}"
+
+
+def legend(figure: Any, handles: Sequence[Any]) -> None:
+    """Above a drawing of matplotlib's, in as many columns as there is room for, four at most."""
+    for columns in range(min(4, len(handles)), 0, -1):
+        drawn = figure.legend(handles=handles, loc="outside upper center", ncols=columns, frameon=False)
+        if columns == 1 or drawn.get_window_extent().width <= figure.bbox.width:
+            return
+        drawn.remove()
 
 
 def _declare(theme: Theme) -> str:

@@ -158,8 +158,7 @@ def figure(rows: Rows, path: Path) -> Path:
     if not spans:
         lanes.text(0.5, 0.5, "no task was recorded", ha="center", va="center", transform=lanes.transAxes)
     handles = [Patch(color=_colour(phase), label=PHASES[phase]) for phase in _phases(spans)]
-    if handles:
-        picture.legend(handles=handles, loc="outside upper center", ncols=4, frameon=False)
+    style.legend(picture, handles)
     picture.savefig(path)
     return path
 
