@@ -23,7 +23,7 @@ help:
 	@echo "               measured gaps under the published bounds (half an hour)"
 	@echo "make traffic   FedHEAD's traffic table at the paper's own scale (an hour or two)"
 	@echo "make text-table, cifar-fusion"
-	@echo "               FedHEAD's text table, and FedDF's and FedEED's comparisons on CIFAR-10, small (half an hour, three quarters)"
+	@echo "               FedHEAD's text table, and FedDF's and FedEED's comparisons on CIFAR-10, small (an hour each)"
 	@echo "make deploy-check"
 	@echo "               the same bits from every engine and from a federation of processes (a quarter of an hour)"
 	@echo "make papers    every table and figure of the papers at the smoke scale (an hour or two; PAPERS=\"fedhead mtgc\" for some)"
