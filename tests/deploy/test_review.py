@@ -25,6 +25,7 @@ from headwater.errors import TaskError
 from headwater.experiment import Experiment
 from headwater.stages.consensus import public
 from headwater.stages.local import label_counts, own_rows
+from headwater.training import train
 from loopback import Loopback, small
 
 BRIEF = {"data__fraction": 0.15, "partition__alpha": 1.0, "local__epochs": 1, "rounds": 2}
@@ -258,6 +259,26 @@ class TestRestart:
             assert federation.said
             assert all(f"{name} does not have" in line for line in federation.said)
         assert set(run.params) == set(made.tree.holders) - {name}
+
+    @pytest.mark.parametrize("method", ["local", "fedmd"])
+    def test_who_is_away_before_the_first_round_still_gets_a_first_model(self, method: str, tmp_path: Path) -> None:
+        made = small(method, **BRIEF)
+        late = made.tree.holders[0]
+        with loopback(made, tmp_path, deadline=6.0) as federation:
+            away = federation.links[made.tree.sector_of[late]].away
+
+            class Said(list[str]):
+                def append(self, line: str) -> None:
+                    super().append(line)
+                    away.discard(late)  # it is there again as soon as it was missed
+
+            federation.said = Said()
+            away.add(late)
+            found = federation.train()
+            assert federation.said == [f"round 0: {late} is not there and is left out of this round"]
+        wanted = train(made)
+        assert found.params.keys() == wanted.params.keys() == set(made.tree.holders)
+        assert all(torch.equal(found.params[name].vector, wanted.params[name].vector) for name in wanted.params)
 
     def test_what_was_lost_stays_lost(self, tmp_path: Path) -> None:
         """A client did its work and was not heard: the server must not find it there when it is started again."""

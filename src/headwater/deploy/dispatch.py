@@ -88,8 +88,8 @@ class Dispatcher:
         self._party, self._below, self._link, self._tier, self._quorum = party, below, link, tier, quorum
         self._store, self._on_wait = party.store, on_wait
         self._held: defaultdict[str, set[str]] = defaultdict(set)  # what a party below is known to hold
-        self._start = secrets.token_hex(4)  # tells this process from the one before it
-        self._fresh = True
+        self.anew()
+        self._fresh = True  # whether everybody is to be waited for
         self._round, self._attempt = -1, ""
         self._gone: dict[str, str] = {}  # in this round: who, and why
         self._asked_for: set[str] = set()  # in this round: who was to do something
@@ -109,6 +109,7 @@ class Dispatcher:
         another `attempt`, for which everybody is asked anew."""
         attempt = attempt or self._start
         if (round, attempt) != (self._round, self._attempt):
+            self._fresh = self._fresh or round == self._round
             self._round, self._attempt, self._gone, self._asked_for, self._idle = round, attempt, {}, set(), set()
         self._keep, self._deadline, self._out = keep, deadline, Outcome()
         self._arrived = set(arrived)
@@ -144,9 +145,14 @@ class Dispatcher:
             self._store.discard(name)
         return self._out
 
+    def anew(self) -> None:
+        """What is run next is another attempt, even if it is of the same round: everybody is waited for and asked."""
+        self._start = secrets.token_hex(4)  # also tells this process from the one before it
+
     def _await_quorum(self) -> None:
         """Somebody who is away for a moment need not cost a round: it begins when enough are there, or late. After a
-        start nobody is there yet, so for a while everybody is waited for."""
+        start nobody is there yet, and a round is done again for somebody's sake, so for a while everybody is waited
+        for."""
         patience, share = (min(REJOIN, self._deadline), 1.0) if self._fresh else (self._deadline, self._quorum)
         until, asked = time.monotonic() + patience, self._asked_for - set(self._gone)
         self._fresh = self._fresh and not asked

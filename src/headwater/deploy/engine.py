@@ -138,6 +138,9 @@ class Deployed:
             self._round, self._idle, self._void = round, self._idle if self._void else 0, False
             self._before(round)
         out = self._dispatcher.run(steps, round, self._kept(steps), self._deadline)
+        if round == 0 and out.events:  # somebody was lost, who without a first model would have no part in the rest
+            self._dispatcher.anew()
+            out = self._dispatcher.run(steps, round, self._kept(steps), self._deadline)
         self._take(out)
 
     def _take(self, out: Outcome) -> None:
