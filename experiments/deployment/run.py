@@ -161,12 +161,14 @@ def table(found: dict[str, dict[str, Cell]], absent: dict[str, str]) -> str:
 
 
 def machine(found: dict[str, dict[str, Cell]]) -> dict[str, Any]:
-    head = subprocess.run(["git", "describe", "--always", "--dirty"], capture_output=True, text=True, cwd=HERE).stdout
+    git = {"capture_output": True, "text": True, "cwd": ROOT}
+    head = subprocess.run(["git", "rev-parse", "--short", "HEAD"], **git).stdout.strip()
+    changed = subprocess.run(["git", "status", "--porcelain", "--", "src", "tools"], **git).stdout.strip()
     names = ("headwater", "torch", "numpy", "ray", "flwr")
     versions = {name: metadata.version(name) for name in names if find_spec(name) is not None}
     return {
         "command": "make deploy-check",
-        "commit": head.strip(),
+        "commit": head + ("-dirty" if changed else ""),
         "date": datetime.now(UTC).strftime("%Y-%m-%d"),
         "machine": f"{platform.machine()}, {os.cpu_count()} cores, shared with other work; times are not a benchmark",
         "versions": {"python": platform.python_version()} | versions,
