@@ -64,6 +64,12 @@ def told(federation: Federation, party: str, about: str, *words: str) -> list[st
     return [line for line in found if all(word in line for word in words)]
 
 
+def missed(federation: Federation, party: str, about: str) -> list[int]:
+    """The rounds of which a party says that somebody was left out of them."""
+    lines = told(federation, party, about, "left out of this round")
+    return [int(line.split(":")[0].removeprefix("round ")) for line in lines]
+
+
 def sent(federation: Federation, party: str, round: int, **like: Any) -> list[dict[str, Any]]:
     """The models that a party sent in a round."""
     lines = audit.lines(federation.found[party].state)
@@ -127,13 +133,13 @@ class TestLoss:
             federation.until(lambda: told(federation, "s0", late), "a word about who is late", LONG)
             federation.thaw(late)
         (line,) = told(federation, "s0", late)
-        missed = int(line.split(":")[0].removeprefix("round "))
-        assert line == f"round {missed}: {late} did not answer within 25 s and is left out of this round"
-        assert sent(federation, "s0", missed, to=late)
+        (lost,) = missed(federation, "s0", late)
+        assert line == f"round {lost}: {late} did not answer within 25 s and is left out of this round"
+        assert sent(federation, "s0", lost, to=late)
         for round in range(1, 6):  # by sent.jsonl the late answer is still that of its round
             assert bool(sent(federation, "s0", round, direction="up"))
-        assert sent(federation, "s0", missed + 1, to=late)
-        assert sent(federation, late, missed + 1)
+        assert sent(federation, "s0", lost + 1, to=late)
+        assert sent(federation, late, lost + 1)
         assert federation.result()["rounds"] == 5
 
     def test_a_client_that_is_away_at_the_end_still_hears_of_it(self, tmp_path: Path) -> None:
@@ -151,7 +157,7 @@ class TestLoss:
     def test_leaders_that_are_killed_are_replaced(self, tmp_path: Path) -> None:
         """One while it trains, before distillation; the other one while it distils. Both come back later."""
         lasting = ("local.epochs=200", "sector.epochs=200", "sector.patience=200")
-        asked = config(*SIX, "rounds=4", "algorithm.name=fedhead", "algorithm.leader=fixed", *lasting)
+        asked = config(*SIX, "rounds=6", "algorithm.name=fedhead", "algorithm.leader=fixed", *lasting)
         with started(tmp_path / "federation", asked) as federation:
             federation.until_round(1, LONG)
             size = sizes(federation)
@@ -163,12 +169,12 @@ class TestLoss:
             federation.kill(leader["s1"])
             federation.start(leader["s1"])
         for sector, lost in leader.items():
-            lines = told(federation, sector, lost, "left out of this round")
-            assert len(lines) == 1
-            assert lines[0].startswith("round 2: ")
+            rounds = missed(federation, sector, lost)
+            assert rounds
+            assert rounds == list(range(2, 2 + len(rounds))), "one line for each round that it missed"
             assert len(sent(federation, sector, 2, to="above")) == 2, "its mean, and the model that was distilled"
-            assert sent(federation, lost, 4), "it is back"
-        assert federation.result()["rounds"] == 4
+            assert sent(federation, lost, 6), "it is back"
+        assert federation.result()["rounds"] == 6
 
     def test_a_sector_whose_host_is_killed_is_skipped_and_rejoins(self, tmp_path: Path) -> None:
         asked = config(*SIX, "rounds=12", "algorithm.name=mtgc", "algorithm.leader=none", "local.epochs=10")
@@ -177,8 +183,7 @@ class TestLoss:
             federation.kill("s1")
             federation.until(lambda: told(federation, "server", "s1"), "a word about the host", LONG)
             federation.start("s1")
-        lines = told(federation, "server", "s1", "left out of this round")
-        rounds = [int(line.split(":")[0].removeprefix("round ")) for line in lines]
+        rounds = missed(federation, "server", "s1")
         assert rounds == list(range(2, 2 + len(rounds))), "one line for each round that it missed"
         assert len(rounds) < 11
         assert sent(federation, "s1", 12, to="above"), "it is back"
