@@ -6,8 +6,10 @@ The tables hold import paths rather than objects, so that listing what exists ne
 from __future__ import annotations
 
 import importlib
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from headwater.errors import ConfigError, nearest
@@ -56,6 +58,7 @@ class Registry(Mapping[str, Entry]):
 def load(target: str) -> Any:
     """The object that "package.module:attribute" names."""
     module, _, attribute = target.partition(":")
+    _look_here(module.partition(".")[0])
     try:
         found: Any = importlib.import_module(module)
         for part in attribute.split("."):
@@ -66,3 +69,10 @@ def load(target: str) -> Any:
             "installed or a file in the directory where the command is given"
         ) from error
     return found
+
+
+def _look_here(name: str) -> None:
+    """A user's module may lie in the directory one is in, where an installed command does not look. That directory
+    comes last, and only if there is such a file, so that nothing else in it is taken for a package."""
+    if "" not in sys.path and (Path(f"{name}.py").is_file() or Path(name, "__init__.py").is_file()):
+        sys.path.append("")

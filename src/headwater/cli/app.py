@@ -77,8 +77,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = sys.argv[1:] if arguments is None else [*arguments]
     if arguments is None:
         startup.begin()
-        if "" not in sys.path:  # a user's module may be in the directory one is in; last, so that it hides no package
-            sys.path.append("")
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal without our characters is no reason to stop
