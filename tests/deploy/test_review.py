@@ -197,7 +197,7 @@ class TestLedger:
         made = small("hfedavg", **BRIEF)
         client = made.tree.holders[0]
 
-        with loopback(made, tmp_path, deadline=4.0) as federation:
+        with loopback(made, tmp_path, deadline=8.0) as federation:
             if away == "client":
                 federation.links[made.tree.sector_of[client]].away.add(client)
             else:
@@ -264,7 +264,7 @@ class TestRestart:
     def test_who_is_away_before_the_first_round_still_gets_a_first_model(self, method: str, tmp_path: Path) -> None:
         made = small(method, **BRIEF)
         late = made.tree.holders[0]
-        with loopback(made, tmp_path, deadline=6.0) as federation:
+        with loopback(made, tmp_path, deadline=8.0) as federation:
             away = federation.links[made.tree.sector_of[late]].away
 
             class Said(list[str]):
@@ -314,10 +314,10 @@ class TestRestart:
         assert "a" in Store(tmp_path, "one")
         assert [path.name for path in (tmp_path / "one").iterdir()] == ["a.value"]
 
-    def test_a_message_of_another_run_that_is_refused_costs_nothing(self, tmp_path: Path) -> None:
+    def test_another_run_costs_no_value_before_it_says_what_it_keeps(self, tmp_path: Path) -> None:
         store = Store(tmp_path, "one")
         store["a"] = torch.ones(2)
-        other = Store(tmp_path, "two")  # as for a message that nobody has looked at
+        other = Store(tmp_path, "two")  # as it is opened for a message that nobody has looked at yet
         assert "a" in Store(tmp_path, "one")
         other.keep(())
         assert "a" not in Store(tmp_path, "one")
