@@ -1,6 +1,6 @@
 """Times as ratios, taken in turns in one run, because a shared machine is never quiet.
 
-    python benchmarks/bench.py                       W1 to W6
+    python benchmarks/bench.py                       W1 to W7
     python benchmarks/bench.py W1 W2 --repeats 5     some works
     python benchmarks/bench.py --quick               small sizes, to see that all contestants work
 
@@ -25,6 +25,7 @@ WORKS = {
     "W4": "works.w4",
     "W5": "works.w5",
     "W6": "works.w6",
+    "W7": "works.w7",
 }
 MORE = {"engines": "works.engines", "teachers": "works.teachers"}  # only when they are asked for
 
@@ -32,7 +33,7 @@ MORE = {"engines": "works.engines", "teachers": "works.teachers"}  # only when t
 def main() -> int:
     asked = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     asked.add_argument(
-        "works", nargs="*", metavar="WORK", help=f"any of {', '.join(WORKS | MORE)}; without one, W1 to W6"
+        "works", nargs="*", metavar="WORK", help=f"any of {', '.join(WORKS | MORE)}; without one, W1 to W7"
     )
     asked.add_argument("--repeats", type=int, help="turns of each contestant; without it, as many as suit the work")
     asked.add_argument("--quick", action="store_true", help="small sizes; the history stays as it is")
@@ -66,7 +67,7 @@ def one(name: str, first: str, repeats: int | None, quick: bool, kept: bool) -> 
         return 1
     if not answers:
         return 1
-    rows = record.rows_of(name, work.title, answers, work.reference)
+    rows = record.rows_of(name, work.title, answers, work.reference, work.cpu)
     print(record.table(rows, work.unit))
     for claim in work.claims:
         print(claim.told(answers))

@@ -21,6 +21,8 @@ from typing import IO, Any
 
 from environments import Refused, isolated, python_of
 
+from headwater import startup
+
 HERE = Path(__file__).parent
 MARK = b"@@"
 ALLOCATOR = {  # memory that was given back is used again as it is
@@ -29,6 +31,7 @@ ALLOCATOR = {  # memory that was given back is used again as it is
     "MALLOC_TOP_PAD_": str(64 << 20),
     "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1",
 }
+JAX = {"JAX_TRACEBACK_FILTERING": "off"}  # the last line of an error then says what it was
 QUIET = {  # nobody phones home
     "FLWR_TELEMETRY_ENABLED": "0",
     "FLWR_DISABLE_UPDATE_CHECK": "1",
@@ -57,6 +60,11 @@ def framework(name: str, module: str, environment: str, **more: Any) -> Contesta
     return Contestant(name, module, (), QUIET | {"OMP_NUM_THREADS": "1"}, environment, stays=False, **more)
 
 
+def outside() -> dict[str, str]:
+    """The environment without what importing headwater here has set: others have to do without it."""
+    return {name: value for name, value in os.environ.items() if startup.ENVIRONMENT.get(name) != value}
+
+
 class Process:
     """One contestant while it is up."""
 
@@ -70,7 +78,7 @@ class Process:
         self._process = subprocess.Popen(
             [*before, python, "-m", f"contestants.{contestant.module}", str(pack), *contestant.arguments],
             cwd=HERE,
-            env=os.environ | contestant.variables | {"PYTHONPATH": os.pathsep.join(filter(None, paths))},
+            env=outside() | contestant.variables | {"PYTHONPATH": os.pathsep.join(filter(None, paths))},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,

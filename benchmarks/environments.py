@@ -12,6 +12,9 @@ TORCH = "torch==2.13.0"
 PACKAGES = {
     "flower": ("flwr[simulation]==1.41.0", TORCH, "numpy"),
     "pfl": ("pfl[pytorch]==0.6.0", TORCH),
+    "jax": ("jax==0.10.2", "jaxlib==0.10.2", TORCH, "numpy"),  # torch judges the model, as it does everybody's
+    # The last jax.tree_map that FedJAX needs, and a Haiku that goes with it.
+    "fedjax": ("fedjax==0.0.17", "jax==0.4.33", "jaxlib==0.4.33", "dm-haiku==0.0.13", TORCH, "numpy<2.3"),
 }
 
 

@@ -10,8 +10,11 @@ import re
 from pathlib import Path
 from typing import Any
 
+import record
+
 HERE = Path(__file__).parent
 PAGE = HERE.parent / "docs" / "performance.md"
+WORKS = ("W1", "W2", "W3", "W4", "W5", "W6", "W7")
 
 
 def main() -> None:
@@ -27,7 +30,7 @@ def main() -> None:
 def blocks() -> dict[str, str]:
     rows = [json.loads(line) for line in (HERE / "history.jsonl").read_text(encoding="utf-8").splitlines()]
     found = {}
-    for work in ("W1", "W2", "W3", "W4", "W5", "W6"):
+    for work in WORKS:
         known = [row for row in rows if row.get("id") == work]
         if known:
             found[work] = measured([row for row in known if row.get("run") == known[-1].get("run")])
@@ -39,13 +42,13 @@ def blocks() -> dict[str, str]:
 
 def measured(rows: list[dict[str, Any]]) -> str:
     """All contestants of one run of a work."""
-    reference, memory = rows[-1]["reference"], any("memory" in row for row in rows)
-    head = ["", "seconds", f"× {reference}", "accuracy"] + (["peak MB"] if memory else [])
+    reference, more = rows[-1]["reference"], record.columns(rows)
+    head = ["", "seconds", f"× {reference}", "accuracy", *(title for title, _, _ in more)]
     lines = [head, ["---"] * len(head)]
     for row in rows:
         accuracy = "" if row["accuracy"] is None else f"{100 * row['accuracy']:.2f} %"
         cells = [row["contestant"], f"{row['seconds']:.3g}", f"{row['ratio']:.2f}", accuracy]
-        lines.append(cells + ([f"{row['memory']:.0f}" if "memory" in row else ""] if memory else []))
+        lines.append(cells + [format(row[key], form) if key in row else "" for _, key, form in more])
     told, most = rows[-1], max(row["repeats"] for row in rows)
     once = "".join(f" ({row['contestant']}: {row['repeats']})" for row in rows if row["repeats"] < most)
     table = "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
@@ -58,7 +61,8 @@ def spent(told: dict[str, Any]) -> str:
     parts = []
     for name in ("workers", "one client", "shares"):
         if name in told:
-            title = {"workers": "of the time of both workers", "one client": "of one client's training"}.get(
+            whose = "both workers" if told.get("hands", 2) == 2 else "the process that does all of it"
+            title = {"workers": f"of the time of {whose}", "one client": "of one client's training"}.get(
                 name, f"of a run of {told['seconds']:.2f} s, {1000 * told.get('a round', 0):.1f} ms a round"
             )
             lines = [f"| {title} | share |", "|---|---|"]

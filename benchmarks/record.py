@@ -15,7 +15,7 @@ from typing import Any
 
 HISTORY = Path(__file__).parent / "history.jsonl"
 Answers = dict[str, list[dict[str, Any]]]
-OURS = "Headwater"
+OURS, BEST = "Headwater", "Headwater, best settings"  # as it is without a word about engines, and tuned
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Claim:
     than: tuple[str, ...] = ()
     who: str = OURS
     plus: float = 0.0
-    what: str = "seconds"  # or "memory", of which it may be `most` MB more
+    what: str = "seconds"  # or "cpu_seconds"; or "memory", of which it may be `most` MB more
 
     def told(self, answers: Answers) -> str:
         """A sentence: what was found and what was wanted."""
@@ -48,8 +48,9 @@ class Claim:
             bound = self.most * median(answers, best) + self.plus
             said = f"{self.who} takes {mine:.3g} s, and {self.most:g} × {best} + {self.plus:g} s are {bound:.3g} s"
             return _verdict(said, mine, bound, " s")
-        found = ratio(answers, self.who, best)
-        return _verdict(f"{self.who} takes {found:.3g} × {best}", found, self.most)
+        found = ratio(answers, self.who, best, self.what)
+        of = ", in CPU time" if self.what == "cpu_seconds" else ""
+        return _verdict(f"{self.who} takes {found:.3g} × {best}{of}", found, self.most)
 
 
 def _verdict(said: str, found: float, most: float, unit: str = "") -> str:
@@ -60,13 +61,14 @@ def median(answers: Answers, name: str, what: str = "seconds") -> float:
     return statistics.median(each[what] for each in answers[name])
 
 
-def ratio(answers: Answers, name: str, to: str) -> float:
+def ratio(answers: Answers, name: str, to: str, what: str = "seconds") -> float:
     """The median over turns that lie side by side: what slows the machine down slows down both."""
-    pairs = [(a["seconds"], b["seconds"]) for a, b in zip(answers[name], answers[to], strict=False)]
+    pairs = [(a[what], b[what]) for a, b in zip(answers[name], answers[to], strict=False)]
     return statistics.median(a / b for a, b in pairs)
 
 
-def rows_of(work: str, title: str, answers: Answers, reference: str) -> list[dict[str, Any]]:
+def rows_of(work: str, title: str, answers: Answers, reference: str, cpu: bool = False) -> list[dict[str, Any]]:
+    """`cpu`: the ratio of CPU times too, for a work that is judged by it."""
     reference = reference if reference in answers else next(iter(answers))
     rows = []
     for name, turns in answers.items():
@@ -81,9 +83,11 @@ def rows_of(work: str, title: str, answers: Answers, reference: str) -> list[dic
             "repeats": len(turns),
             "each": [_short(turn["seconds"]) for turn in turns],
         }
-        for key in ("memory", "with_preparation"):
+        for key in ("memory", "pss", "with_preparation", "cpu_seconds"):
             if key in turns[0]:
                 row[key] = _short(median(answers, name, key))
+        if cpu and "cpu_seconds" in row:
+            row["cpu_ratio"] = round(ratio(answers, name, reference, "cpu_seconds"), 3)
         rows.append(row)
     return rows
 
@@ -105,16 +109,25 @@ def table(rows: Sequence[dict[str, Any]], unit: str) -> str:
         ]
         for row in rows
     ]
-    if any("memory" in row for row in rows):
-        head.append("peak MB")
+    for title, key, form in columns(rows):
+        head.append(title)
         for row, cells in zip(rows, body, strict=True):
-            cells.append(f"{row['memory']:.0f}" if "memory" in row else "")
+            cells.append(format(row[key], form) if key in row else "")
     widths = [max(len(cells[i]) for cells in [head, *body]) for i in range(len(head))]
     lines = [
         "  ".join(c.ljust(w) if not i else c.rjust(w) for i, (c, w) in enumerate(zip(cells, widths, strict=True)))
         for cells in [head, *body]
     ]
     return "\n".join(lines)
+
+
+def columns(rows: Sequence[dict[str, Any]]) -> list[tuple[str, str, str]]:
+    """What a table shows beside times and accuracies, where some row has it: title, key and form."""
+    reference = rows[-1]["reference"]
+    known = [("peak MB", "memory", ".0f"), ("PSS MB", "pss", ".0f")]
+    if any("cpu_ratio" in row for row in rows):
+        known = [("CPU s", "cpu_seconds", ".3g"), (f"CPU × {reference}", "cpu_ratio", ".2f"), *known]
+    return [each for each in known if any(each[1] in row for row in rows)]
 
 
 def about() -> dict[str, str]:

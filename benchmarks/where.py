@@ -1,22 +1,26 @@
-"""Where the time of W1, W2 and W5 goes.
+"""Where the time of W1, W2, W5 and W7 goes.
 
-    python benchmarks/where.py [W1 W2 W5]
+    python benchmarks/where.py [W1 W2 W5 W7]
 
-W1 and W5 run on two workers, and the time line says what each worker did when; what one client's training consists of
-is taken with torch's profiler. W2 runs in one process under Python's own profiler, which makes calls dearer than they
-are: its shares of bookkeeping are upper bounds. Writes benchmarks/where.json, from which page.py makes the tables of
-docs/performance.md.
+W1, W5 and W7 run on two workers, and the time line says what each worker did when; what one client's training consists
+of is taken with torch's profiler. W2 runs in one process under Python's own profiler, once with the best settings and
+once as `headwater run` has it. The profiler makes calls dearer than they are: shares of bookkeeping are upper bounds.
+Writes benchmarks/where.json, from which page.py makes the tables of docs/performance.md.
 """
 
 from __future__ import annotations
 
 import cProfile
 import json
+import os
 import pstats
 import statistics
 import sys
+import tempfile
 import time
-from collections import Counter
+from collections import Counter, defaultdict
+from contextlib import ExitStack
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -24,71 +28,96 @@ import distillation
 import packs
 import record
 import torch
+from contestants.ours_default import unsaid
 from torch.profiler import ProfilerActivity, profile
+from works import w1, w2, w7
 
+import headwater
 from headwater.config import Config
-from headwater.engines.inline import Inline
-from headwater.engines.pool import Pool
+from headwater.engines import open_engine
 from headwater.experiment import Experiment, prepare
 from headwater.metrics import covered
 from headwater.stages.local import local_train
 from headwater.stages.site import Site
-from headwater.training import train
+from headwater.training import Event, train
 
 WHERE = Path(__file__).parent / "where.json"
-# Of a function under Python's profiler, by a piece of its file or name; the first that fits counts.
+WORKS = ("W1", "W2", "W5", "W7")
+DEFAULT = "W2 default"
+ROOT = f"{Path(headwater.__file__).parent}{os.sep}"
+Function = tuple[str, int, str]  # file, line and name, as Python's profiler has it
+# By the module of the library that spends the time, or that calls what spends it; the first that fits counts.
+TRAINING, ELSE = "training: stacks, steps, handing out", "all else"
 KINDS: tuple[tuple[str, tuple[str, ...]], ...] = (
-    ("matrix products", ("baddbmm", "bmm", "matmul", "linear")),
-    ("other arithmetic of the stack", ("log_softmax", "exp_", "scatter", "gather", "relu", "'mul_'", "'sum'", "sub_")),
-    ("taking batches out of the data", ("index_select",)),
-    ("drawing batches", ("rng.py", "draws.py", "shuffle", "sha256", "SeedSequence")),
-    ("averaging", ("lerp_", "params.py", "combine.py")),
-    (
-        "stacks: making, steps, handing out",
-        ("stack.py", "kernels.py", "buffers", "site.py", "bench.py", "torch", "optimize"),
-    ),
-    ("engine: jobs, values, reports", ("engines/", "codecs.py")),
+    ("evaluation", ("stages/evaluate", "evaluation", "metrics")),
+    ("drawing batches", ("stages/draws", "rng")),
+    ("averaging", ("stages/combine", "params")),
+    ("run directory: rows, time line, checkpoints", ("checkpoint", "rundir", "strict", "records")),
+    (TRAINING, ("stages/", "models/")),
+    ("engine: jobs, values, reports", ("engines/", "codecs")),
     (
         "federation: verbs, names, ledger",
-        ("federation.py", "view.py", "located.py", "ledger.py", "topology/", "fanout"),
+        ("federation", "view", "located", "ledger", "topology/", "fanout", "algorithms/"),
     ),
-    ("rounds: participants, rows, state", ("training.py", "evaluation.py", "progress.py", "fallback.py", "partition/")),
+    ("rounds: participants, rows, state", ("",)),
+)
+# What training consists of, by torch's names for it.
+OPERATORS: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("matrix products", ("bmm", "matmul", "linear", "addmm", "conv")),
+    ("taking batches out of the data", ("index_select", "__getitem__")),
+    ("other operators of training", ("torch",)),
 )
 
 
 def experiment(work: str) -> Experiment:
     """As the benchmark has it."""
-    if work == "W2":
-        tree = packs.fedavg(clients=1000, active=50, model={"name": "mlp", "hidden": [50]}, rounds=20, batch=10, lr=0.1)
-        rows, test = packs.images("fashion_mnist", 50_000, quick=False)
+    if work == "W5":
+        tree, name, count = distillation.fedhead_plus(clients=20, reference=1000, epochs=5), "cifar10", 6000
     elif work == "W1":
-        model = {"name": "resnet8", "norm": "group"}
-        tree = packs.fedavg(clients=20, active=20, model=model, rounds=3, batch=64, lr=0.1)
-        rows, test = packs.images("cifar10", 5000, quick=False)
+        tree, name, count = w1.tree_of(False), "cifar10", 5000
+    elif work == "W7":
+        tree, name, count = w7.tree_of(False), "fashion_mnist", 6000
     else:
-        tree = distillation.fedhead_plus(clients=20, reference=1000, epochs=5)
-        rows, test = packs.images("cifar10", 6000, quick=False)
+        tree, name, count = w2.tree_of(False), "fashion_mnist", 50_000
+    rows, test = packs.images(name, count, quick=False)
+    if work == DEFAULT:
+        return prepare(Config(**unsaid(tree)), data=packs.data_of(rows, test))
     data = packs.data_of(rows, test.take(range(100)))  # few, as the benchmark has them inside its time
     return prepare(Config(**(tree | {"eval_every": tree["rounds"]})), data=data)
 
 
+class Marks:
+    """The seconds from the beginning of the first round to the end of the last."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def __call__(self, event: Event) -> None:
+        if event.kind == "start":
+            self.begun = time.perf_counter()
+        elif event.kind == "round":
+            self.seconds = time.perf_counter() - self.begun
+
+
 def on_workers(ready: Experiment) -> dict[str, Any]:
     """Shares of the workers' time, and of the training of one client."""
-    pool = Pool(2)
-
-    train(ready, engine=pool)  # workers come up and read the data
-    started: list[float] = []
-    run = train(ready, engine=pool, watch=lambda event: started.append(time.time()) if event.kind == "start" else None)
-    wall = time.time() - started[0]
-    pool.close()
-    busy: Counter[str] = Counter()
+    marks = Marks()
+    with open_engine(ready.config, [ready]) as engine:
+        train(ready, engine=engine)  # workers come up and read the data
+        run = train(ready, engine=engine, watch=marks)
+    spans: defaultdict[tuple[str, Any], list[tuple[float, float]]] = defaultdict(list)
     for span in run.timeline:
-        busy[span["task"]] += span["end"] - span["start"]
-    shares = {task: seconds / (2 * wall) for task, seconds in busy.most_common() if seconds > 0.002 * wall}
+        spans[span["task"], span["worker"]].append((span["start"], span["end"]))
+    busy: Counter[str] = Counter()
+    for (task, _), times in spans.items():  # tasks that are carried out together have the same time
+        busy[task] += covered(times)
+    hands, wall = len({worker for _, worker in spans}), marks.seconds
+    shares = {task: seconds / (hands * wall) for task, seconds in busy.most_common() if seconds > 0.002 * wall}
     alone = covered([(s["start"], s["end"]) for s in run.timeline if s["node"] == "server" and s["task"] == "distill"])
     return {
         "seconds": wall,
-        "workers": shares | {"idle, or between two jobs": 1 - sum(busy.values()) / (2 * wall)},
+        "hands": hands,
+        "workers": shares | {"idle, or between two jobs": 1 - busy.total() / (hands * wall)},
         "student": alone / wall,
         "one client": one_client(ready),
     }
@@ -115,42 +144,91 @@ def _operator(name: str) -> str:
         return "convolutions, backward" if "backward" in low else "convolutions, forward"
     if "norm" in low:
         return "normalisation"
+    if "pool" in low:
+        return "pooling"
     if "relu" in low or "threshold" in low:
         return "activations"
     if "fused" in low:
         return "optimiser"
     if any(word in low for word in ("copy_", "clone", "contiguous", "index", "fill", "zero", "empty")):
         return "batches, copies, zeroing"
-    return "all else (sums, pooling, loss, autograd)"
+    return "all else (sums, loss, autograd)"
 
 
-def in_one_process(ready: Experiment) -> dict[str, Any]:
-    train(ready, engine=Inline(hands=2))
+def in_one_process(ready: Experiment, directory: bool = False) -> dict[str, Any]:
     times = []
-    for _ in range(5):
-        marks: list[float] = []
-        train(ready, engine=Inline(hands=2), watch=lambda event, marks=marks: marks.append(time.perf_counter()))
-        times.append(marks[-1] - marks[0])
-    seen = cProfile.Profile()
-    seen.runcall(train, ready, engine=Inline(hands=2))
-    found: Counter[str] = Counter()
-    for (file, _, name), (_, _, own, _, _) in pstats.Stats(seen).stats.items():  # type: ignore[attr-defined]
-        text = f"{file} {name}"
-        found[next((kind for kind, pieces in KINDS if any(p in text for p in pieces)), "all else")] += own
-    total = sum(found.values())
-    shares = {kind: seconds / total for kind, seconds in found.most_common()}
+    with ExitStack() as stack:
+        engine = stack.enter_context(open_engine(ready.config, [ready]))
+
+        def run(marks: Marks) -> None:
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="headwater-where-")) if directory else None
+            train(ready, engine=engine, out=Path(folder) / "run" if folder else None, watch=marks)
+
+        run(Marks())  # warms up
+        for _ in range(5):
+            marks = Marks()
+            run(marks)
+            times.append(marks.seconds)
+        seen = cProfile.Profile()
+        seen.runcall(run, Marks())
     middle = statistics.median(times)
-    return {"seconds": middle, "a round": middle / ready.config.rounds, "shares": shares}
+    return {"seconds": middle, "a round": middle / ready.config.rounds, "shares": shares_of(seen)}
+
+
+def shares_of(seen: cProfile.Profile) -> dict[str, float]:
+    """Of the time of all functions by kind. What is not the library's own (torch, numpy, Python) counts for the module
+    of the library that called it, however far up that is."""
+    stats: dict[Function, Any] = pstats.Stats(seen).stats  # type: ignore[attr-defined]
+
+    @cache
+    def modules(function: Function) -> dict[str, float]:
+        """The library's modules on whose behalf a function was called, with their shares."""
+        found: Counter[str] = Counter()
+        asked, met = [(function, 1.0)], {function}
+        while asked:
+            this, share = asked.pop()
+            if this[0].startswith(ROOT):
+                found[this[0].removeprefix(ROOT)] += share
+                continue
+            callers = {caller: told[3] for caller, told in stats[this][4].items() if caller not in met}
+            met |= callers.keys()
+            whole = sum(callers.values())
+            asked += [(caller, share * each / whole) for caller, each in callers.items() if whole]
+        total = found.total()
+        return {module: share / total for module, share in found.items()} if total else {}
+
+    spent: Counter[str] = Counter()
+    for function, (_, _, own, _, callers) in stats.items():
+        if function[0].startswith(ROOT):
+            spent[kind_of(function[0].removeprefix(ROOT))] += own
+            continue
+        left = own
+        for caller, (_, _, part, _) in callers.items():
+            for module, share in modules(caller).items():
+                spent[kind_of(module, function)] += part * share
+                left -= part * share
+        spent[ELSE] += left
+    total = spent.total()
+    return {kind: seconds / total for kind, seconds in spent.most_common()}
+
+
+def kind_of(module: str, function: Function | None = None) -> str:
+    """Of time that a module of the library spends itself or in a function that it called."""
+    found = next(kind for kind, starts in KINDS if module.startswith(starts))
+    if found == TRAINING and function is not None:
+        return next((kind for kind, words in OPERATORS if any(word in function[2] for word in words)), TRAINING)
+    return found
 
 
 def main() -> None:
-    asked = sys.argv[1:] or ["W1", "W2", "W5"]
+    asked = sys.argv[1:] or WORKS
     kept = json.loads(WHERE.read_text(encoding="utf-8")) if WHERE.exists() else {}
-    for work in asked:
-        ready = experiment(work)
-        found = in_one_process(ready) if work == "W2" else on_workers(ready)
-        kept[work] = record.about() | found
-        print(work, json.dumps(found, indent=1))
+    for name in asked:
+        for work in (name, DEFAULT) if name == "W2" else (name,):
+            ready = experiment(work)
+            found = in_one_process(ready, work == DEFAULT) if name == "W2" else on_workers(ready)
+            kept[work] = record.about() | found
+            print(work, json.dumps(found, indent=1))
     WHERE.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import queue
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -30,6 +31,20 @@ from headwater.training import train
 
 Answer = Callable[[Message], Message]
 THREADS = 1  # of every task, as engine.threads has it; torch counts them for each thread that asks
+PATIENCE = 600.0  # seconds; however busy the machine, nobody is given up before
+
+
+class Clock:
+    """In place of `time` where parties wait: it stands still until it is set forward, however long work takes."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)
 
 
 class Links:
@@ -41,6 +56,12 @@ class Links:
         self._back: queue.Queue[tuple[int, Message | Unanswered]] = queue.Queue()
         self.away: set[str] = set()
         self.exchanges: Counter[str] = Counter()
+        self._asked: dict[int, str] = {}
+
+    @property
+    def waited_for(self) -> set[str]:
+        """Those who were asked and whose answers nobody has taken yet."""
+        return set(dict(self._asked).values())
 
     def present(self) -> frozenset[str]:
         return frozenset(self._answers) - self.away
@@ -48,6 +69,7 @@ class Links:
     def send(self, to: str, message: Message) -> int:
         self._count += 1
         number = self._count
+        self._asked[number] = to
         self.exchanges[to] += 1
         self._pool.submit(self._carry, number, to, message)
         return number
@@ -66,9 +88,11 @@ class Links:
 
     def replies(self, seconds: float) -> list[tuple[int, Message | Unanswered]]:
         try:
-            return [self._back.get(timeout=seconds)]
+            number, reply = self._back.get(timeout=seconds)
         except queue.Empty:
             return []
+        self._asked.pop(number)
+        return [(number, reply)]
 
     def forget(self, number: int) -> None: ...
 
@@ -91,7 +115,7 @@ class Loopback:
         made: Experiment,
         place: Path,
         meddle: Callable[[str, Message], Message] = lambda to, message: message,
-        deadline: float = 60.0,
+        deadline: float = PATIENCE,
         quorum: float = 0.5,
     ) -> None:
         self.made, self.place, self.deadline, self.quorum = made, place, deadline, quorum
@@ -166,12 +190,35 @@ class Loopback:
         finally:
             torch.set_num_threads(before)
 
+    def outwait(self, slow: str, clock: Clock) -> None:
+        """Called with the answer of `slow`: once everybody else's has been taken the deadline passes, and `slow` is
+        given up."""
+        links = [self.links[sector] for sector in self.described.sectors]
+        clients = [name for team in self.described.sectors.values() for name in team]
+
+        def only_slow() -> bool:
+            asked = {sum(link.exchanges[name] for link in links) for name in clients}
+            return len(asked) == 1 and set().union(*(link.waited_for for link in links)) == {slow}
+
+        said = len(self.said)
+        _until(only_slow)
+        clock.now += 1.1 * self.deadline
+        _until(lambda: len(self.said) > said)
+
     def bytes(self, tier: str, direction: str) -> int:
         return sum(row[5] for rows in self.sent.values() for row in rows if (row[3], row[4]) == (tier, direction))
 
     def close(self) -> None:
         for link in self.links.values():
             link.close()
+
+
+def _until(so: Callable[[], bool]) -> None:
+    end = time.monotonic() + PATIENCE
+    while not so():
+        if time.monotonic() > end:
+            raise TimeoutError("waited in vain for the other parties")
+        time.sleep(0.01)
 
 
 def small(method: str, **settings: Any) -> Experiment:

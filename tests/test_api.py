@@ -40,7 +40,7 @@ class TestRun:
         monkeypatch.chdir(tmp_path)
         run = hw.run("fedavg", data=mine, **QUICK)
         assert list(tmp_path.iterdir()) == []
-        assert run.report(tmp_path / "report.html").read_text().startswith("<!doctype html>")
+        assert run.report(tmp_path / "report.html").read_text(encoding="utf-8").startswith("<!doctype html>")
         assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
 
     def test_with_out_the_files_are_there(self, mine: hw.Data, tmp_path: Path) -> None:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import sys
+import time
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import cloudpickle
 import pytest
 
 import toys
@@ -17,11 +20,33 @@ from headwater.engines.pool import Pool
 from headwater.experiment import Experiment
 from headwater.federation import CLIENTS, SERVER, Federation, Located
 from headwater.outcome import Run
+from headwater.params import Params
 from headwater.specs import DistillSpec, LocalSpec
 from headwater.stages.combine import average, initial
 from headwater.stages.consolidate import distill
 from headwater.stages.local import local_train
+from headwater.stages.site import Site, task
 from headwater.training import Event, train
+
+cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import a test by its name
+
+
+@task("train")
+def train_and_tell(site: Site, start: Params, spec: LocalSpec, mark: str) -> Params | None:
+    """Leaves a file as soon as it has begun."""
+    Path(mark).touch()
+    return local_train(site, start, spec)
+
+
+@task("distill")
+def distill_and_wait(
+    site: Site, start: Params, teachers: Mapping[str, Params], spec: DistillSpec, mark: str
+) -> Params | None:
+    """Goes on until there is such a file, but not for ever."""
+    end = time.monotonic() + 300
+    while not Path(mark).exists() and time.monotonic() < end:
+        time.sleep(0.01)
+    return distill(site, start, teachers, spec)
 
 
 @dataclass(frozen=True)
@@ -37,11 +62,13 @@ class Pair:
 
 @dataclass(frozen=True)
 class Cohorts:
-    """As in FedEED: each half of the clients trains a model of its own, and only the first is distilled."""
+    """As in FedEED: each half of the clients trains a model of its own, and only the first is distilled. With a
+    directory for `marks` the first distillation goes on until the second round's training has begun."""
 
     local: LocalSpec
     server: DistillSpec
     asks: bool = False
+    marks: str = ""
 
     def init(self, fed: Federation, model: Located) -> Pair:
         return Pair({0: model, 1: fed.run(initial, at=SERVER, arch=fed.tree.archs[0], number=1)})
@@ -50,12 +77,16 @@ class Cohorts:
         merged = {}
         for k, old in state.models.items():
             half = fed.among(fed.clients[k::2])
-            local = half.run(local_train, at=CLIENTS, start=half.down(old, to=CLIENTS), spec=self.local)
+            begin: Any = train_and_tell if self.marks else local_train
+            told = {"mark": f"{self.marks}/{fed.round}"} if self.marks else {}
+            local = half.run(begin, at=CLIENTS, start=half.down(old, to=CLIENTS), spec=self.local, **told)
             merged[k] = half.run(average, at=SERVER, models=half.up(local, to=SERVER))
         if self.asks:
             assert fed.missing(merged[1]) == ()
         teachers = {f"g{k}": model for k, model in merged.items()}
-        taught = fed.run(distill, at=SERVER, start=merged[0], teachers=teachers, spec=self.server)
+        teach: Any = distill_and_wait if self.marks and fed.round == 1 else distill
+        told = {"mark": f"{self.marks}/2"} if teach is distill_and_wait else {}
+        taught = fed.run(teach, at=SERVER, start=merged[0], teachers=teachers, spec=self.server, **told)
         return Pair(merged | {0: taught})
 
 
@@ -106,18 +137,21 @@ def test_overlap_and_engine_change_nothing_but_times(
         assert all_but_times(train(with_overlap(made, overlap), engine=engine)) == expected, (engine, overlap)
 
 
-def test_training_goes_on_beside_the_distillation_before(pool: Pool) -> None:
+def test_training_goes_on_beside_the_distillation_before(pool: Pool, tmp_path: Path) -> None:
     """The cohort that is not distilled need not wait for it; without overlap a round waits for all of the last."""
 
     def early(overlap: bool) -> list[str]:
-        run = train(with_overlap(experiment("cohorts"), overlap), engine=pool)
+        made = experiment("cohorts")
+        method = replace(made.method, marks=str(tmp_path) if overlap else "")
+        run = train(with_overlap(replace(made, method=method), overlap), engine=pool)
         taught = next(s["end"] for s in run.timeline if (s["round"], s["phase"]) == (1, "distill"))
         return [s["node"] for s in run.timeline if (s["round"], s["phase"]) == (2, "train") and s["start"] < taught]
 
     assert early(False) == []
     clients = experiment("cohorts").tree.clients
-    assert early(True)
-    assert set(early(True)) <= set(clients[1::2])
+    beside = early(True)
+    assert beside
+    assert set(beside) <= set(clients[1::2])
 
 
 @pytest.mark.parametrize("kind", ["inline", "pool"])

@@ -81,7 +81,7 @@ def test_importing_the_package_imports_neither_torch_nor_numpy() -> None:
 
 
 def test_the_version_is_the_projects() -> None:
-    assert hw.__version__ == tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    assert hw.__version__ == tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
 
 
 def test_the_readme_names_every_method() -> None:

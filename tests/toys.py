@@ -189,7 +189,7 @@ class Lab:
 
     def notes(self, title: str) -> dict[str, Mapping[str, float]]:
         """What the tasks of this name noted, by node."""
-        return {done.node: done.notes for done in self.done if done.title == title}
+        return {node: notes for done in self.done if done.title == title for node, notes in done.notes.items()}
 
     def close(self) -> None:
         self.engine.close()

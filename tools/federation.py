@@ -104,7 +104,7 @@ class Federation:
     def running(self, name: str) -> bool:
         return name in self.processes and self.processes[name].poll() is None
 
-    def kill(self, name: str, linger: float = LINGER) -> None:
+    def kill(self, name: str, linger: float = 10 * LINGER) -> None:
         """SIGKILL, and wait until all that the party had started is gone too."""
         process = self.processes[name]
         below = descendants(process.pid)
@@ -379,7 +379,7 @@ def main(given: Sequence[str] | None = None) -> int:
         signal.signal(asking, signal.default_int_handler)
     out: Path = words.out
     try:
-        print(f"Writing a folder for each party to {out} …", flush=True)
+        print(f"Writing a folder for each party to {out} ...", flush=True)
         config = Config.load(words.config, [*(() if words.config else SHORT), *words.sets])
         with Federation.init(out, config) as federation:
             print(f"Starting {len(federation.found)} processes: {', '.join(federation.names())}", flush=True)
@@ -389,7 +389,7 @@ def main(given: Sequence[str] | None = None) -> int:
         print(f"All {len(ends)} processes have ended by themselves; what has left three of them:")
         for role in ROLES:
             _headwater("deploy", "audit", str(federation.found[federation.names(role)[0]].path))
-        print("The same in a simulation, to compare …", flush=True)
+        print("The same in a simulation, to compare ...", flush=True)
         good = _compare(federation, simulate(federation, out / "simulation")) and not any(ends.values())
     except KeyboardInterrupt:
         print("\nStopped; all processes have ended.")

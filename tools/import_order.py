@@ -14,7 +14,7 @@ SOURCE = Path(__file__).parent.parent / "src" / "headwater"
 
 # From the ground up; the modules of one line may import each other.
 LAYERS: tuple[tuple[str, ...], ...] = (
-    ("errors", "records", "registry", "rng", "specs", "startup", "strict"),
+    ("errors", "numerics", "records", "registry", "rng", "specs", "startup", "strict"),
     ("topology", "partition", "data", "models", "params", "theory"),
     ("codecs", "ledger", "metrics"),
     ("stages",),

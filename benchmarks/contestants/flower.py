@@ -7,7 +7,6 @@ import sys
 import time
 from collections.abc import Iterable
 from functools import cache
-from typing import Any
 
 import torch
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MessageType, MetricRecord, RecordDict
@@ -18,7 +17,8 @@ from flwr.simulation import run_simulation
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
 
-from contestants.serve import Pack, say
+from contestants.serve import Pack, measured, say
+from contestants.usage import Meter, held
 
 PATH = "HEADWATER_BENCH_PACK"
 
@@ -72,11 +72,13 @@ def main(grid: Grid, context: Context) -> None:
     pack = loaded()
     rounds, start = pack.about["rounds"], ArrayRecord(pack.net().state_dict())
     Told(fraction_evaluate=0.0).start(grid, start, num_rounds=1)
-    begun = time.perf_counter()
+    meter = Meter()
+    meter.start()
     result = Told(fraction_evaluate=0.0).start(grid, start, num_rounds=rounds)
-    seconds = time.perf_counter() - begun
-    found: dict[str, Any] = result.arrays.to_torch_state_dict()
-    say(seconds=seconds / rounds, accuracy=pack.accuracy(found))
+    meter.stop()
+    memory = held()
+    found = measured(meter, rounds, result.arrays.to_torch_state_dict())
+    say(seconds=found.seconds, accuracy=pack.accuracy(found.state), **found.more, **memory)
 
 
 def simulate(path: str) -> None:

@@ -1,4 +1,4 @@
-"""The two nets of the comparison, written out so that a contestant needs torch and nothing else.
+"""The nets of the comparison, written out so that a contestant needs torch and nothing else.
 
 Names and weights are those of the library's own models, so that every contestant starts at the same numbers.
 """
@@ -18,6 +18,8 @@ from torch.nn.utils.fusion import fuse_conv_bn_eval
 def build(model: dict[str, Any], shape: tuple[int, ...], classes: int) -> nn.Module:
     if model["name"] == "mlp":
         return mlp(shape, classes, model["hidden"])
+    if model["name"] == "cnn":
+        return cnn(shape, classes, model["widths"])
     return resnet8(shape, classes, model.get("norm", "batch"))
 
 
@@ -37,6 +39,16 @@ def mlp(shape: tuple[int, ...], classes: int, hidden: list[int]) -> Net:
         layers += [nn.Linear(size, width), nn.ReLU()]
         size = width
     return Net(nn.Sequential(*layers), nn.Linear(size, classes))
+
+
+def cnn(shape: tuple[int, ...], classes: int, widths: list[int]) -> Net:
+    """Without a norm and without a hidden layer."""
+    layers: list[nn.Module] = []
+    channels, height, width = shape
+    for size in widths:  # the library has its norm at the second place
+        layers += [nn.Conv2d(channels, size, 3, padding=1), nn.Identity(), nn.ReLU(), nn.MaxPool2d(2)]
+        channels, height, width = size, height // 2, width // 2
+    return Net(nn.Sequential(*layers, nn.Flatten()), nn.Linear(channels * height * width, classes))
 
 
 def resnet8(shape: tuple[int, ...], classes: int, norm: str) -> Net:

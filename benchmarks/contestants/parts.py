@@ -9,7 +9,8 @@ import time
 from itertools import pairwise
 
 from contestants.crew import Crew
-from contestants.serve import Outcome, Pack, Work, serve
+from contestants.serve import Outcome, Pack, Work, measured, serve
+from contestants.usage import Meter
 
 
 def prepare(pack: Pack) -> Work:
@@ -25,6 +26,8 @@ def prepare(pack: Pack) -> Work:
     def work(rounds: int) -> Outcome:
         few = slice(None) if rounds else slice(1)  # epochs
         crew.models[mean] = crew.start
+        meter = Meter()
+        meter.start()
         marks = [time.perf_counter()]
         crew.do([("train", mean, c, pack.orders[c // places, c % places, few]) for c in clients])
         marks.append(time.perf_counter())
@@ -38,8 +41,9 @@ def prepare(pack: Pack) -> Work:
         alone.outputs.copy_(crew.outputs[:, : len(server)])
         alone.do([("distil", mean, final, leaders, server, pack.arrays["server_orders"][few])])
         marks.append(time.perf_counter())
+        meter.stop()
         parts = [round(after - before, 4) for before, after in pairwise(marks)]
-        return Outcome(marks[-1] - marks[0], crew.flat.state(alone.models[final].clone()), {"parts": parts})
+        return measured(meter, 1, crew.flat.state(alone.models[final].clone()), parts=parts)
 
     def close() -> None:
         crew.close()

@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -34,7 +33,8 @@ from pfl.model.pytorch import PyTorchModel  # noqa: E402
 from torch import Tensor, nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 
-from contestants.serve import Outcome, Pack, say  # noqa: E402
+from contestants.serve import Outcome, Pack, measured, say  # noqa: E402
+from contestants.usage import Meter, held  # noqa: E402
 
 
 class Clients(FederatedDatasetBase):
@@ -75,7 +75,7 @@ class Clock(TrainingProcessCallback):
     """Puts the first weights back after the round of warming up, and times the others."""
 
     def __init__(self, last: int) -> None:
-        self.last, self.begun, self.seconds = last, 0.0, 0.0
+        self.last, self.meter = last, Meter()
 
     def on_train_begin(self, *, model: PyTorchModel) -> Metrics:
         self.first = model.get_parameters()
@@ -86,9 +86,9 @@ class Clock(TrainingProcessCallback):
     ) -> tuple[bool, Metrics]:
         if central_iteration == 0:
             model.set_parameters(self.first)
-            self.begun = time.perf_counter()
+            self.meter.start()
         if central_iteration == self.last:
-            self.seconds = time.perf_counter() - self.begun
+            self.meter.stop()
         return False, Metrics()
 
 
@@ -116,7 +116,7 @@ def run(pack: Pack) -> Outcome:
         callbacks=[clock],
         send_metrics_to_platform=False,
     )
-    return Outcome(clock.seconds / about["rounds"], net.net.state_dict())
+    return measured(clock.meter, about["rounds"], net.net.state_dict())
 
 
 def main() -> None:
@@ -127,7 +127,8 @@ def main() -> None:
         sys.stdin.readline()
     found = run(pack)
     if first:
-        say(seconds=found.seconds, accuracy=pack.accuracy(found.state))
+        memory = held()
+        say(seconds=found.seconds, accuracy=pack.accuracy(found.state), **found.more, **memory)
 
 
 if __name__ == "__main__":

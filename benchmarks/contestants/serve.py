@@ -1,14 +1,14 @@
 """What contestants have in common: the pack that all of them work on, and how they speak with the driver.
 
 A contestant loads the pack, prepares itself, does the work once in small to warm up and says `ready`. At each `go` it
-does the work and answers with the seconds a round. The accuracy is computed after the first time, the same way for all.
+does the work and answers with the seconds and the CPU seconds a round and the memory that it holds. The accuracy is
+computed after the first time, the same way for all.
 """
 
 from __future__ import annotations
 
 import json
 import sys
-import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -20,6 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from contestants import nets
+from contestants.usage import Meter, held
 
 MARK = "@@"  # before every line that is meant for the driver
 State = Mapping[str, Tensor]
@@ -98,9 +99,15 @@ Work = Callable[[int], Outcome]  # so many rounds, from the start; 0 means a lit
 
 
 def timed(rounds: int, run: Callable[[], State]) -> Outcome:
-    begun = time.perf_counter()
+    meter = Meter()
+    meter.start()
     state = run()
-    return Outcome((time.perf_counter() - begun) / rounds, state)
+    meter.stop()
+    return measured(meter, rounds, state)
+
+
+def measured(meter: Meter, rounds: int, state: State, **more: Any) -> Outcome:
+    return Outcome(meter.seconds / rounds, state, {"cpu_seconds": meter.cpu / rounds} | more)
 
 
 def say(**facts: Any) -> None:
@@ -117,7 +124,7 @@ def serve(prepare: Callable[[Pack], Work]) -> None:
     for line in sys.stdin:
         if line.strip() != "go":
             break
-        found = work(pack.about["rounds"])
+        found, memory = work(pack.about["rounds"]), held()
         if not judged:  # the same work gives the same model each time
             judged = {"accuracy": pack.accuracy(found.state)}
-        say(seconds=found.seconds, **judged, **found.more)
+        say(seconds=found.seconds, **judged, **found.more, **memory)

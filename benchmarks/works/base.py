@@ -20,6 +20,7 @@ class Work:
     claims: list[Claim] = field(default_factory=list)
     unit: str = "seconds a round"
     repeats: int = 3  # unless the driver is told otherwise
+    cpu: bool = False  # judged by CPU time too
 
     def measure(self, folder: Path, repeats: int) -> Answers:
         return hold(self.contestants, self.pack(folder / "pack.npz"), repeats)

@@ -6,13 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import packs
-from contest import Contestant, tuned
-from record import OURS, Claim
+from contest import JAX, Contestant, tuned
+from record import BEST, OURS, Claim
 
 from works.base import Work
-from works.w1 import BARE, FLOWER, PFL, TUNED, peers
+from works.w1 import BARE, FLOWER, PFL, TUNED, headwater, peers
 
 STACKED, LIMIT = "hand-stacked loop", "hand-stacked, gradients written out"
+SCAN, VMAP, FEDJAX = "jitted JAX, clients in turn", "jitted JAX, vmap over clients", "FedJAX 0.0.17"
 
 
 def sizes(quick: bool) -> tuple[int, int, int]:
@@ -26,6 +27,15 @@ def tree_of(quick: bool) -> dict[str, Any]:
     return packs.fedavg(clients=clients, active=active, model=model, rounds=rounds, batch=10, lr=0.1)
 
 
+def on_jax() -> list[Contestant]:
+    """As JAX sets itself up: it may use all cores."""
+    return [
+        Contestant(SCAN, "jax_loop", ("scan",), JAX, environment="jax"),
+        Contestant(VMAP, "jax_loop", ("vmap",), JAX, environment="jax"),
+        Contestant(FEDJAX, "fed_jax", (), JAX, environment="fedjax"),
+    ]
+
+
 def work(quick: bool) -> Work:
     clients, active, rounds = sizes(quick)
 
@@ -37,13 +47,22 @@ def work(quick: bool) -> Work:
         f"{rounds} rounds",
         [
             tuned(LIMIT, "stacked", threads=2),
-            Contestant(OURS, "ours"),
+            *headwater(),
             tuned(STACKED, "stacked_autograd", threads=2),
+            *on_jax(),
             tuned(TUNED, "tuned"),
             *peers(),
         ],
         pack,
         BARE,
-        [Claim(1 / 6, (BARE,)), Claim(1 / 3, (FLOWER, PFL)), Claim(1.0, (STACKED,)), Claim(1.0, (LIMIT,))],
+        [
+            Claim(0.11, (BARE,), who=OURS),
+            Claim(0.06, (BARE,), who=BEST),
+            *(Claim(1.0, (SCAN, VMAP), who=who) for who in (OURS, BEST)),
+            *(Claim(1.0, (FEDJAX,), who=who) for who in (OURS, BEST)),
+            Claim(1 / 3, (FLOWER, PFL), who=BEST),
+            Claim(1.0, (STACKED,), who=BEST),
+            Claim(1.0, (LIMIT,), who=BEST),
+        ],
         repeats=5,
     )

@@ -58,7 +58,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-startup.spin()  # before torch is loaded
+startup.settle()  # before torch is loaded
 
 __all__ = [
     "Centralized",

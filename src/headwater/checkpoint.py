@@ -136,7 +136,7 @@ def load(directory: Path, engine: Engine) -> Checkpoint | None:
             engine.load(row["files"], directory / "values")
             state, ledger = decode(row["state"]), Ledger.restore(row["ledger"])
             return Checkpoint(row["round"], state, ledger, frozenset(row["files"]), row["seconds"])
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
             continue
     if heads:
         raise OutputError(f"no checkpoint in {directory} can be read; start the run anew with --force")
@@ -152,11 +152,12 @@ def _tidy(directory: Path) -> None:
     heads = _heads(directory)
     for old in heads[:-KEPT]:
         old.unlink(missing_ok=True)
-    used = set()
+    used: set[str] = set()
     for head in heads[-KEPT:]:
         try:
-            used.update(json.loads(head.read_text(encoding="utf-8"))["files"].values())
-        except (ValueError, KeyError):
+            for file in json.loads(head.read_text(encoding="utf-8"))["files"].values():
+                used.update([file] if isinstance(file, str) else file.values())
+        except (ValueError, KeyError, AttributeError):
             return  # a head from elsewhere: leave every value alone
     for value in (directory / "values").iterdir():
         if value.name not in used:
@@ -193,10 +194,11 @@ def _handle(row: Any) -> Any:
 def _ref(held: Ref | Bundle) -> Any:
     if isinstance(held, Bundle):
         return {"children": {child: _ref(ref) for child, ref in held.refs.items()}}
-    return {"name": held.name, "home": held.home, "part": encode(held.part)}
+    row = {"name": held.name, "home": held.home, "part": encode(held.part)}
+    return row | ({"member": held.member} if held.member else {})
 
 
 def _held(row: Any) -> Any:
     if "children" in row:
         return Bundle({child: _held(ref) for child, ref in row["children"].items()})
-    return Ref(row["name"], row["home"], decode(row["part"]))
+    return Ref(row["name"], row["home"], decode(row["part"]), row.get("member", ""))

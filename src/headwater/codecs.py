@@ -12,13 +12,14 @@ import hashlib
 import json
 import os
 import threading
+from collections import Counter
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, fields, is_dataclass
 from functools import lru_cache
 from math import prod
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -32,6 +33,7 @@ MAGIC = b"HEADWATER1"
 WRITERS = 16  # files that are made to last at a time
 PLAIN = (str, int, float, bool, type(None))
 SHORT = 4096  # bytes of a skeleton that is worth remembering
+Key = TypeVar("Key")
 RECORDS: dict[str, type] = {kind.__name__: kind for kind in (Examples, Params)}
 
 
@@ -102,7 +104,7 @@ def rebuild(skeleton: Any, tensors: list[Tensor]) -> Any:
 
 
 def read_back(value: Any) -> Any:
-    """A value as it is found once it was written and read: the same types and strides, and no gradient."""
+    """A value as it is found once it was written and read: the same types, strides and alignment, and no gradient."""
     kind = type(value)
     if kind in PLAIN or (kind is Params and as_read(value)):
         return value
@@ -111,7 +113,13 @@ def read_back(value: Any) -> Any:
     if kind is dict and all(type(key) in PLAIN for key in value):
         return {key: read_back(item) for key, item in value.items()}
     skeleton, tensors = flatten(value)
-    return rebuild(skeleton, [tensor.view(-1).view(tensor.shape) for tensor in tensors])
+    return rebuild(skeleton, [aligned(tensor.view(-1).view(tensor.shape)) for tensor in tensors])
+
+
+def aligned(tensor: Tensor) -> Tensor:
+    """The tensor, on a boundary of 64 bytes: kernels may round by where their operands lie, so that is the same for
+    every value, wherever it came from."""
+    return tensor.clone() if tensor.data_ptr() % ALIGN else tensor
 
 
 def as_read(model: Params) -> bool:
@@ -123,6 +131,7 @@ def as_read(model: Params) -> bool:
         and type(model.weight) in (float, int)
         and vector.stride() == counters.stride() == (1,)
         and not vector.requires_grad
+        and not vector.data_ptr() % ALIGN
     )
 
 
@@ -160,7 +169,11 @@ def _weigh(value: Any) -> tuple[int, int]:
 def on_its_own(value: Any) -> Any:
     """A value whose tensors are not small parts of larger ones, which they would keep in memory."""
     skeleton, tensors = flatten(value)
-    wide = [tensor.untyped_storage().nbytes() > 2 * tensor.nbytes for tensor in tensors]
+    used: Counter[int] = Counter()  # bytes of each storage that belong to this value
+    for tensor in tensors:
+        used[tensor.untyped_storage().data_ptr()] += tensor.nbytes
+    storages = [tensor.untyped_storage() for tensor in tensors]
+    wide = [storage.nbytes() > 2 * used[storage.data_ptr()] for storage in storages]
     if not any(wide):
         return value
     return rebuild(skeleton, [t.clone() if parted else t for t, parted in zip(tensors, wide, strict=True)])
@@ -245,7 +258,7 @@ def store(value: Any, directory: Path) -> str:
     return name
 
 
-def store_all(stores: Mapping[str, Callable[[], str]]) -> dict[str, str]:
+def store_all(stores: Mapping[Key, Callable[[], str]]) -> dict[Key, str]:
     """Carry out what stores one value each, several at a time: a disk takes many in little more time than one."""
     if len(stores) < 2:
         return {name: store() for name, store in stores.items()}

@@ -165,21 +165,21 @@ def row_of(fed: Federation, found: Answer | None, done: Sequence[Done]) -> dict[
 
 def _notes(fed: Federation, done: Sequence[Done]) -> dict[str, Any]:
     """Numbers that tasks noted, in tree order: the training loss, and what distillation did at each place."""
-    told = [d for d in done if d.notes]
-    nodes = (*fed.tree.sectors, "server", *fed.tree.in_order(d.node for d in told))
+    told = [(d, node, notes) for d in done for node, notes in d.notes.items() if notes]
+    nodes = (*fed.tree.sectors, "server", *fed.tree.in_order(node for _, node, _ in told))
     order = {node: at for at, node in enumerate(nodes)}
-    noted = sorted(told, key=lambda d: (order[d.node], int(d.name.split(".")[1])))
-    bad = [{"node": d.node, "task": d.title} for d in noted if BAD in d.notes]
-    noted = [d for d in noted if BAD not in d.notes]
-    losses = {d.node: d.notes["loss"] for d in noted if d.phase == "train" and "loss" in d.notes}
+    noted = sorted(told, key=lambda each: (order[each[1]], int(each[0].name.split(".")[1])))
+    bad = [{"node": node, "task": d.title} for d, node, notes in noted if BAD in notes]
+    noted = [each for each in noted if BAD not in each[2]]
+    losses = {node: notes["loss"] for d, node, notes in noted if d.phase == "train" and "loss" in notes}
     row: dict[str, Any] = {"bad_updates": bad} if bad else {}
     sizes = {node: fed.tree.sizes[node] for node in losses}
     if losses and all(sizes.values()):
         row["train_loss"] = weighted(losses, sizes)
     places: dict[str, dict[str, float]] = {}
-    for done_there in noted:
-        if done_there.phase == "distill":
-            places.setdefault(done_there.node, {}).update(done_there.notes)
+    for d, node, notes in noted:
+        if d.phase == "distill":
+            places.setdefault(node, {}).update(notes)
     if places:
         row["distill"] = places
         first = [notes for node, notes in places.items() if node != "server"] or list(places.values())

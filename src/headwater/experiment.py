@@ -63,7 +63,8 @@ class Experiment:
     @cached_property
     def stacking(self) -> Stacking:
         """Whether clients are trained together."""
-        return stacking(self.method, self.models, self.config.engine.stack)
+        engine = self.config.engine
+        return stacking(self.method, self.models, engine.stack, engine.threads)
 
     def manifest(self) -> dict[str, Any]:
         """The split as partition.json holds it."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from headwater.engines.base import LOST, Bundle, Job, Ref
+from headwater.engines.base import EVERY, LOST, Bundle, Job, Ref
 from headwater.errors import PlaceError
 from headwater.fanout import fan_out
 from headwater.ledger import DOWN, UP, Path, Row
@@ -33,16 +33,17 @@ class Federation(View):
         nth = self.desk.calls[title]
         self.desk.calls[title] += 1
         same, by_node = told_apart(inputs, title)
-        plain, jobs = frozenset(same), []
-        for node in self.nodes(at):
-            home = self.home(node)
-            given = same | inputs_for(by_node, title, at, node, home, self.seats.get(node))
-            name = self.desk.name(self.round, f"{title}@{node}")
-            key = (self.round, title, nth, node)
-            size = self.tree.sizes[home]
-            jobs.append(Job(name, task, node, home, given, key, self._struck(home, title, nth), size, plain))
+        plain, jobs, refs = frozenset(same), [], {}
+        for group in self.desk.groups(task, self.nodes(at), self.tree.sizes):
+            name = self.desk.name(self.round, f"{title}@{group[0]}")
+            for node in group:
+                home = self.home(node)
+                given = same | inputs_for(by_node, title, at, node, home, self.seats.get(node))
+                key, size = (self.round, title, nth, node), self.tree.sizes[home]
+                jobs.append(Job(name, task, node, home, given, key, self._struck(home, title, nth), size, plain))
+                refs[node] = Ref(name, home, (), node if len(group) > 1 else "")
         self.desk.submit(self.round, fan_out(self, jobs))
-        return Located(at, {job.node: Ref(job.name, job.home) for job in jobs})
+        return Located(at, refs)
 
     def _struck(self, home: str, title: str, nth: int) -> bool:
         """Simulated loss: drawn by (round, home, task) in program order, so every engine loses the same."""
@@ -59,12 +60,11 @@ class Federation(View):
         to = to or (SECTORS if x.place is CLIENTS else SERVER)
         if to.height <= x.place.height:
             raise PlaceError(f"up() cannot move from {x.place.value} to {to.value}; use down() for that")
-        bundles: dict[str, dict[str, Ref]] = {parent: {} for parent in self.nodes(to)}
+        refs: dict[str, dict[str, Ref]] = {parent: {} for parent in self.nodes(to)}
         for child in self.nodes_of(x.place, x.nodes):
             parent = ROOT if to is SERVER else self.tree.sector_of[child]
-            ref = x.at(child, self.home(child), "up", self.seats.get(child))
-            bundles[parent][child] = self._carry(ref, child, parent, UP)
-        return Located(to, {parent: Bundle(refs) for parent, refs in bundles.items() if refs})
+            refs[parent][child] = x.at(child, self.home(child), "up", self.seats.get(child))
+        return Located(to, {parent: Bundle(self._carry(held, parent, UP)) for parent, held in refs.items() if held})
 
     def down(self, x: Located | Mapping[str, Located], to: Place | None = None) -> Located:
         """Each child gets its parent's value; `down({node: x})` gives each node its own."""
@@ -80,7 +80,8 @@ class Federation(View):
         else:
             to = to or (SECTORS if x.place is SERVER else CLIENTS)
             given = dict.fromkeys(self.nodes(to), x)
-        refs = {}
+        refs: dict[str, dict[str, Ref]] = {}
+        last: tuple[Located | None, str, Ref | None] = (None, "", None)  # of a broadcast, looked up once
         for node in self.nodes(to):
             if node not in given:
                 continue
@@ -88,10 +89,15 @@ class Federation(View):
             if source.place.height <= to.height:
                 raise PlaceError(f"down() cannot move from {source.place.value} to {to.value}; use up() for that")
             parent = ROOT if source.place is SERVER else self.tree.sector_of[node]
-            if parent in source.nodes:
-                ref = source.at(parent, self.home(parent), "down", self.seats.get(parent))
-                refs[node] = self._carry(ref, node, parent, DOWN)
-        return Located(to, refs)
+            if parent not in source.nodes:
+                continue
+            if last[0] is not source or last[1] != parent:
+                last = source, parent, source.at(parent, self.home(parent), "down", self.seats.get(parent))
+            ref = last[2]
+            assert ref is not None
+            refs.setdefault(parent, {})[node] = ref
+        moved = {node: ref for parent, held in refs.items() for node, ref in self._carry(held, parent, DOWN).items()}
+        return Located(to, {node: moved[node] for node in self.nodes(to) if node in moved})
 
     def hand(self, x: Located) -> Located:
         """A sector's value to whoever sits there now: the leader, or the host when nobody does."""
@@ -101,23 +107,36 @@ class Federation(View):
         for sector in self.sectors:
             if sector in x.nodes:
                 ref, home = x.one(sector, "hand"), self.home(sector)
+                if ref.home == home:
+                    refs[sector] = ref
+                    continue
                 roles = ("sector" if ref.home == sector else "leader", self.role(sector))
                 lower, direction = (ref.home, UP) if home == sector else (home, DOWN)
                 path = Path(self.round, self.purpose, ("sector_client",), direction, roles)
-                refs[sector] = self._deliver(ref, home, lower, path)
+                refs[sector] = self._deliver([(lower, ref, home)], path)[lower]
         return Located(SECTORS, refs)
 
-    def _carry(self, ref: Ref, lower: str, upper: str, direction: str) -> Ref:
-        home = self.home(upper if direction == UP else lower)
-        kind = (direction, self.role(lower), self.role(upper))
-        path = self._paths.get(kind)
-        if path is None:
-            path = self._paths[kind] = self._path(*kind)
-        return self._deliver(ref, home, lower, path)
+    def _carry(self, refs: Mapping[str, Ref], upper: str, direction: str) -> dict[str, Ref]:
+        """Move values between a node and some below it: {lower node: its value} before and after."""
+        found: dict[str, Ref] = {}
+        alike: dict[tuple[Any, ...], list[tuple[str, Ref, str]]] = {}
+        above, clients = self.role(upper), next(iter(refs)) in self.tree.sector_of  # all of one tier
+        for lower, ref in refs.items():
+            home = self.home(upper if direction == UP else lower)
+            if ref.home == home:  # the same party: nothing moves and nothing is charged
+                found[lower] = ref
+                continue
+            # A group's values go together, and so do copies of one value; where homes are parties, each goes alone.
+            which = (lower,) if self.desk.losing else (ref.name, ref.part, "" if direction == UP else ref.member)
+            kind = (direction, "client" if clients else self.role(lower), above)
+            alike.setdefault((kind, *which), []).append((lower, ref, home))
+        for (kind, *_), moves in alike.items():
+            found |= self._deliver(moves, self._paths.get(kind) or self._path(*kind))
+        return {lower: found[lower] for lower in refs}
 
     @cached_property
     def _paths(self) -> dict[tuple[str, str, str], Path]:
-        """Those that were gone already: a round has many moves of few kinds."""
+        """Cache of `Path` objects by direction and roles."""
         return {}
 
     def _path(self, direction: str, lower: str, upper: str) -> Path:
@@ -127,16 +146,23 @@ class Federation(View):
             tiers = ("sector_client",)
         else:  # straight through: the sector is a wire, so the value is charged on both tiers
             tiers = ("server_sector", "sector_client")
-        return Path(self.round, self.purpose, tiers, direction, (lower, upper) if direction == UP else (upper, lower))
+        roles = (lower, upper) if direction == UP else (upper, lower)
+        path = self._paths[direction, lower, upper] = Path(self.round, self.purpose, tiers, direction, roles)
+        return path
 
-    def _deliver(self, ref: Ref, home: str, lower: str, path: Path) -> Ref:
-        if ref.home == home:  # the same party: nothing moves and nothing is charged
-            return ref
-        desk = self.desk
+    def _deliver(self, moves: Sequence[tuple[str, Ref, str]], path: Path) -> dict[str, Ref]:
+        """Move values of one name: (node at the lower end, value, new home) each."""
+        desk, (_, ref, home) = self.desk, moves[0]
+        lower = tuple(node for node, _, _ in moves)
         name = desk.name(self.round, f"{ref.home}>{home}")
-        desk.engine.move(ref, home, name, path.tiers)
-        desk.ledger.charge(Row(path, lower, ref.home, home, name))
-        return Ref(name, home)
+        if several := path.direction == UP and len(moves) > 1 and bool(ref.member):
+            desk.engine.move(replace(ref, member=EVERY), home, name, path.tiers)
+            members = tuple(ref.member for _, ref, _ in moves)
+            desk.ledger.charge(Row(path, name, lower, members))
+        else:
+            desk.engine.move(ref, home, name, path.tiers)
+            desk.ledger.charge(Row(path, name, lower))
+        return {node: Ref(name, home, (), ref.member if several else "") for node, ref, home in moves}
 
     # -- handles
 
@@ -156,9 +182,7 @@ class Federation(View):
 
     def missing(self, x: Located) -> tuple[str, ...]:
         """The nodes whose value was lost. Waits."""
-        return tuple(
-            n for n, ref in x.nodes.items() if isinstance(ref, Ref) and self.desk.engine.info(ref.name) is None
-        )
+        return tuple(n for n, ref in x.nodes.items() if isinstance(ref, Ref) and self.desk.engine.info(ref) is None)
 
     def read(self, x: Located) -> Any:
         """The value of what is at the server. Waits."""

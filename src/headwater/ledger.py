@@ -28,13 +28,12 @@ class Path(NamedTuple):
 
 
 class Row(NamedTuple):
-    """One value on its way, with the homes of the true ends."""
+    """One move: of a value to one receiver or to several, or of a group's values from one sender each."""
 
     path: Path
-    lower: str  # the node at the lower end, for counting round trips
-    sender: str
-    receiver: str
     name: str
+    lower: tuple[str, ...]  # the nodes at the lower ends, for counting round trips
+    members: tuple[str, ...] = ()  # of a group, whose value each of them is
 
 
 @dataclass
@@ -59,23 +58,30 @@ class Ledger:
         self.seen["setup", "client", "server", kind] += len(up)
         self.seen["setup", "server", "client", kind] += len(up)
 
-    def settle(self, infos: Mapping[str, Info | None], until: int) -> None:
+    def settle(self, infos: Mapping[str, Info | Mapping[str, Info | None] | None], until: int) -> None:
         """Close the rows of rounds up to this one. A value whose sender was lost has no size and is not charged."""
         due = [row for row in self._open if row.path.round <= until]
         self._open = [row for row in self._open if row.path.round > until]
         alike: Counter[tuple[Path, Info]] = Counter()  # a round has many moves of few kinds
-        for path, lower, _, _, name in due:
-            size = infos[name]
-            if size is None:
+        for path, name, lower, members in due:
+            found = infos[name]
+            if isinstance(found, Mapping):
+                sizes = Counter(size for member in members if (size := found.get(member)) is not None)
+                lower = tuple(node for node, member in zip(lower, members, strict=True) if found.get(member))
+            else:
+                sizes = Counter() if found is None else Counter({found: len(lower)})
+            if not sizes:
                 continue
-            alike[path, size] += 1
+            for size, count in sizes.items():
+                alike[path, size] += count
             for tier in path.tiers:
-                edge = (path.purpose, tier, lower)
+                edges = {(path.purpose, tier, node) for node in lower}
                 if path.direction == DOWN:
-                    self._sent.add(edge)
-                elif edge in self._sent:
-                    self._sent.discard(edge)
-                    self.trips[path.purpose, tier] += 1
+                    self._sent |= edges
+                else:
+                    answered = edges & self._sent
+                    self._sent -= answered
+                    self.trips[path.purpose, tier] += len(answered)
         for (path, size), count in alike.items():
             self.seen[path.purpose, *path.roles, size.kind] += count
             for tier in path.tiers:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -37,9 +37,15 @@ class Located:
                         f"the state keeps a value of {node!r} at {ref.home!r}, a seat that ends with the round; "
                         "give it back to the host with unseat().hand() before the round ends"
                     )
-        bundles = [held for held in self.nodes.values() if isinstance(held, Bundle)]
-        alone = [held.name for held in self.nodes.values() if isinstance(held, Ref)]
-        return frozenset(alone).union(*([ref.name for ref in held.refs.values()] for held in bundles))
+        return frozenset(ref.name for ref in self.refs())
+
+    def refs(self) -> Iterator[Ref]:
+        """All names in it, those of mappings too."""
+        for held in self.nodes.values():
+            if isinstance(held, Ref):
+                yield held
+            else:
+                yield from held.refs.values()
 
     def __iter__(self) -> Any:
         raise TypeError(
@@ -159,7 +165,13 @@ def inputs_for(inputs: Any, task: str, at: Place, node: str, home: str, leader: 
             )
         return _filled(name, value.values[node], task, fill)
 
-    return {name: _filled(name, value, task, fill) for name, value in inputs.items()}
+    found: dict[str, Any] = {}
+    for name, value in inputs.items():
+        held = value.nodes.get(node) if type(value) is Located and value.place is at else None
+        # Most inputs are a value that is at hand; only others need a look inside, or a sentence.
+        at_hand = type(held) is Ref and held.home == home
+        found[name] = held if at_hand else _filled(name, value, task, fill)
+    return found
 
 
 def _filled(name: str, value: Any, task: str, fill: Callable[[str, Any], Any]) -> Any:
@@ -200,6 +212,13 @@ def located_in(state: Any) -> list[Located]:
     return []
 
 
-def names_in(state: Any) -> set[str]:
-    """The names that a state holds."""
-    return set[str]().union(*(x.names for x in located_in(state)))
+def names_in(state: Any) -> dict[str, set[str]]:
+    """The names that a state holds; for that of a group, the members that it holds."""
+    found: dict[str, set[str]] = {}
+    for x in located_in(state):
+        for name in x.names:
+            found.setdefault(name, set())
+        for ref in x.refs():
+            if ref.member:
+                found[ref.name].add(ref.member)
+    return found

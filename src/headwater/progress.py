@@ -40,7 +40,7 @@ class Progress:
 
     def task(self, done: Done, submitted: Mapping[tuple[int, str], int]) -> None:
         key = (done.round, done.phase)
-        self._finished[key] += 1
+        self._finished[key] += len(done.notes)
         self.say("task", *key, self._finished[key], max(self._finished[key], submitted[key]))
 
     def round_closed(self, number: int) -> None:

@@ -13,7 +13,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from headwater import checkpoint
+from headwater import checkpoint, numerics
 from headwater.checkpoint import Keeper
 from headwater.engines import open_engine
 from headwater.engines.base import Done, Engine
@@ -31,11 +31,15 @@ from headwater.outcome import Run, named
 from headwater.params import Params, digest
 from headwater.progress import Event, Progress
 from headwater.rundir import RunDirectory
+from headwater.specs import LocalSpec
 from headwater.stages.combine import initial
 from headwater.stages.site import Context
 from headwater.topology.presence import participants
 
 __all__ = ["Event", "open_engine", "train"]
+
+SMALL = 2.5e8  # multiplications: clients that need fewer are trained several to a job, which costs as much itself
+BACKWARD = 3  # a step on a row is about as much work as so many passes over it
 
 
 @dataclass(frozen=True)
@@ -106,7 +110,7 @@ class _Loop:
         self.engine.watch = (lambda done: self.progress.task(done, submitted)) if self.progress.watch else None
         rounds, found = self.config.rounds, None
         self.progress.say("start", first - 1)
-        for sentence in cautions(self.experiment):
+        for sentence in filter(None, (*cautions(self.experiment), numerics.too_late())):
             self.progress.say("warning", first - 1, text=sentence)
         for number in range(first, rounds + 1):
             self._open(number, held)
@@ -123,14 +127,7 @@ class _Loop:
         return run
 
     def _begin(self) -> tuple[Held, int]:
-        desk = Desk(
-            self.engine,
-            Ledger(),
-            self.config.seed,
-            dropout=self.config.faults.dropout,
-            width=self.experiment.stacking.width,
-            fanout=Fanout.of(self.context),
-        )
+        desk = desk_of(self.experiment, self.engine, Fanout.of(self.context))
         self.fed = Federation(self.tree, desk, self.tree.holders, purpose="setup")
         self.history: list[dict[str, Any]] = []
         self.spans: list[dict[str, Any]] = []  # a directory keeps them, where there is one
@@ -150,8 +147,10 @@ class _Loop:
         state = self.experiment.method.init(self.fed, model)
         held = Held(state, tests_for(self.fed, state, self.own_tests))
         self.fed.keep(held)
-        if bad := [done for done in self._take_reports(0) if BAD in done.notes]:
-            raise Diverged(Complaint(self.context, bad[0].phase, bad[0].title, bad[0].node, 0, len(bad) - 1).hopeless)
+        bad = [(done, node) for done in self._take_reports(0) for node, notes in done.notes.items() if BAD in notes]
+        if bad:
+            done, node = bad[0]
+            raise Diverged(Complaint(self.context, done.phase, done.title, node, 0, len(bad) - 1).hopeless)
         return held, 1
 
     def _open(self, number: int, held: Held) -> None:
@@ -207,6 +206,7 @@ class _Loop:
         began = self.progress.began
         spans = [
             {"round": d.round, "task": d.title, "phase": d.phase, "node": d.node}
+            | ({"nodes": len(d.notes)} if len(d.notes) > 1 else {})
             | {"start": round(d.start - began, 6), "end": round(d.end - began, 6), "worker": d.worker}
             for d in sorted(mine, key=lambda d: (d.start, d.name))
         ]
@@ -247,6 +247,7 @@ class _Loop:
             "parameters": next((p.layout.size for p in params.values()), 0) or model.count(),
             "clients": len(self.tree.clients),
             "sectors": len(self.tree.sectors),
+            "numerics": numerics.about(),
             "versions": {"python": platform.python_version()}
             | {n: version(n) for n in ("headwater", "torch", "numpy")},
         }
@@ -284,6 +285,23 @@ class _Loop:
         return {"headwater": json.dumps(about)}
 
 
+def desk_of(experiment: Experiment, engine: Engine, fanout: Fanout | None = None) -> Desk:
+    """What the views of a run share: which jobs are carried out as one follows from the experiment alone."""
+    config, fanout = experiment.config, fanout or Fanout()
+    specs = [value for value in vars(experiment.method).values() if isinstance(value, LocalSpec)]
+    passes = max((spec.epochs or 0 for spec in specs), default=0)  # a number of steps says nothing of rows
+    rows = int(SMALL / (BACKWARD * fanout.work * passes)) if fanout.work and passes else 0
+    return Desk(
+        engine,
+        Ledger(),
+        config.seed,
+        dropout=config.faults.dropout,
+        width=experiment.stacking.width,
+        rows=rows,
+        fanout=fanout,
+    )
+
+
 def context_of(experiment: Experiment) -> Context:
     """What tasks find, and what is said and done if one of them does not give numbers."""
     faults = experiment.config.faults
@@ -294,7 +312,7 @@ def context_of(experiment: Experiment) -> Context:
         causes=likely_causes(experiment.method),
         availability=faults.availability,
         period=faults.period,
-        stack=experiment.config.engine.stack,
+        stack=experiment.stacking.way,
         server_threads=experiment.config.engine.server_threads,
         sector_of=experiment.tree.sector_of,
     )

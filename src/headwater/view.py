@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Self
+from itertools import groupby
+from typing import Any, Self
 
 import numpy as np
 
@@ -33,7 +34,8 @@ class Desk:
     opened: dict[int, list[str]] = field(default_factory=dict)  # names by round, until it is settled
     dropout: float = 0.0
     lost: set[str] = field(default_factory=set)  # homes lost in this round
-    width: int = 1  # clients that are trained together, at most
+    width: int = 1  # clients whose models are computed as one stack, at most
+    rows: int = 0  # that clients train on in one job where they are not stacked; 0: each has a job of its own
     fanout: Fanout = field(default_factory=Fanout)  # which passes are jobs of their own
 
     @property
@@ -41,12 +43,21 @@ class Desk:
         """Whether homes are parties of their own, who may be lost at any time."""
         return getattr(self.engine, "losing", False)
 
+    def groups(self, task: Any, nodes: Sequence[str], sizes: Mapping[str, int]) -> Iterator[Sequence[str]]:
+        """Nodes whose jobs are carried out as one: a function of the configuration and of who takes part alone."""
+        width = 1
+        if nodes and not self.losing and getattr(task, "together", None) is not None:
+            width = self.width if task.stacked else len(nodes)
+            if task.stacked and width == 1:
+                width = max(1, self.rows * len(nodes) // max(1, sum(sizes[node] for node in nodes)))
+        count = math.ceil(len(nodes) / width)
+        for at in range(count):
+            yield nodes[at * len(nodes) // count : (at + 1) * len(nodes) // count]
+
     def submit(self, round: int, jobs: Sequence[Job]) -> None:
-        """The jobs of one run; those of a task that can be done together go in groups of about equal size."""
-        width = self.width if jobs and getattr(jobs[0].task, "together", None) else 1
-        groups = math.ceil(len(jobs) / width)
-        for at in range(groups):
-            self.engine.submit(*jobs[at * len(jobs) // groups : (at + 1) * len(jobs) // groups])
+        """The jobs of one run of a task; those that have one name are carried out as one."""
+        for _, group in groupby(jobs, key=lambda job: job.name):
+            self.engine.submit(*group)
         if jobs:
             self.submitted[round, jobs[0].phase] += len(jobs)
 
@@ -58,10 +69,13 @@ class Desk:
         self.opened.setdefault(round, []).append(name)
         return name
 
-    def release(self, kept: set[str]) -> None:
-        """Drop all names but these. Nothing waits: what was submitted already still gets its inputs."""
-        self.engine.drop(self.named - kept)
-        self.named &= kept
+    def release(self, kept: Mapping[str, Collection[str]]) -> None:
+        """Drop all names but these, and all members of groups but these. Nothing waits: what was submitted already
+        still gets its inputs."""
+        self.engine.drop(self.named - kept.keys())
+        self.named &= kept.keys()
+        if groups := {name: members for name, members in kept.items() if members}:
+            self.engine.trim(groups)
         self.fanout.asked.clear()
 
     def settle(self, until: int) -> None:

@@ -251,7 +251,7 @@ def test_clients_are_trained_together_where_it_says_so(method: str) -> None:
     seen: list[Done] = []
     found = train(experiment, engine=engine, watch=lambda event: seen.extend(engine.done))
     watched = [done for done in seen if done.title == "local_train" and done.node != "server"]
-    together = {"together" in done.notes for done in watched}
+    together = {"together" in notes for done in watched for notes in done.notes.values()}
     assert together == {experiment.stacking.width > 1} or method == "centralized"
     assert found.result["stacking"] == experiment.stacking.to_dict()
     off = toys.tiny(method, arrays=DATA, engine={"stack": "off"})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable
@@ -102,9 +103,23 @@ def test_debugging_shows_the_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_reader_that_leaves_early_is_no_error() -> None:
     code = "import sys; from headwater.cli.app import main; sys.exit(main())"
-    command = f"{sys.executable} -c '{code}' list --json | head -c 10"
+    command = f"{shlex.quote(sys.executable)} -c '{code}' list --json | head -c 10"
     done = subprocess.run(["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True, check=False)
     assert done.stderr == ""
+
+
+def test_a_terminal_without_our_characters_shows_what_is_closest() -> None:
+    told = real("theory", PYTHONIOENCODING="ascii")
+    assert told.returncode == 0, told.stderr
+    assert "a model of 4.00 MB" in told.stdout
+    assert "?" not in told.stdout
+
+
+def test_characters_and_what_is_closest(call: Call) -> None:
+    assert call("--version").status == 0  # which tells Python of it
+    text = "4.00\u00a0MB – 3 × σ²: n̄ ± ½ … Ñ ≥ 中"
+    assert text.encode("ascii", "headwater.plain") == b"4.00 MB - 3 x sigma2: n +- 1/2 ... N >= ?"
+    assert "a\udcc3\udcff".encode("ascii", "headwater.plain") == b"a\xc3\xff"  # of a name that is not text here
 
 
 def test_a_module_in_the_directory_one_is_in_is_found_and_hides_nothing(tmp_path: Path) -> None:

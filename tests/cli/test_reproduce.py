@@ -126,7 +126,7 @@ def test_columns_with_the_same_settings_share_a_run(out: Path, facts: dict[str, 
 def test_what_failed_is_told_and_does_not_end_the_table(out: Path, facts: dict[str, Any]) -> None:
     assert list(facts["failed"]) == ["Too fast · alpha 1 · seed 0", "Too fast · alpha 1 · seed 1"]
     assert all("gave numbers that are not finite" in sentence for sentence in facts["failed"].values())
-    page = (out / "table.md").read_text()
+    page = (out / "table.md").read_text(encoding="utf-8")
     assert "| Too fast | failed |  | failed |" in page
     assert "FedHEAD better than FedAvg: " in page
     assert (out / "table.csv").read_text().count("\n") == 1 + 8

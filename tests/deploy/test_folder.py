@@ -6,7 +6,6 @@ import hashlib
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -284,7 +283,7 @@ def test_status_is_written_at_once_and_the_last_word_always(out: Path) -> None:
         assert (first["round"], first["rounds"], first["members"]) == (0, 3, ["c0", "c3"])
         for round in range(1, 200):
             told.update(round=round, present=frozenset({"c3", "c0"}))
-        until = time.monotonic() + 20
+        until = time.monotonic() + 300
         while status.read(folder.state)["round"] < 199 and time.monotonic() < until:
             time.sleep(0.05)
         assert status.read(folder.state)["round"] == 199
@@ -316,19 +315,21 @@ def test_status_is_written_twice_a_second_at_most(out: Path) -> None:
 
 
 HOLD = """
-import sys, time
+import sys
 from pathlib import Path
 from headwater.deploy.folder import PartyFolder
 from headwater.deploy.status import Status
 told = Status(PartyFolder.open(Path(sys.argv[1])))
 told.update(phase="training", round=2)
 print("here", flush=True)
-time.sleep(120)
+sys.stdin.read()  # until it is killed
 """
 
 
 def test_a_party_runs_once_and_a_killed_one_is_not_up(out: Path) -> None:
-    process = subprocess.Popen([sys.executable, "-c", HOLD, str(out / "c0")], stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(out / "c0")], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
     try:
         assert process.stdout is not None
         assert process.stdout.readline() == "here\n"
@@ -337,10 +338,8 @@ def test_a_party_runs_once_and_a_killed_one_is_not_up(out: Path) -> None:
         with pytest.raises(ConfigError, match="client c0 is already running from"):
             status.Status(PartyFolder.open(out / "c0"))
     finally:
-        process.send_signal(signal.SIGKILL)
-        process.wait(30)
-        if process.stdout is not None:
-            process.stdout.close()
+        process.kill()
+        process.communicate()
     assert status.read(out / "c0" / "state")["up"] is False
     status.Status(PartyFolder.open(out / "c0")).close()  # and can be started again
 

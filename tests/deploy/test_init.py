@@ -152,7 +152,7 @@ def shake_hands(link: Path, ca: Path, host: str) -> str:
         thread.start()
         try:
             with (
-                socket.create_connection(listening.getsockname(), timeout=20) as outer,
+                socket.create_connection(listening.getsockname(), timeout=300) as outer,
                 client.wrap_socket(outer, server_hostname=host) as inner,
             ):
                 inner.send(b"x")
@@ -160,7 +160,7 @@ def shake_hands(link: Path, ca: Path, host: str) -> str:
         except ssl.SSLCertVerificationError as error:
             return error.verify_message
         finally:
-            thread.join(20)
+            thread.join()
 
 
 def test_a_members_ca_trusts_its_link_at_its_host_and_no_other(tmp_path: Path) -> None:
@@ -378,7 +378,7 @@ def test_a_model_of_ones_own_is_named_in_every_readme(tmp_path: Path, monkeypatc
     written = init(experiment("model.name=mynets:small", source="fedavg"), tmp_path / "f")
     assert written.packages == ("mynets",)
     for folder in parties(tmp_path / "f"):
-        assert "`mynets:small`" in (folder / "README.md").read_text()
+        assert "`mynets:small`" in (folder / "README.md").read_text(encoding="utf-8")
     monkeypatch.undo()
     sys.modules.pop("mynets")
     with pytest.raises(ConfigError, match=r"'mynets:small' could not be imported .* install at this party"):
@@ -396,11 +396,11 @@ def test_the_directory_one_is_in_will_do(made: Experiment, tmp_path: Path, monke
 
 def test_readme_has_five_lines(out: Path) -> None:
     for folder in parties(out):
-        lines = (folder / "README.md").read_text().splitlines()
+        lines = (folder / "README.md").read_text(encoding="utf-8").splitlines()
         assert len(lines) == 5
         assert all(line.strip() for line in lines)
-    assert "the server" in (out / "server" / "README.md").read_text().splitlines()[0]
-    assert "listens at 127.0.0.1:9101 for" in (out / "s0" / "README.md").read_text()
+    assert "the server" in (out / "server" / "README.md").read_text(encoding="utf-8").splitlines()[0]
+    assert "listens at 127.0.0.1:9101 for" in (out / "s0" / "README.md").read_text(encoding="utf-8")
 
 
 def test_unit_and_compose_start_this_party(out: Path) -> None:

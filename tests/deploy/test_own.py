@@ -167,7 +167,7 @@ class TestTables:
 
     def test_of_an_agreement_that_everybody_can_read(self, visits: tuple[Path, Experiment]) -> None:
         out, made = visits
-        told = json.loads((out / "c0" / "federation.json").read_text())["preparation"]
+        told = json.loads((out / "c0" / "federation.json").read_text(encoding="utf-8"))["preparation"]
         assert (told["kind"], told["label"], told["name"]) == ("table", "outcome", "columns")
         assert told["columns"] == ["age", "Blood Sugar", "smokes", "ward", "code"]
         assert told["worded"] == ["ward", "code"]
@@ -267,7 +267,7 @@ class TestTables:
             )
         )
         out = federate(made, tmp_path / "f")
-        told = json.loads((out / "c0" / "federation.json").read_text())["preparation"]
+        told = json.loads((out / "c0" / "federation.json").read_text(encoding="utf-8"))["preparation"]
         assert (told["worded"], told["settled"][2]) == (["b"], {"words": ["TRUE", "false", "maybe"]})
         own = [["TRUE", "TRUE", "a"], ["", "false", "a"], ["false", "", "b"]]
         x = own_data(of(out, "c0", save(tmp_path / "own.csv", ["a", "b", "label"], own))).x
@@ -309,7 +309,7 @@ class TestTexts:
                 kept = {row.tobytes() for row in held["x"]}
                 assert kept <= {row.tobytes() for row in found.x.numpy()}
             assert found.x.dtype == torch.int64
-        told = json.loads((out / "c0" / "federation.json").read_text())["preparation"]
+        told = json.loads((out / "c0" / "federation.json").read_text(encoding="utf-8"))["preparation"]
         assert (told["kind"], told["text"]) == ("text", "note")
         assert ("settled" in told) == (vocabulary == "counted")
         strange = save(tmp_path / "own.csv", ["note", "mood"], [["quagga soup", "a"]])

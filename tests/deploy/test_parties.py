@@ -17,14 +17,14 @@ import torch
 
 from headwater import codecs
 from headwater.algorithms import ALGORITHMS
-from headwater.deploy import program
+from headwater.deploy import dispatch, program
 from headwater.deploy.message import Message, Part, Unanswered
 from headwater.deploy.wire import CARGO, Customs, Refused, pack
 from headwater.engines.base import Job, Ref
 from headwater.experiment import Experiment
 from headwater.params import Params
 from headwater.training import train
-from loopback import Loopback, small
+from loopback import Clock, Loopback, small
 
 METHODS = [name for name in ALGORITHMS if name != "centralized"]
 SLOW = os.environ.get("HEADWATER_SLOW") == "1"
@@ -61,6 +61,14 @@ def test_every_method_gives_the_bits_of_the_simulation_and_the_bytes_of_the_ledg
                 assert run.ledger.bytes(tier, way, purpose=purpose) == simulated.ledger.bytes(
                     tier, way, purpose=purpose
                 )
+
+
+@pytest.mark.parametrize("method", ["fedavg", "scaffold", "fedhead"])
+def test_a_client_of_its_own_ends_as_it_does_in_a_stack(method: str, tmp_path: Path) -> None:
+    """The model is one that a simulation trains together with others, if this machine lets it."""
+    made = small(method, **BRIEF, model__name="mlp")
+    with loopback(made, tmp_path) as federation:
+        assert sha(federation.train()) == sha(train(made))
 
 
 class TestExchanges:
@@ -208,15 +216,14 @@ class TestLoss:
             first = made.context().initial(made.model.name, 0)
         assert torch.equal(next(iter(run.params.values())).vector, first.vector)
 
-    def test_a_client_that_is_too_slow_is_left_out(self, tmp_path: Path) -> None:
-        import time
-
-        made = small("fedavg", **BRIEF | {"rounds": 1})
+    def test_a_client_that_is_too_slow_is_left_out(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        made, clock = small("fedavg", **BRIEF | {"rounds": 1}), Clock()
         slow = made.tree.holders[0]
+        monkeypatch.setattr(dispatch, "time", clock)
 
         def meddle(to: str, message: Message) -> Message:
             if to == slow:
-                time.sleep(6)
+                federation.outwait(slow, clock)
             return message
 
         with loopback(made, tmp_path, meddle=meddle, deadline=3.0) as federation:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
@@ -15,7 +14,7 @@ import torch
 
 from headwater import records
 from headwater.algorithms import fedhead
-from headwater.deploy import program
+from headwater.deploy import dispatch, program
 from headwater.deploy.message import Message, Unanswered
 from headwater.deploy.parties import _is_size
 from headwater.deploy.store import Store
@@ -26,7 +25,7 @@ from headwater.experiment import Experiment
 from headwater.stages.consensus import public
 from headwater.stages.local import label_counts, own_rows
 from headwater.training import train
-from loopback import Loopback, small
+from loopback import Clock, Loopback, small
 
 BRIEF = {"data__fraction": 0.15, "partition__alpha": 1.0, "local__epochs": 1, "rounds": 2}
 HEAD = {"do": "work", "federation": "same", "run": "one", "round": 1, "keep": {}, "steps": []}
@@ -162,17 +161,18 @@ class TestQuorum:
                 federation.train()
             assert {line.partition(":")[0] for line in federation.said} == {"round 1", "round 2", "round 3"}
 
-    def test_a_slow_client_does_not_cost_its_sector(self, tmp_path: Path) -> None:
+    def test_a_slow_client_does_not_cost_its_sector(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """Also where values are only fetched, as personal models are at the end: the host has time to leave it out."""
-        made = small("local", **BRIEF | {"rounds": 1})
+        made, clock = small("local", **BRIEF | {"rounds": 1}), Clock()
         slow = made.tree.holders[0]
+        monkeypatch.setattr(dispatch, "time", clock)
 
         def meddle(to: str, message: Message) -> Message:
             if to == slow and message.head["infos"] and all(">server" in name for name in message.head["infos"]):
-                time.sleep(14)
+                federation.outwait(slow, clock)
             return message
 
-        with loopback(made, tmp_path, meddle=meddle, deadline=10.0) as federation:
+        with loopback(made, tmp_path, meddle=meddle) as federation:
             run = federation.train()
             assert [line.partition(" did")[0] for line in federation.said] == [f"round 1: {slow}"]
         assert set(run.params) == set(made.tree.holders) - {slow}
@@ -193,11 +193,14 @@ def held(federation: Loopback, sector: str) -> dict[str, set[str]]:
 
 class TestLedger:
     @pytest.mark.parametrize("away", ["client", "sector"])
-    def test_what_could_not_be_sent_is_not_charged(self, away: str, tmp_path: Path) -> None:
+    def test_what_could_not_be_sent_is_not_charged(
+        self, away: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         made = small("hfedavg", **BRIEF)
         client = made.tree.holders[0]
+        monkeypatch.setattr(dispatch, "REJOIN", 0.5)  # nobody who is away will come
 
-        with loopback(made, tmp_path, deadline=8.0) as federation:
+        with loopback(made, tmp_path) as federation:
             if away == "client":
                 federation.links[made.tree.sector_of[client]].away.add(client)
             else:
@@ -261,10 +264,13 @@ class TestRestart:
         assert set(run.params) == set(made.tree.holders) - {name}
 
     @pytest.mark.parametrize("method", ["local", "fedmd"])
-    def test_who_is_away_before_the_first_round_still_gets_a_first_model(self, method: str, tmp_path: Path) -> None:
+    def test_who_is_away_before_the_first_round_still_gets_a_first_model(
+        self, method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         made = small(method, **BRIEF)
         late = made.tree.holders[0]
-        with loopback(made, tmp_path, deadline=8.0) as federation:
+        monkeypatch.setattr(dispatch, "REJOIN", 0.5)  # it comes only when it was missed
+        with loopback(made, tmp_path) as federation:
             away = federation.links[made.tree.sector_of[late]].away
 
             class Said(list[str]):

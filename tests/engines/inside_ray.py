@@ -32,7 +32,7 @@ from headwater.stages.site import Site, task
 from headwater.training import train
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import a test by its name
-PATIENCE = 180  # seconds; processes start slowly on a busy machine
+PATIENCE = 600  # seconds; processes start slowly on a busy machine
 HEADWATER = [sys.executable, "-c", "import sys; from headwater.cli.app import main; sys.exit(main())"]
 QUICKLY = {"health_check_initial_delay_ms": 1000, "health_check_period_ms": 300, "health_check_failure_threshold": 3}
 

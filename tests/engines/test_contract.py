@@ -6,7 +6,8 @@ import dataclasses
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from headwater.config import Config, catalog
 from headwater.data.base import Data
 from headwater.data.loading import load
 from headwater.engines import ENGINES
-from headwater.engines.base import LOST, Bundle, Done, Engine, Job, Ref
+from headwater.engines.base import EVERY, LOST, Bundle, Done, Engine, Job, Ref
 from headwater.engines.inline import Inline
 from headwater.errors import DataError, MissingExtra, PlaceError, TaskError
 from headwater.experiment import Experiment, prepare
@@ -46,6 +47,16 @@ TREE = ["c2", "c1", "c0", "c4", "c3"]
 @task("train")
 def slow(site: Site, seconds: float) -> str:
     time.sleep(seconds)
+    return site.home
+
+
+@task("train")
+def held_up(site: Site, mark: str) -> str:
+    """Ends when there is such a file."""
+    end = time.monotonic() + 600
+    while not Path(mark).exists():
+        assert time.monotonic() < end, "waited in vain for the file"
+        time.sleep(0.01)
     return site.home
 
 
@@ -148,7 +159,7 @@ def test_reports_are_complete_once_finished(engine: Engine) -> None:
     engine.finish([f"r{i}" for i in range(7)])
     assert sorted(done.name for done in watched) == [f"r{i}" for i in range(7)]
     assert watched == engine.done
-    assert {done.name: done.notes["noted"] for done in engine.done} == {f"r{i}": float(i) for i in range(7)}
+    assert {done.name: done.notes[done.node]["noted"] for done in engine.done} == {f"r{i}": float(i) for i in range(7)}
     assert all((d.title, d.phase, d.node, d.round) == ("number", "train", "server", 1) for d in engine.done)
     assert all(d.start <= d.end for d in engine.done)
 
@@ -165,7 +176,7 @@ def test_values_come_back_as_they_were(engine: Engine, value: Any) -> None:
     assert type(found) is type(value)
     assert torch.equal(found, value) if tensor else found == value
     assert not tensor or found.is_contiguous()  # everywhere, for kernels are chosen by strides
-    assert engine.info("v") == codecs.info(value)
+    assert engine.info(at("v")) == codecs.info(value)
 
 
 # -- moving
@@ -201,7 +212,7 @@ def test_a_part_of_a_moved_part(engine: Engine) -> None:
     engine.submit(job("q", same, value=at("top", "server", "deep")))
     assert torch.equal(engine.read(at("q")), torch.ones(3, dtype=torch.int64))
     assert list(engine.read(at("top"))) == ["deep"]
-    assert engine.info("up") == codecs.Info(16 + 24, 0, "numbers")
+    assert engine.info(at("up")) == codecs.Info(16 + 24, 0, "numbers")
 
 
 def test_a_value_can_be_moved_before_it_exists(engine: Engine) -> None:
@@ -238,13 +249,13 @@ def test_sizes_outlive_their_values_until_they_are_told(engine: Engine) -> None:
     }
     for name in ("a", "b", "lost", "part"):
         with pytest.raises(KeyError):
-            engine.info(name)
+            engine.info(at(name))
 
 
 def test_what_is_finished_is_kept_until_it_is_dropped(engine: Engine) -> None:
     engine.submit(job("a", number, value=3.0))
     assert engine.finish(["a"]) == {"a": codecs.Info(8, 0, "number")}
-    assert engine.info("a") == codecs.Info(8, 0, "number")
+    assert engine.info(at("a")) == codecs.Info(8, 0, "number")
     engine.submit(job("b", same, value=at("a")))
     engine.drop(["a"])
     assert engine.read(at("b")) == 3.0
@@ -252,13 +263,14 @@ def test_what_is_finished_is_kept_until_it_is_dropped(engine: Engine) -> None:
         engine.read(at("a"))
 
 
-def test_nothing_waits_for_what_is_not_asked_for(engine: Engine) -> None:
+def test_nothing_waits_for_what_is_not_asked_for(engine: Engine, tmp_path: Path) -> None:
     """A later round is under way while an earlier one is finished and forgotten."""
     engine.submit(job("early", number, value=1.0))
-    engine.submit(job("late", slow, seconds=2.0))
+    engine.submit(job("late", held_up, mark=str(tmp_path / "mark")))
     engine.drop(["early"])
     engine.finish(["early"])
     assert [done.name for done in engine.done] == ["early"]
+    (tmp_path / "mark").touch()
     assert engine.read(at("late")) == "server"
     assert [done.name for done in engine.done] == ["early", "late"]
 
@@ -346,7 +358,7 @@ def test_lost_values(engine: Engine, experiment: Experiment) -> None:
     engine.move(at("here", "c1"), "server", "h")
     assert engine.read(at("gone", "c0")) is LOST
     assert engine.read(at("g")) is LOST
-    assert engine.info("g") is None
+    assert engine.info(at("g")) is None
     engine.submit(job("mapping", order, values=Bundle({"c0": at("g"), "c1": at("h")})))
     engine.submit(job("nobody", streamed, values=Bundle({"c0": at("g")})))
     engine.submit(job("follows", same, value={"x": (at("g"),)}))
@@ -383,7 +395,7 @@ def test_an_error_names_task_node_and_home(engine: Engine, experiment: Experimen
 def test_an_error_shows_at_the_next_wait(engine: Engine, wait: str, tmp_path: Path) -> None:
     engine.submit(job("x", broken, where="server"))
     calls: dict[str, Callable[[], object]] = {
-        "info": lambda: engine.info("x"),
+        "info": lambda: engine.info(at("x")),
         "read": lambda: engine.read(at("x")),
         "finish": lambda: engine.finish(["x"]),
         "save": lambda: engine.save(["x"], tmp_path),
@@ -551,7 +563,7 @@ def test_saved_values_are_the_same_files_on_every_engine(
     engine.submit(job("again", average, models=Bundle({"a": at("m"), "b": at("m")})))
     assert torch.equal(engine.read(at("again")).vector, engine.read(at("m")).vector)
     assert engine.read(at("lost", "c0")) is LOST
-    assert engine.info("q") == codecs.Info(36 + 24, 0, "numbers")
+    assert engine.info(at("q")) == codecs.Info(36 + 24, 0, "numbers")
     assert engine.save(names, tmp_path / "there") == files
     assert len(list((tmp_path / "there").iterdir())) == 4
 
@@ -646,28 +658,76 @@ def test_jobs_of_one_group_are_each_what_they_would_be_alone(engine: Engine, exp
         given = {"start": start.nodes[node], "spec": spec}
         return Job(name, local_train, node, node, given, (1, "local_train", 0, node), lost)
 
-    jobs = [training(f"g-{node}", node, node == "c1") for node in ("c0", "c1", "c2")]
-    engine.submit(*jobs)
-    engine.move(at("g-c2", "c2"), "server", "moved")
-    engine.finish([job.name for job in jobs])
-    assert [d.node for d in engine.done if d.title == "local_train"] == ["c0", "c1", "c2"]
-    assert engine.read(at("g-c1", "c1")) is LOST
-    assert engine.info("g-c1") is None
+    def of(node: str, name: str = "g", home: str = "") -> Ref:
+        return Ref(name, home or node, (), node)
+
+    engine.submit(*[training("g", node, node == "c1") for node in ("c0", "c1", "c2")])
+    engine.move(of("c2"), "server", "moved")
+    engine.move(Ref("g", "c0", (), EVERY), "server", "all")
+    infos = engine.finish(["g", "moved", "all"])
+    assert [list(d.notes) for d in engine.done if d.title == "local_train"] == [["c0", "c1", "c2"]]
+    assert engine.read(of("c1")) is LOST
+    assert engine.info(of("c1")) is None
+    size = engine.info(of("c2"))
+    assert infos["moved"] == size
+    for name in ("g", "all"):
+        told = infos[name]
+        assert isinstance(told, Mapping)
+        assert {node: told.get(node) for node in ("c0", "c1", "c2")} == {"c0": size, "c1": None, "c2": size}
     for node in ("c0", "c2"):
         engine.submit(training(f"a-{node}", node))
-        found = engine.read(at(f"g-{node}", node))
+        found = engine.read(of(node))
         assert toys.gap(found, engine.read(at(f"a-{node}", node))) < 1e-6
         assert found.weight == experiment.tree.sizes[node]
-    assert torch.equal(engine.read(at("moved")).vector, engine.read(at("g-c2", "c2")).vector)
+        assert torch.equal(engine.read(of(node, "all", "server")).vector, found.vector)
+    assert torch.equal(engine.read(at("moved")).vector, engine.read(of("c2")).vector)
+
+
+def test_members_of_a_group_that_nobody_needs_are_let_go(engine: Engine) -> None:
+    """And the others stay as they are, also through a checkpoint."""
+    engine.submit(*[replace(job("g", together_or_not, f"c{i}"), node=f"c{i}") for i in range(3)])
+    engine.finish(["g"])
+    engine.trim({"g": {"c1"}})
+    assert engine.read(Ref("g", "c1", (), "c1")).tolist() == [1.0, 2.0]
+    with pytest.raises(KeyError) if not isinstance(engine, Inline) else nullcontext():
+        assert engine.read(Ref("g", "c2", (), "c2")) is LOST
+
+
+def test_a_group_is_saved_by_member_and_taken_up_again(engine: Engine, experiment: Experiment, tmp_path: Path) -> None:
+    engine.submit(*[replace(job("g", together_or_not, f"c{i}", i == 2), node=f"c{i}") for i in range(3)])
+    engine.move(Ref("g", "c0", (), EVERY), "server", "up")
+    engine.finish(["g", "up"])
+    files = engine.save(["g", "up"], tmp_path)
+    held = files["g"]
+    assert isinstance(held, Mapping)
+    assert held.keys() >= {"c0", "c1"}
+    assert not held.get("c2")
+    engine.start(experiment.context())
+    engine.load(files, tmp_path)
+    for name in ("g", "up"):
+        assert engine.read(Ref(name, "server", (), "c1")).tolist() == [1.0, 2.0]
+    engine.move(Ref("up", "server", (), EVERY), "c0", "down")
+    told = engine.finish(["down"])["down"]
+    assert isinstance(told, Mapping)
+    assert {node for node, info in told.items() if info} == {"c0", "c1"}
+
+
+def _twos(sites: Any, inputs: Any) -> list[torch.Tensor]:
+    return [torch.tensor([float(site.home[1:]), 2.0]) for site in sites]
+
+
+@task("train", together=_twos)
+def together_or_not(site: Site) -> torch.Tensor:
+    return _twos([site], [{}])[0]
 
 
 def test_what_goes_wrong_in_a_group_is_told(engine: Engine) -> None:
-    engine.submit(*[job(f"x{i}", breaks_together, f"c{i}") for i in range(2)])
+    engine.submit(*[replace(job("x", breaks_together, f"c{i}"), node=f"c{i}") for i in range(2)])
     with pytest.raises(TaskError, match=r"breaks_together at c0 \(home c0\) and 1 more failed: ValueError: on purpose"):
-        engine.read(at("x1", "c1"))
+        engine.read(Ref("x", "c1", (), "c1"))
 
 
-def _never_together(sites: Any, inputs: Any, hands: int) -> Any:
+def _never_together(sites: Any, inputs: Any) -> Any:
     raise ValueError("on purpose")
 
 

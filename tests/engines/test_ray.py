@@ -27,7 +27,7 @@ pytest.importorskip("ray", reason="ray is not installed; get it with: pip instal
 HERE = Path(__file__).parent
 HEADWATER = [sys.executable, "-c", "import sys; from headwater.cli.app import main; sys.exit(main())"]
 ALONE = ["unshare", "--net", "--", "sh", "-c", 'ip link set lo up && exec "$@"', "sh"]
-PATIENCE = 600  # seconds; on a busy machine all of this is slow
+PATIENCE = 1800  # seconds; on a busy machine all of this is slow
 
 
 @pytest.fixture(scope="module")

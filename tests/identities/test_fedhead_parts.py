@@ -188,8 +188,8 @@ def test_weights_are_of_those_who_contributed() -> None:
         method = FedHead(FULL, WHOLE, leader="fixed")
         with toys.lab(method, CLIENTS_H, MAP, toys.net, classes=3, dropout=0.25, seed=seed) as lab:
             found = lab.fed.read(lab.round().state.model)
-            trained = {done.node for done in lab.done if done.title == "local_train" and done.notes}
-            led = {done.node for done in lab.done if done.title == "distill" and done.notes}
+            trained = {node for node, notes in lab.notes("local_train").items() if notes}
+            led = {node for node, notes in lab.notes("distill").items() if notes}
         there = [c for c in trained if lab.tree.sector_of[c] in led]
         assert (found.weight if found else 0) == sum(lab.tree.sizes[c] for c in there)
         lost_members += len(trained) < 5
@@ -200,7 +200,7 @@ def test_weights_are_of_those_who_contributed() -> None:
 
 def test_lost_senders_are_not_charged_and_lost_receivers_are() -> None:
     with toys.lab(FedAvg(FULL), CLIENTS_H, MAP, toys.net, classes=3, dropout=0.5, seed=1) as lab:
-        trained = [d for d in lab.round().done if d.title == "local_train" and d.notes]
+        trained = [node for node, notes in lab.round().notes("local_train").items() if notes]
         found = lab.ledger.summary()
     assert 0 < len(trained) < 5
     for tier in ("server_sector", "sector_client"):

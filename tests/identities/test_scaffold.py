@@ -40,7 +40,7 @@ def test_b3_common_is_the_mean_of_own(options: dict[str, Any], by: str) -> None:
                 common = bowls.values(lab, lab.state.common)["server"]
                 assert np.abs(common - mean_of_variates(lab, by)).max() <= 1e-10
             assert np.abs(common).max() > 1e-3
-            assert not dropout or any(not done.notes for done in lab.done if done.title == "local_train")
+            assert not dropout or any(not notes for notes in lab.notes("local_train").values())
 
 
 def test_only_those_who_took_part_hold_a_variate() -> None:

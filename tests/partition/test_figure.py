@@ -37,7 +37,9 @@ def test_figure_has_the_names_of_the_data(tmp_path: Path) -> None:
     named = Partition(APART.indices, APART.sectors, names, ("north & <south>", "s" * 90))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        text = figure(named, LABELS, 2, tmp_path / "split.svg", ["cat", "a class of a long name"]).read_text()
+        text = figure(named, LABELS, 2, tmp_path / "split.svg", ["cat", "a class of a long name"]).read_text(
+            encoding="utf-8"
+        )
     for told in ("$p_2$", "the clinic of…ley 10", "sector north &amp; &lt;south&gt;"):
         assert f"<!-- {told} -->" in text
     assert "s" * 60 not in text
@@ -45,7 +47,7 @@ def test_figure_has_the_names_of_the_data(tmp_path: Path) -> None:
 
 def test_figure_can_be_svg_with_class_names(tmp_path: Path) -> None:
     path = figure(APART, LABELS, 2, tmp_path / "split.svg", ["cat", "dog"])
-    text = path.read_text()
+    text = path.read_text(encoding="utf-8")
     assert "<svg" in text
     assert "<!-- cat -->" in text
     assert "<!-- empty -->" in text

@@ -151,8 +151,8 @@ class TestFiles:
         assert [file.name for file in files] == ["report.html", "summary.csv", "summary.md", "curves.png", "split.png"]
         assert all(file.stat().st_size > 100 for file in files)
         assert sorted(each.name for each in (tmp_path / "new" / "out").iterdir()) == sorted(file.name for file in files)
-        assert "Rounds to 50.0\u00a0%" in files[0].read_text()
-        assert "Rounds to 50.0\u00a0%" in files[2].read_text()
+        assert "Rounds to 50.0\u00a0%" in files[0].read_text(encoding="utf-8")
+        assert "Rounds to 50.0\u00a0%" in files[2].read_text(encoding="utf-8")
 
     def test_write_into_a_directory_or_a_file(self, fake, tmp_path):
         run = fake().write(tmp_path / "run")

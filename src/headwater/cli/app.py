@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import codecs
 import errno
 import io
 import os
@@ -18,7 +19,7 @@ import typer
 from headwater import __version__, startup
 from headwater.cli import compare, deploy, partition, plan, report, reproduce, run, sweep, theory
 from headwater.cli import list as listing
-from headwater.cli.show import say
+from headwater.cli.show import plain, say
 from headwater.errors import TaskError, UserError, nearest
 
 ISSUES = "the project's issue tracker"
@@ -77,9 +78,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = sys.argv[1:] if arguments is None else [*arguments]
     if arguments is None:
         startup.begin()
+    codecs.register_error("headwater.plain", plain)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a terminal without our characters is no reason to stop
+            stream.reconfigure(errors="headwater.plain")  # a terminal without our characters is no reason to stop
     try:
         status = app(given, prog_name="headwater", standalone_mode=False)
         sys.stdout.flush()

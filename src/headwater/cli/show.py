@@ -14,11 +14,29 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 Cell = str | tuple[str, bool]
+PLAIN = {"–": "-", "—": "-", "−": "-", "±": "+-", "×": "x", "·": "*", "√": "sqrt", "→": "->", "≤": "<=", "≥": ">="}
 
 
 def say(text: str) -> None:
     """One line on standard error, as it is: no markup, no wrapping, so that it can be searched and copied."""
     print("headwater:", " ".join(text.split()), file=sys.stderr, flush=True)
+
+
+def plain(error: UnicodeError) -> tuple[str | bytes, int]:
+    """For a terminal that lacks our characters: what is closest to one of them. Bytes of a file's name stay as they
+    are."""
+    import unicodedata
+
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    sign = error.object[error.start]
+    if 0xDC80 <= ord(sign) <= 0xDCFF:  # a byte that could not be read as text
+        return bytes([ord(sign) - 0xDC00]), error.start + 1
+    parts = unicodedata.normalize("NFKD", PLAIN.get(sign, sign)).replace("\u2044", "/")
+    close, name = parts.encode("ascii", "ignore").decode(), unicodedata.name(sign, "")
+    if not close and not unicodedata.combining(sign):
+        close = name.rpartition(" ")[2].lower() if name.startswith("GREEK ") else "?"
+    return close, error.start + 1
 
 
 def as_json(value: Any) -> None:

@@ -7,7 +7,7 @@ Values below are known by name only. What a checkpoint names is kept where it is
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from headwater.deploy.dispatch import Dispatcher
 from headwater.deploy.outcome import Outcome
 from headwater.deploy.program import Choice, Move, Step
 from headwater.deploy.store import Store
-from headwater.engines.base import LOST, Bundle, Done, Job, Perhaps, Ref, field_names, pick, rebuilt
+from headwater.engines.base import LOST, Bundle, Done, Files, Infos, Job, Perhaps, Ref, field_names, pick, rebuilt
 from headwater.errors import TaskError
 from headwater.stages.site import Context
 from headwater.topology.tree import ROOT
@@ -67,9 +67,9 @@ class Deployed:
         self._homes[name] = new.home
         self._todo.append(Choice(self._renamed(new), self._renamed(old), name))
 
-    def info(self, name: str) -> Info | None:
+    def info(self, ref: Ref) -> Info | None:
         self._do()
-        return self._infos[name] if name in self._infos else _info(self._store[name])
+        return self._infos[ref.name] if ref.name in self._infos else _info(self._store[ref.name])
 
     def read(self, ref: Ref) -> Any:
         self._do()
@@ -80,9 +80,12 @@ class Deployed:
         for name in names:
             self._homes.pop(name, None)
 
-    def finish(self, names: Iterable[str]) -> dict[str, Info | None]:
+    def trim(self, members: Mapping[str, Collection[str]]) -> None:
+        """Values of parties are never grouped."""
+
+    def finish(self, names: Iterable[str]) -> dict[str, Infos]:
         self._do()
-        found = {name: self._infos[name] for name in names}
+        found: dict[str, Infos] = {name: self._infos[name] for name in names}
         needed = self._needed()
         for name in [name for name in self._infos if name not in needed]:
             del self._infos[name]
@@ -91,7 +94,7 @@ class Deployed:
         self._store.keep(needed)
         return found
 
-    def save(self, names: Iterable[str], directory: Path) -> dict[str, str]:
+    def save(self, names: Iterable[str], directory: Path) -> Files:
         self._do()
         directory.mkdir(parents=True, exist_ok=True)
         files: dict[str, str] = {}
@@ -109,10 +112,13 @@ class Deployed:
         self._saved.append(away)
         return files
 
-    def load(self, files: Mapping[str, str], directory: Path) -> None:
+    def load(self, files: Files, directory: Path) -> None:
         away: dict[str, str] = {}
-        values = {name: codecs.read(directory / file) for name, file in files.items() if file and file[0] != AWAY}
-        for name, file in files.items():
+        known = {name: file for name, file in files.items() if isinstance(file, str)}
+        if len(known) < len(files):
+            raise ValueError("groups of values are made in simulations only")
+        values = {name: codecs.read(directory / file) for name, file in known.items() if file and file[0] != AWAY}
+        for name, file in known.items():
             if name in values or not file:
                 self._store[name] = values.get(name, LOST)
                 self._homes[name] = ROOT

@@ -25,7 +25,7 @@ class Outcome:
     def write(self) -> dict[str, Any]:
         """As the head of a reply."""
         infos = {name: None if info is None else list(info) for name, info in self.infos.items()}
-        done = [[each.name, dict(each.notes), each.start, each.end] for each in self.done]
+        done = [[each.name, dict(each.notes[each.node]), each.start, each.end] for each in self.done]
         return {"infos": infos, "done": done, "same": list(self.same), "events": self.events, "void": self.void}
 
     @classmethod
@@ -59,4 +59,4 @@ def _done(row: Any, jobs: Mapping[str, Job]) -> Done:
     times = (float(start), float(end))
     if not all(map(isfinite, times)):
         raise ValueError(f"the times {times}")
-    return Done(name, job.title, job.phase, job.node, job.round, numbers, *times)
+    return Done(name, job.title, job.phase, {job.node: numbers}, job.round, *times)

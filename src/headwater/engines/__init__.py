@@ -30,8 +30,8 @@ def open_engine(config: Config, experiments: Sequence[Experiment]) -> Iterator[E
     """An engine for these experiments, one after the other; closed at the end."""
     name, workers, _ = chosen(config, experiments)
     kind = ENGINES.load(name)
-    # Threads of this process only for who names a number of workers: a process that has them cannot be forked safely.
-    hands: dict[str, Any] = {"hands": config.engine.workers or 1} if name == "inline" else {"workers": workers}
+    # Threads of this process are for clients that are trained together; there are none once the engine is closed.
+    hands: dict[str, Any] = {"hands" if name == "inline" else "workers": workers}
     if name == "ray":  # how many there can be, the cluster knows
         hands = {"workers": config.engine.workers, "address": config.engine.address}
     engine = kind(**hands, threads=config.engine.threads, memory=config.engine.memory)
@@ -43,7 +43,7 @@ def open_engine(config: Config, experiments: Sequence[Experiment]) -> Iterator[E
 
 def chosen(config: Config, experiments: Sequence[Experiment]) -> tuple[str, int, str]:
     """The engine for these experiments, its workers, and why it is this one."""
-    workers, name = config.engine.workers or os.cpu_count() or 1, config.engine.name
+    workers, name = config.engine.workers or cores(), config.engine.name
     if name != "auto":
         return name, workers, "as configured"
     if workers <= 1:
@@ -53,6 +53,11 @@ def chosen(config: Config, experiments: Sequence[Experiment]) -> tuple[str, int,
     if sum(map(_work, experiments)) > PAYS:
         return "pool", workers, "there is enough to train to be worth starting workers"
     return "inline", workers, "there is too little to train to be worth starting workers"
+
+
+def cores() -> int:
+    """Processors that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _work(experiment: Experiment) -> float:

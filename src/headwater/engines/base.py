@@ -7,7 +7,7 @@ ledger.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cached_property
 from pathlib import Path
@@ -17,17 +17,34 @@ from headwater.codecs import Info, part_of
 from headwater.rng import Key
 from headwater.stages.site import Context
 
+EVERY = "*"  # all members of a group
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, slots=True)
 class Ref:
-    """The name of one value at one home, or of a part of it."""
+    """The name of one value at one home, or of a part of it.
+
+    Jobs that are carried out as one give one value under one name: {node: result}. `member` is then the node whose
+    result is meant, or `EVERY` for all of them. A value that was broadcast has one name at all homes that received it.
+    """
 
     name: str
     home: str
     part: tuple[Any, ...] = ()
+    member: str = ""
 
     def __getitem__(self, key: Any) -> Ref:
-        return Ref(self.name, self.home, (*self.part, key))
+        return Ref(self.name, self.home, (*self.part, key), self.member)
+
+    @property
+    def key(self) -> str:
+        """A name for this value alone, also where it is one of a group."""
+        return f"{self.name}/{self.member}" if self.member else self.name
+
+    def under(self, other: Ref) -> Ref:
+        """The same value by way of `other`, which this ref's name is only another name for."""
+        own = self.member and other.member in ("", EVERY)
+        return Ref(other.name, other.home, other.part + self.part, self.member if own else other.member)
 
 
 @dataclass(frozen=True)
@@ -65,7 +82,10 @@ class LostInput(Exception):  # noqa: N818 (a signal, not an error)
 
 @dataclass(frozen=True)
 class Job:
-    """One task at one home. `inputs` is a tree of plain values with Refs and Bundles in it."""
+    """One task at one home. `inputs` is a tree of plain values with Refs and Bundles in it.
+
+    Jobs that are carried out as one have the same name, under which their results are {node: result}.
+    """
 
     name: str
     task: Callable[..., Any]
@@ -103,17 +123,26 @@ class Job:
 
 
 class Done(NamedTuple):
-    """The report of one finished job, for progress, notes and the time line."""
+    """The report of one finished job, or of several that were carried out as one, for progress, notes and the time
+    line."""
 
     name: str
     title: str
     phase: str
-    node: str
+    notes: Mapping[str, Mapping[str, float]]  # by node
     round: int
-    notes: Mapping[str, float]
     start: float
     end: float
     worker: int = 0
+
+    @property
+    def node(self) -> str:
+        """The first node, of one or several."""
+        return next(iter(self.notes))
+
+
+Files = Mapping[str, str | Mapping[str, str]]  # by name; of a group by node
+Infos = Info | None | Mapping[str, Info | None]  # of one value, or by node of several that have one name
 
 
 class Engine(Protocol):
@@ -126,15 +155,19 @@ class Engine(Protocol):
         """Take up a run: forget every value of the run before."""
 
     def submit(self, *jobs: Job) -> None:
-        """A job, or several of one task that are carried out as one."""
+        """A job, or several of one task that have one name and are carried out as one."""
 
     def move(self, ref: Ref, home: str, name: str, tiers: tuple[str, ...] = ()) -> None:
-        """The value under a new name at another home; `tiers`: the edges that this is charged on."""
+        """The value under a new name at another home; `tiers`: the edges that this is charged on.
+
+        A group is moved as one, and its new name is that of a group. A value that goes to several homes is moved once:
+        its new name is then known at all of them (except on an engine whose homes are parties of their own).
+        """
 
     def either(self, new: Ref, old: Ref, name: str) -> None:
         """Another name for the new value or, where that was lost, for the old one at the same home. Nobody works."""
 
-    def info(self, name: str) -> Info | None:
+    def info(self, ref: Ref) -> Info | None:
         """Size and kind; None for a lost value."""
 
     def read(self, ref: Ref) -> Any: ...
@@ -142,16 +175,20 @@ class Engine(Protocol):
     def drop(self, names: Iterable[str]) -> None:
         """These names will not be used by what is submitted later; what was submitted already still gets them."""
 
-    def finish(self, names: Iterable[str]) -> dict[str, Info | None]:
+    def trim(self, members: Mapping[str, Collection[str]]) -> None:
+        """Of these groups, only these members will be used later; the others need not be kept."""
+
+    def finish(self, names: Iterable[str]) -> dict[str, Infos]:
         """See that these are done, and no more than they need: their reports are then complete.
 
         Tells size and kind of each, once, also of those that were dropped meanwhile.
         """
 
-    def save(self, names: Iterable[str], directory: Path) -> dict[str, str]:
-        """Write values as files named by their content; gives name → file name ("" for a lost value)."""
+    def save(self, names: Iterable[str], directory: Path) -> Files:
+        """Write values as files named by their content; gives name → file name ("" for a lost value), for a group
+        {node: file name}."""
 
-    def load(self, files: Mapping[str, str], directory: Path) -> None:
+    def load(self, files: Files, directory: Path) -> None:
         """Take up values written by `save` under these names."""
 
     def close(self) -> None:
@@ -252,5 +289,9 @@ def resolve(inputs: Any, fetch: Callable[[Ref], Any]) -> Any:
 
 
 def pick(value: Any, ref: Ref) -> Any:
-    """The part of a value that a ref names."""
+    """What a ref names of a value: a member of a group (those that were lost are not in it), a part, or all of it."""
+    if ref.member == EVERY:
+        return {node: part_of(held, ref.part) for node, held in value.items()}
+    if ref.member and value is not LOST:
+        value = value.get(ref.member, LOST)
     return value if value is LOST or not ref.part else part_of(value, ref.part)

@@ -12,8 +12,9 @@ from collections.abc import Sequence
 from contextlib import suppress
 from multiprocessing.connection import Connection
 
+from headwater import numerics
 from headwater.engines.shared import Reply, Space
-from headwater.startup import SPIN
+from headwater.startup import CBWR, ENVIRONMENT
 
 
 class Process:
@@ -76,9 +77,9 @@ def environment(threads: int) -> dict[str, str]:
         "MALLOC_TOP_PAD_": str(64 << 20),
         "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1",
     }
-    return (
+    found = (
         allocator  # under what the user has set
-        | SPIN
+        | ENVIRONMENT
         | os.environ
         | {
             "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path if isinstance(path, str)),
@@ -86,3 +87,6 @@ def environment(threads: int) -> dict[str, str]:
             "MKL_NUM_THREADS": str(threads),
         }
     )
+    if numerics.too_late():  # workers compute as this process does
+        found[CBWR] = ""  # what MKL takes for "off"
+    return found

@@ -8,7 +8,7 @@ whenever it waits.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,8 +17,8 @@ import cloudpickle
 
 from headwater import codecs
 from headwater.codecs import Info
-from headwater.engines.base import Done, Job, Ref
-from headwater.engines.orders import Cell, Kept, Name, Order, choose, when_there
+from headwater.engines.base import EVERY, Done, Files, Infos, Job, Ref
+from headwater.engines.orders import Cell, Kept, Name, Order, Several, choose, names_of, when_there
 from headwater.engines.presence import Presence
 from headwater.engines.queue import Queue
 from headwater.errors import TaskError
@@ -37,9 +37,9 @@ class Crewed:
         self._forget()
 
     def _forget(self, presence: Presence | None = None) -> None:
-        self._names: dict[str, Name] = {}
+        self._names: dict[str, Name | Several] = {}
         self._untold: set[str] = set()  # names whose size `finish` has not told yet
-        self._dropped: dict[str, Name] = {}  # those of them that were dropped
+        self._dropped: dict[str, Name | Several] = {}  # those of them that were dropped
         self._ready = Queue(presence, self._someone_came)
         self._reports: list[Done] = []  # not yet passed on
         self._error: Exception | None = None
@@ -70,11 +70,11 @@ class Crewed:
             self._count += 1
             if jobs[0].key[:-1] != self._call[1]:  # else another order of the same run of a task
                 self._call = self._count, jobs[0].key[:-1]
-            inputs = {ref.name: self._names[ref.name] for job in jobs for ref in job.refs()}
+            inputs = {ref.key: self._of(ref) for job in jobs for ref in job.refs()}
             cells = tuple(Cell() for _ in jobs)
             order = Order(self._count, self._call[0], self._run, jobs, pickled, inputs, cells)
-            for job, cell in zip(jobs, cells, strict=True):
-                self._name(job.name, Name(cell))
+            members = {job.node: Name(cell) for job, cell in zip(jobs, cells, strict=True)}
+            self._name(jobs[0].name, Several(members) if len(jobs) > 1 else Name(cells[0]))
             order.missing = len(inputs)
             for held in inputs.values():
                 held.cell.holders += 1
@@ -85,21 +85,28 @@ class Crewed:
 
     def move(self, ref: Ref, home: str, name: str, tiers: tuple[str, ...] = ()) -> None:
         with self._changed:
-            cell, part = self._names[ref.name]
-            cell.holders += 1
-            self._name(name, Name(cell, part + ref.part))
+            held = self._names[ref.name]
+            if ref.member == EVERY and isinstance(held, Several):
+                parts = {node: Name(cell, part + ref.part) for node, (cell, part) in held.members.items()}
+                moved: Name | Several = Several(parts)
+            else:
+                cell, part = self._of(ref)
+                moved = Name(cell, part + ref.part)
+            for each in names_of(moved):
+                each.cell.holders += 1
+            self._name(name, moved)
 
     def either(self, new: Ref, old: Ref, name: str) -> None:
         with self._changed:
-            known = [self._names[ref.name] for ref in (new, old)]
+            known = [self._of(ref) for ref in (new, old)]
             parts = [Name(cell, part + ref.part) for (cell, part), ref in zip(known, (new, old), strict=True)]
             self._name(name, Name(choose(*parts)))
 
-    def info(self, name: str) -> Info | None:
-        return self._settled(self._names[name]).info()
+    def info(self, ref: Ref) -> Info | None:
+        return self._settled(self._of(ref)).info()
 
     def read(self, ref: Ref) -> Any:
-        return self._settled(self._names[ref.name]).value(ref.part)
+        return self._settled(self._of(ref)).value(ref.part)
 
     def drop(self, names: Iterable[str]) -> None:
         with self._changed:
@@ -109,42 +116,74 @@ class Crewed:
                     continue
                 if name in self._untold:
                     self._dropped[name] = held
-                if not self._stays(name, held):
-                    held.cell.release()
+                for each in names_of(held):
+                    if not self._stays(name, each):
+                        each.cell.release()
 
-    def finish(self, names: Iterable[str]) -> dict[str, Info | None]:
-        infos = {}
+    def trim(self, members: Mapping[str, Collection[str]]) -> None:
+        with self._changed:
+            for name, kept in members.items():
+                held = self._names.get(name)
+                if not isinstance(held, Several) or name in self._untold:
+                    continue
+                for node in [node for node in held.members if node not in kept]:
+                    held.members.pop(node).cell.release()
+
+    def finish(self, names: Iterable[str]) -> dict[str, Infos]:
+        infos: dict[str, Infos] = {}
         for name in names:
             held = self._names[name] if name in self._names else self._dropped[name]
-            infos[name] = self._settled(held).info()
+            if isinstance(held, Several):
+                infos[name] = {node: self._settled(each).info() for node, each in held.members.items()}
+            else:
+                infos[name] = self._settled(held).info()
         with self._changed:
             for name in infos:
-                if name in self._dropped and self._stays(name, held := self._dropped.pop(name)):
-                    held.cell.release()
+                if name in self._dropped:
+                    for each in names_of(self._dropped.pop(name)):
+                        if self._stays(name, each):
+                            each.cell.release()
                 self._untold.discard(name)
         return infos
 
-    def save(self, names: Iterable[str], directory: Path) -> dict[str, str]:
+    def save(self, names: Iterable[str], directory: Path) -> Files:
         held = {name: self._names[name] for name in names}  # after an error, what is there can still be saved
-        real = {name: x.real if x.cell.there else self._settled(x) for name, x in held.items()}
-        return codecs.store_all({name: partial(x.save, directory) for name, x in real.items()})
+        parts = {name: x.members if isinstance(x, Several) else {"": x} for name, x in held.items()}
+        each = {(name, node): one for name, members in parts.items() for node, one in members.items()}
+        real = {key: x.real if x.cell.there else self._settled(x) for key, x in each.items()}
+        files = codecs.store_all({key: partial(x.save, directory) for key, x in real.items()})
+        return {
+            name: {node: files[name, node] for node in x.members} if isinstance(x, Several) else files[name, ""]
+            for name, x in held.items()
+        }
 
-    def load(self, files: Mapping[str, str], directory: Path) -> None:
-        infos = {file: codecs.info(codecs.read(directory / file)) for file in files.values() if file}  # all are whole
+    def load(self, files: Files, directory: Path) -> None:
+        every = {f for file in files.values() for f in ([file] if isinstance(file, str) else file.values()) if f}
+        infos = {path: codecs.info(codecs.read(directory / path)) for path in every}  # all are whole
         cells = {"": Cell(0, there=True)}
         with self._changed:
-            for file, info in infos.items():
-                cells[file] = Cell(0, True, self._take_up(directory / file), info, {(directory, ()): file})
+            for path, info in infos.items():
+                cells[path] = Cell(0, True, self._take_up(directory / path), info, {(directory, ()): path})
             for name, file in files.items():
-                cells[file].holders += 1
-                self._names[name] = Name(cells[file])
+                if isinstance(file, str):
+                    held: Name | Several = Name(cells[file])
+                else:
+                    held = Several({node: Name(cells[one]) for node, one in file.items()})
+                for each in names_of(held):
+                    each.cell.holders += 1
+                self._names[name] = held
+
+    def _of(self, ref: Ref) -> Name:
+        """What a ref names: one value, perhaps a member of a group."""
+        held = self._names[ref.name]
+        return held.members[ref.member] if isinstance(held, Several) else held
 
     def _settled(self, held: Name) -> Name:
         """Where a value is, once it is there."""
         self._wait(lambda: held.cell.there)
         return held.real
 
-    def _name(self, name: str, held: Name) -> None:
+    def _name(self, name: str, held: Name | Several) -> None:
         self._names[name] = held
         self._untold.add(name)
 

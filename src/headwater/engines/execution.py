@@ -12,7 +12,7 @@ from headwater.engines.base import LOST, Bundle, Done, Job, LostInput, Ref, Stre
 from headwater.engines.health import BAD, Complaint, all_sound
 from headwater.errors import Diverged, TaskError, UserError
 from headwater.rng import derive
-from headwater.stages.site import Context, Site
+from headwater.stages.site import ALONE, Context, Site
 
 Fetch = Callable[[Ref], Any]
 
@@ -20,7 +20,15 @@ Fetch = Callable[[Ref], Any]
 def execute(
     job: Job, context: Context, fetch: Fetch, release: Callable[[Ref], None], worker: int = 0
 ) -> tuple[Any, Done]:
-    """Carry out one job: its value and the report."""
+    """Carry out one job: its value and the report.
+
+    A task that is done together with others elsewhere is done in the same way for one alone, so that a client gets
+    the same bits whether it is simulated among others or is a party of its own.
+    """
+    task: Any = job.task
+    if getattr(task, "together", None) is not None and (context.stack != ALONE or not task.stacked):
+        found, done = execute_together([job], context, fetch, worker)
+        return found[job.node], done
     begun = time.time()
     site = Site(context, job.home, job.key)
     streamed = {name for name in getattr(job.task, "streaming", ()) if isinstance(job.inputs.get(name), Bundle)}
@@ -31,35 +39,55 @@ def execute(
             given |= {name: Stream(job.inputs[name].refs, fetch, release) for name in streamed}
             value = _alone(job, context, site, given)
     (value,) = _judged([job], context, [site], [value])
-    return value, _reports([job], [site], begun, worker)[0]
+    return value, _report([job], [site], begun, worker)
 
 
 def execute_together(
-    jobs: Sequence[Job], context: Context, fetch: Fetch, worker: int = 0, hands: int = 1
-) -> list[tuple[Any, Done]]:
-    """Carry out jobs of one task as one, `hands` of them at a time where that is of use.
+    jobs: Sequence[Job], context: Context, fetch: Fetch, worker: int = 0
+) -> tuple[dict[str, Any], Done]:
+    """Carry out jobs of one task as one: their values by node and the report."""
+    group = Group(jobs, context, fetch)
+    group.work()
+    return group.finished(worker)
 
-    The task's `together` takes the jobs that it can; the others are carried out one by one. In the time line every job
-    has an equal part of the time that all took.
+
+class Group:
+    """Jobs of one task that are carried out as one, in three steps, of which another thread may take the second.
+
+    The task's `together` takes the jobs that it can; the others are carried out one by one, in the last step, since
+    they draw from a random generator of the whole process.
     """
-    begun = time.time()
-    sites = [Site(context, job.home, job.key) for job in jobs]
-    values: list[Any] = [LOST] * len(jobs)
-    given: dict[int, dict[str, Any]] = {}
-    for at, job in enumerate(jobs):
-        with _told(job):
-            found = _given(job, fetch)
-        if found is not None:
-            given[at] = found
-    with _told(jobs[0], len(jobs)):
-        together = jobs[0].task.together([sites[at] for at in given], list(given.values()), hands)  # type: ignore[attr-defined]
-    for at, value in zip(given, together, strict=True):
-        if value is None:
-            with _told(jobs[at]):
-                value = _alone(jobs[at], context, sites[at], given[at])
-        values[at] = value
-    values = _judged(jobs, context, sites, values)
-    return list(zip(values, _reports(jobs, sites, begun, worker), strict=True))
+
+    def __init__(self, jobs: Sequence[Job], context: Context, fetch: Fetch) -> None:
+        self._jobs, self._context = jobs, context
+        self._sites = [Site(context, job.home, job.key) for job in jobs]
+        self._given: dict[int, dict[str, Any]] = {}
+        self._found: Sequence[Any] = ()
+        for at, job in enumerate(jobs):
+            with _told(job):
+                inputs = _given(job, fetch)
+            if inputs is not None:
+                self._given[at] = inputs
+
+    def work(self) -> None:
+        self._begun = time.time()
+        task: Any = self._jobs[0].task
+        with _told(self._jobs[0], len(self._jobs)):
+            self._found = task.together([self._sites[at] for at in self._given], list(self._given.values()))
+        self._ended = time.time()
+
+    def finished(self, worker: int = 0) -> tuple[dict[str, Any], Done]:
+        """Values by node, and the report."""
+        jobs, values = self._jobs, [LOST] * len(self._jobs)
+        for at, value in zip(self._given, self._found, strict=True):
+            if value is None:
+                with _told(jobs[at]):
+                    value = _alone(jobs[at], self._context, self._sites[at], self._given[at])
+                self._ended = time.time()
+            values[at] = value
+        values = _judged(jobs, self._context, self._sites, values)
+        done = _report(jobs, self._sites, self._begun, worker, self._ended)
+        return {job.node: value for job, value in zip(jobs, values, strict=True)}, done
 
 
 def _given(job: Job, fetch: Fetch, streamed: Collection[str] = ()) -> dict[str, Any] | None:
@@ -121,11 +149,7 @@ def _judged(jobs: Sequence[Job], context: Context, sites: Sequence[Site], values
     return found
 
 
-def _reports(jobs: Sequence[Job], sites: Sequence[Site], begun: float, worker: int) -> list[Done]:
-    """Of jobs of one task in one round, each with an equal part of the time since they were begun."""
-    title, phase, round = jobs[0].title, jobs[0].phase, jobs[0].round
-    each = (time.time() - begun) / len(jobs)
-    return [
-        Done(job.name, title, phase, job.node, round, site.notes, begun + at * each, begun + (at + 1) * each, worker)
-        for at, (job, site) in enumerate(zip(jobs, sites, strict=True))
-    ]
+def _report(jobs: Sequence[Job], sites: Sequence[Site], begun: float, worker: int, ended: float | None = None) -> Done:
+    """Of a job, or of several of one task in one round."""
+    first, notes = jobs[0], {job.node: site.notes for job, site in zip(jobs, sites, strict=True)}
+    return Done(first.name, first.title, first.phase, notes, first.round, begun, ended or time.time(), worker)

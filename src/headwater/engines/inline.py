@@ -1,15 +1,21 @@
-"""One after the other, here: the specification of every other engine.
+"""Runs jobs in this process, one after the other. It is the reference for all other engines.
 
 Jobs wait until something asks for a value and are then carried out backwards from what was asked, each value let go
 after its last use. So an average that reads its models in order pulls them one at a time, or one stack of clients that
 are trained together, and holds no more.
+
+With several `hands`, groups of clients that are trained together are computed by that many threads, each group by one
+thread alone. They begin as soon as their inputs are there, beside whatever else is done in this thread. Which thread
+takes a group, and when, changes no bit.
 """
 
 from __future__ import annotations
 
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,8 +24,8 @@ import torch
 
 from headwater import codecs
 from headwater.codecs import Info
-from headwater.engines.base import LOST, Done, Job, Ref, pick, refs_in
-from headwater.engines.execution import execute, execute_together
+from headwater.engines.base import EVERY, LOST, Done, Files, Infos, Job, Ref, pick, refs_in
+from headwater.engines.execution import Group, execute
 from headwater.engines.presence import Presence
 from headwater.engines.shelf import Shelf, budget_of
 from headwater.errors import TaskError
@@ -28,42 +34,65 @@ from headwater.stages.site import Context
 DEEPEST = 40  # waiting jobs on top of each other before some are carried out ahead of need: each takes stack frames
 
 
+class Jobs:
+    """Several jobs of one task that are carried out as one, under one name."""
+
+    def __init__(self, jobs: tuple[Job, ...]) -> None:
+        self.jobs, self.name = jobs, jobs[0].name
+        self._refs = tuple(ref for job in jobs for ref in job.refs())
+        self.needs = {ref.name for ref in self._refs}
+
+    def refs(self) -> tuple[Ref, ...]:
+        return self._refs
+
+
 class Inline:
     def __init__(self, threads: int = 1, hands: int = 1, memory: float = 0.0) -> None:
-        """`hands` jobs that are carried out together may be worked on at a time; `memory` as engine.memory."""
+        """`hands` groups of jobs that are carried out together are computed at a time; `memory` as engine.memory."""
         self._values = Shelf(budget_of(memory))
         self.done: list[Done] = []
         self.watch: Callable[[Done], None] | None = None
         self._threads, self._outer_threads, self._hands = threads, torch.get_num_threads(), hands
+        self._helpers: ThreadPoolExecutor | None = None
 
     def start(self, context: Context) -> None:
         torch.set_num_threads(self._threads)  # results depend on it, so it is the same on every engine
+        if self._hands > 1 and context.stack == "hand":  # other ways to train swap the parameters of one module
+            self._helpers = self._helpers or ThreadPoolExecutor(
+                self._hands, "headwater", partial(_begin, self._threads)
+            )
+            context = replace(context, threads=self._helpers)
+            for arch in context.models:  # here: to make one draws from a generator that tasks use too
+                context.bench(arch, 0)
         self._context, self._presence = context, Presence(context)
-        self._jobs: dict[str, Job] = {}  # not yet carried out
-        self._groups: dict[str, tuple[Job, ...]] = {}  # those of them that are carried out together
+        self._jobs: dict[str, Job | Jobs] = {}  # not yet carried out
+        self._waiting: dict[str, Jobs] = {}  # groups that were not begun yet, in the order of submission
+        self._begun: dict[str, tuple[Group, Future[None]]] = {}  # groups that helpers work on
+        self._several: set[str] = set()  # names of groups that were made
         self._values.close()
         self._moved: dict[str, Ref] = {}  # other names of values, or of parts of them
         self._expected: dict[str, dict[str, Ref]] = {}  # those of a value that is not there yet
         self._source: dict[str, str] = {}  # the value behind such a name, until `finish` has told its size
-        self._infos: dict[str, Info | None] = {}  # of what was not told by `finish` yet
+        self._infos: dict[str, Infos] = {}  # of what was not told by `finish` yet
         self._depth: dict[str, int] = {}  # how many jobs wait below a job
         self._uses: defaultdict[str, int] = defaultdict(int)  # by jobs and moves that wait
         self._dropped: set[str] = set()
-        self._files: dict[str, str] = {}  # what is on disk already, by name
+        self._files: dict[str, dict[str, str]] = {}  # what is on disk already, by name and member
         self.done.clear()
 
     def submit(self, *jobs: Job) -> None:
-        for job in jobs:
-            refs, depth = job.refs(), self._depth_of(job)
-            if depth > DEEPEST:
-                for ref in refs:
-                    self._fetch(ref)
-                depth = 1
-            self._jobs[job.name], self._depth[job.name] = job, depth
+        job = jobs[0] if len(jobs) == 1 else Jobs(jobs)
+        refs, depth = job.refs(), self._depth_of(job)
+        if depth > DEEPEST:
             for ref in refs:
-                self._uses[ref.name] += 1
-        if len(jobs) > 1:
-            self._groups |= dict.fromkeys([job.name for job in jobs], jobs)
+                self._fetch(ref)
+            depth = 1
+        self._jobs[job.name], self._depth[job.name] = job, depth
+        for name, count in Counter(ref.name for ref in refs).items():
+            self._uses[name] += count
+        if isinstance(job, Jobs):
+            self._waiting[job.name] = job
+            self._begin_ready()
 
     def move(self, ref: Ref, home: str, name: str, tiers: tuple[str, ...] = ()) -> None:
         ref = self._origin(ref)
@@ -72,15 +101,14 @@ class Inline:
         if ref.name in self._jobs:
             self._expected.setdefault(ref.name, {})[name] = ref
         else:
-            self._infos[name] = _info(pick(self._values[ref.name], ref))
+            self._infos[name] = infos_of(pick(self._values[ref.name], ref), ref)
 
     def either(self, new: Ref, old: Ref, name: str) -> None:
         self.submit(Job(name, _either, new.home, new.home, {"new": new, "old": old}, (), lost=False))
 
-    def info(self, name: str) -> Info | None:
-        if name not in self._infos:
-            value = self._fetch(Ref(name, ""))
-        return self._infos[name] if name in self._infos else _info(value)
+    def info(self, ref: Ref) -> Info | None:
+        value = self._fetch(ref)
+        return None if value is LOST else codecs.info(value)
 
     def read(self, ref: Ref) -> Any:
         return self._fetch(ref)
@@ -91,7 +119,12 @@ class Inline:
         for name in names:
             self._let_go(name)
 
-    def finish(self, names: Iterable[str]) -> dict[str, Info | None]:
+    def trim(self, members: Mapping[str, Collection[str]]) -> None:
+        for name, kept in members.items():
+            if name in self._values and not self._uses.get(name) and len(kept) < len(held := self._values[name]):
+                self._values[name] = {node: codecs.on_its_own(held[node]) for node in kept if node in held}
+
+    def finish(self, names: Iterable[str]) -> dict[str, Infos]:
         asked = list(names)
         wanted = dict.fromkeys(self._source.pop(name, name) for name in asked)
         while left := [name for name in wanted if name in self._jobs]:
@@ -110,27 +143,47 @@ class Inline:
             self._depth[name] = self._depth_of(job)
         return infos
 
-    def save(self, names: Iterable[str], directory: Path) -> dict[str, str]:
-        files, stores = {}, {}
+    def save(self, names: Iterable[str], directory: Path) -> Files:
+        files: dict[str, dict[str, str]] = {}
+        stores, groups = {}, set()
         for name in names:
-            value, known = self._fetch(Ref(name, "")), self._files.get(name, "")
-            files[name] = known
-            if value is not LOST and not (known and (directory / known).exists()):
-                stores[name] = partial(codecs.store, value, directory)
-        files |= codecs.store_all(stores)
+            ref = self._origin(Ref(name, ""))
+            values = {"": self._fetch(ref)}
+            if ref.member == EVERY or (ref.name in self._several and not ref.member):
+                values = values[""]
+                groups.add(name)
+            known = self._files.get(name, {})
+            files[name] = {node: known.get(node, "") for node in values}
+            for node, value in values.items():
+                if value is not LOST and not ((file := files[name][node]) and (directory / file).exists()):
+                    stores[name, node] = partial(codecs.store, value, directory)
+        for (name, node), file in codecs.store_all(stores).items():
+            files[name][node] = file
         self._files |= files
-        return files
+        return {name: held if name in groups else held[""] for name, held in files.items()}
 
-    def load(self, files: Mapping[str, str], directory: Path) -> None:
-        self._values.take_up({n: codecs.read(directory / file) if file else LOST for n, file in files.items()})
-        self._files |= files
+    def load(self, files: Files, directory: Path) -> None:
+        def read(file: str) -> Any:
+            return codecs.read(directory / file) if file else LOST
+
+        for name, file in files.items():
+            if isinstance(file, str):
+                self._values.take_up({name: read(file)})
+                self._files[name] = {"": file}
+            else:
+                self._values.take_up({name: {node: read(each) for node, each in file.items() if each}})
+                self._files[name] = dict(file)
+                self._several.add(name)
 
     def close(self) -> None:
+        if self._helpers is not None:
+            self._helpers.shutdown(cancel_futures=True)
+            self._helpers = None
         self._values.close()
         self._jobs = {}
         torch.set_num_threads(self._outer_threads)
 
-    def _depth_of(self, job: Job) -> int:
+    def _depth_of(self, job: Job | Jobs) -> int:
         depth = 0
         for ref in job.refs():
             depth = max(depth, self._depth.get(self._root(ref.name), 0))
@@ -144,9 +197,7 @@ class Inline:
     def _origin(self, ref: Ref) -> Ref:
         """A value, or a part of one, under the name that it was made with, where it was made."""
         moved = self._moved.get(ref.name)
-        if moved is None:
-            return ref
-        return Ref(moved.name, moved.home, moved.part + ref.part) if ref.part else moved
+        return ref if moved is None else ref.under(moved)
 
     def _fetch(self, ref: Ref) -> Any:
         ref = self._origin(ref)
@@ -155,11 +206,11 @@ class Inline:
         return pick(self._values[ref.name], ref)
 
     def _carry_out(self, name: str) -> None:
-        if name in self._groups:
-            self._carry_out_together(self._groups[name])
+        job = self._jobs[name]
+        if isinstance(job, Jobs):
+            self._carry_out_together(job)
             return
-        job = self._jobs.pop(name)
-        self._depth.pop(name)
+        del self._jobs[name], self._depth[name]
         released: list[str] = []  # by a stream, which lets its own go
 
         def release(ref: Ref) -> None:
@@ -172,43 +223,78 @@ class Inline:
         else:
             self._prepare(job)
             self._await((job,))
-            value, done = execute(job, self._context, self._fetch, release)
-            value = self._reported(job, value, done)
-        self._keep(job, value, released)
+            # Helpers that have groups to compute are not asked to share in anything else.
+            context = replace(self._context, threads=None) if self._begun else self._context
+            value, done = execute(job, context, self._fetch, release)
+            value = _as_read_back(job, value)
+            self._reported(done)
+        infos = None if value is LOST else codecs.info(value)
+        self._values.put(name, value, 0 if infos is None else infos.bytes)
+        self._keep(job, value, infos, released)
 
-    def _carry_out_together(self, jobs: tuple[Job, ...]) -> None:
-        for job in jobs:
-            del self._jobs[job.name], self._depth[job.name], self._groups[job.name]
-        for job in jobs:
+    def _carry_out_together(self, jobs: Jobs) -> None:
+        if jobs.name not in self._begun:
+            self._begin(jobs)
+        self._begin_ready()
+        group, ready = self._begun[jobs.name]
+        ready.result()
+        del self._begun[jobs.name]
+        found, done = group.finished()
+        del self._jobs[jobs.name], self._depth[jobs.name]
+        value = {job.node: _as_read_back(job, found[job.node]) for job in jobs.jobs if found[job.node] is not LOST}
+        self._reported(done)
+        infos = {job.node: codecs.info(value[job.node]) if job.node in value else None for job in jobs.jobs}
+        self._several.add(jobs.name)
+        self._values.put(jobs.name, value, sum(info.bytes for info in infos.values() if info is not None))
+        self._keep(jobs, value, infos, [])
+
+    def _begin(self, jobs: Jobs) -> None:
+        """Bring a group's inputs together, and have it computed: by a helper, if there is one."""
+        del self._waiting[jobs.name]
+        for job in jobs.jobs:
             self._prepare(job)
-        self._await(jobs)
-        found = execute_together(jobs, self._context, self._fetch, hands=self._hands)
-        for job, (value, done) in zip(jobs, found, strict=True):
-            self._keep(job, self._reported(job, value, done), [])
+        self._await(jobs.jobs)
+        group = Group(jobs.jobs, self._context, self._fetch)
+        if self._helpers is None:
+            ready: Future[None] = Future()
+            group.work()
+            ready.set_result(None)
+        else:
+            ready = self._helpers.submit(group.work)
+        self._begun[jobs.name] = group, ready
+
+    def _begin_ready(self) -> None:
+        """Let helpers begin groups whose inputs are there: one more than they can compute, so that nobody waits."""
+        if self._helpers is None or self._context.availability < 1:
+            return
+        for jobs in list(self._waiting.values()):
+            if len(self._begun) > self._hands:
+                return
+            if jobs.name in self._waiting and all(self._root(name) in self._values for name in jobs.needs):
+                self._begin(jobs)
 
     def _await(self, jobs: tuple[Job, ...]) -> None:
         """Until every client has come."""
         if seconds := max((self._presence.wait(job) for job in jobs if not job.lost), default=0.0):
             time.sleep(seconds)
 
-    def _reported(self, job: Job, value: Any, done: Done) -> Any:
-        value = _as_read_back(job, value)
+    def _reported(self, done: Done) -> None:
         self.done.append(done)
         if self.watch:
             self.watch(done)
-        return value
 
-    def _keep(self, job: Job, value: Any, released: list[str]) -> None:
-        self._infos[job.name] = info = _info(value)
-        self._values.put(job.name, value, 0 if info is None else info.bytes)
+    def _keep(self, job: Job | Jobs, value: Any, infos: Infos, released: list[str]) -> None:
+        self._infos[job.name] = infos
         for other, ref in self._expected.pop(job.name, {}).items():
-            self._infos[other] = _info(pick(value, ref)) if ref.part else info
-        held = Counter(ref.name for ref in job.refs()) - Counter(released) if released else None
-        for used in (ref.name for ref in job.refs()) if held is None else held.elements():
-            self._used(used)
+            whole = not ref.part and ref.member in ("", EVERY)
+            self._infos[other] = infos if whole else infos_of(pick(value, ref), ref)
+        for used, count in (Counter(ref.name for ref in job.refs()) - Counter(released)).items():
+            self._used(used, count)
+        if self._waiting:
+            self._begin_ready()
 
-    def _used(self, name: str) -> None:
-        self._uses[name] -= 1
+    def _used(self, name: str, count: int = 1) -> None:
+        self._uses[name] -= count
         self._let_go(name)
 
     def _prepare(self, job: Job) -> None:
@@ -226,6 +312,7 @@ class Inline:
             self._files.pop(name, None)
             self._uses.pop(name, None)
             self._dropped.discard(name)
+            self._several.discard(name)
             moved = self._moved.pop(name, None)
             if moved is None:
                 self._values.discard(name)
@@ -241,7 +328,16 @@ def _as_read_back(job: Job, value: Any) -> Any:
         raise TaskError(f"{job.title} at {job.node} (home {job.home}) failed: TypeError: {error}") from error
 
 
-def _info(value: Any) -> Info | None:
+def _begin(threads: int) -> None:
+    """What a helper does first. Only a thread that has asked for the number of its threads keeps the one it sets."""
+    torch.get_num_threads()
+    torch.set_num_threads(threads)
+
+
+def infos_of(value: Any, ref: Ref) -> Infos:
+    """Size and kind of what a ref picked: of one value, or of each member of a group."""
+    if ref.member == EVERY:
+        return {node: codecs.info(held) for node, held in value.items()}
     return None if value is LOST else codecs.info(value)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -97,6 +97,17 @@ class Name(NamedTuple):
     def info(self) -> Info | None:
         """Its size and kind."""
         return self.cell.kept.info(self.part) if self.part and self.cell.kept is not None else self.cell.info
+
+
+@dataclass(frozen=True)
+class Several:
+    """What the name of a group stands for: a value for each of its nodes."""
+
+    members: dict[str, Name]
+
+
+def names_of(held: Name | Several) -> Collection[Name]:
+    return held.members.values() if isinstance(held, Several) else (held,)
 
 
 def choose(new: Name, old: Name) -> Cell:

@@ -151,7 +151,8 @@ class Pool(Crewed):
             for cell, result in zip(order.cells, reply.results, strict=True):
                 file = None if result.file is None else File.counted(result.file, self._budget, result.memory)
                 cell.fill(file, result.info)
-                self._reports.append(result.done)
+            assert reply.done is not None
+            self._reports.append(reply.done)
             for used, _ in order.inputs.values():
                 used.release()
 

@@ -22,9 +22,9 @@ from typing import Any, TypeVar
 
 from headwater import codecs
 from headwater.codecs import Info
-from headwater.engines.base import Ref
+from headwater.engines.base import Files, Infos, Ref
 from headwater.engines.crewed import TRIES, Crewed
-from headwater.engines.orders import Cell, Kept, Name, Order
+from headwater.engines.orders import Cell, Kept, Name, Order, names_of
 from headwater.engines.presence import Presence
 from headwater.engines.ray_actor import Actor, Load, Part, versions
 from headwater.engines.ray_cluster import Cluster, Node, imported, join, leave
@@ -128,16 +128,16 @@ class Ray(Crewed):
         self.done.clear()
 
     def read(self, ref: Ref) -> Any:
-        held = self._settled(self._names[ref.name])
+        held = self._settled(self._of(ref))
         return self._at_hand([held], lambda: held.value(ref.part))
 
-    def save(self, names: Iterable[str], directory: Path) -> dict[str, str]:
+    def save(self, names: Iterable[str], directory: Path) -> Files:
         names = list(names)
-        held = [self._names[name] for name in names]
+        held = [each for name in names for each in names_of(self._names[name])]
         real = [x.real if x.cell.there else self._settled(x) for x in held]
         return self._at_hand(real, lambda: super(Ray, self).save(names, directory))
 
-    def finish(self, names: Iterable[str]) -> dict[str, Info | None]:
+    def finish(self, names: Iterable[str]) -> dict[str, Infos]:
         infos = super().finish(names)
         self._secure()
         return infos
@@ -180,7 +180,7 @@ class Ray(Crewed):
     def _secure(self) -> None:
         """Fetch what would take many repetitions to make again, were its node lost, and is still needed."""
         with self._changed:
-            cells = [held.real.cell for held in self._names.values()]
+            cells = [each.real.cell for held in self._names.values() for each in names_of(held)]
         for cell in cells:
             if cell.maker is not None and cell.maker.depth >= DEEP and isinstance(kept := cell.kept, Stored):
                 try:
@@ -341,13 +341,13 @@ class Ray(Crewed):
         if reply.failure is not None:
             self._fail(order.error(reply.failure))
             return
-        self._took[order.jobs[0].title] = reply.results[-1].done.end - reply.results[0].done.start
+        self._took[order.jobs[0].title] = reply.done.end - reply.done.start
         inputs = order.inputs
         if hand.node.id != self._here:  # what is here is as safe as this process
             self._remember(order)
+        if order not in self._again:
+            self._reports.append(reply.done)
         for at, (cell, result) in enumerate(zip(order.cells, reply.results, strict=True), first):
-            if order not in self._again:
-                self._reports.append(result.done)
             if not cell.there:  # else only others of its group had to be made once more
                 info = result.info
                 kept = None if info is None else Stored(shelf, at, hand.node.id, result.outline)

@@ -14,10 +14,10 @@ from typing import Any
 import torch
 
 from headwater import codecs
-from headwater.engines.base import LOST, Job, Ref, pick
+from headwater.engines.base import LOST, Job
 from headwater.engines.ray_values import Outline, Packed, outline, packed, unpacked
 from headwater.engines.shared import Reply, Result, joined
-from headwater.engines.worker import carried_out, failure_of
+from headwater.engines.worker import carried_out, failure_of, fetching
 
 Shelf = list[Packed | None]  # what one call made, in one object: each object costs Ray about as much as a call
 Part = tuple[int | None, int, tuple[Any, ...]]  # which shelf (none: the value was lost), its place there, and what part
@@ -61,19 +61,19 @@ class Actor:
     def _one(self, jobs: tuple[Job, ...], inputs: Mapping[str, Part], shelves: Sequence[Shelf]) -> Answer:
         """Whatever goes wrong is part of the reply: a worker outlives its jobs."""
 
-        def fetch(ref: Ref) -> Any:
-            shelf, at, part = inputs[ref.name]
+        def read(key: str) -> Any:
+            shelf, at, _ = inputs[key]
             held = None if shelf is None else shelves[shelf][at]
-            value = LOST if held is None else unpacked(held)
-            return pick(pick(value, Ref(ref.name, ref.home, part)), ref)
+            return LOST if held is None else unpacked(held)
 
         try:
-            found = carried_out(jobs, self._context, fetch, self.number)
-            objects = [None if value is LOST else packed(value) for value, _ in found]
+            fetch = fetching(jobs, read, lambda key: inputs[key][2])
+            found, done = carried_out(jobs, self._context, fetch, self.number)
+            objects = [None if value is LOST else packed(value) for value in found]
             results = [
-                Made(done) if held is None else Made(done, codecs.info(value), outline=outline(held))
-                for (value, done), held in zip(found, objects, strict=True)
+                Made() if held is None else Made(codecs.info(value), outline=outline(held))
+                for value, held in zip(found, objects, strict=True)
             ]
-            return Reply(tuple(results)), objects
+            return Reply(tuple(results), done), objects
         except BaseException as error:
             return Reply(failure=failure_of(error)), [None for _ in jobs]

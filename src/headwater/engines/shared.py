@@ -45,9 +45,8 @@ class Failure:
 
 @dataclass(frozen=True)
 class Result:
-    """One finished job: its report, and where the value is (nowhere if it was lost)."""
+    """What one job made: where the value is (nowhere if it was lost)."""
 
-    done: Done
     info: Info | None = None
     file: Path | None = None
     memory: int = 0  # bytes of shared memory that the file takes
@@ -58,6 +57,7 @@ class Reply:
     """What a worker says: the results of the jobs that it was given, or what went wrong; nothing when it is ready."""
 
     results: tuple[Result, ...] = ()
+    done: Done | None = None
     failure: Failure | None = None
 
 

@@ -11,7 +11,8 @@ import pickle
 import signal
 import threading
 import traceback
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NoReturn
@@ -48,30 +49,49 @@ class Worker:
     def _carry_out(
         self, jobs: tuple[Job, ...], context: Context, names: list[str], files: dict[str, tuple[Path | None, Any]]
     ) -> Reply:
-        def fetch(ref: Ref) -> Any:
-            file, part = files[ref.name]
-            value = LOST if file is None else codecs.read(file)
-            return pick(pick(value, Ref(ref.name, ref.home, part)), ref)
+        def read(key: str) -> Any:
+            file, _ = files[key]
+            return LOST if file is None else codecs.read(file)
 
-        found = carried_out(jobs, context, fetch, self.number)
-        return Reply(tuple(self._result(name, value, done) for name, (value, done) in zip(names, found, strict=True)))
+        found, done = carried_out(jobs, context, fetching(jobs, read, lambda key: files[key][1]), self.number)
+        return Reply(tuple(self._result(name, value) for name, value in zip(names, found, strict=True)), done)
 
-    def _result(self, name: str, value: Any, done: Done) -> Result:
+    def _result(self, name: str, value: Any) -> Result:
         if value is LOST:
-            return Result(done)
+            return Result()
         file = self.space.write(name, value, self._room)
         taken = self.space.in_memory(file)
         self._room -= taken
-        return Result(done, codecs.info(value), file, taken)
+        return Result(codecs.info(value), file, taken)
+
+
+def fetching(
+    jobs: Sequence[Job], read: Callable[[str], Any], part: Callable[[str], tuple[Any, ...]]
+) -> Callable[[Ref], Any]:
+    """Fetches inputs of some jobs: the value under a key, and what part of it the key stands for. What several jobs
+    have in common, as after a broadcast, is read once."""
+    count = Counter(ref.key for job in jobs for ref in job.refs()) if len(jobs) > 1 else Counter()
+    known: dict[str, Any] = {}
+
+    def fetch(ref: Ref) -> Any:
+        key = ref.key
+        value = known[key] if key in known else read(key)
+        if count[key] > 1:
+            known[key] = value
+        return pick(value, Ref("", "", part(key) + ref.part))
+
+    return fetch
 
 
 def carried_out(
     jobs: tuple[Job, ...], context: Context, fetch: Callable[[Ref], Any], number: int
-) -> list[tuple[Any, Done]]:
-    """What one order asks for: a job, or several as one."""
+) -> tuple[list[Any], Done]:
+    """What one order asks for: a job, or several as one. Values in the order of the jobs, and the report."""
     if len(jobs) == 1:
-        return [execute(jobs[0], context, fetch, lambda ref: None, number)]
-    return execute_together(jobs, context, fetch, number)
+        value, done = execute(jobs[0], context, fetch, lambda ref: None, number)
+        return [value], done
+    found, done = execute_together(jobs, context, fetch, number)
+    return [found[job.node] for job in jobs], done
 
 
 def failure_of(error: BaseException) -> Failure:

@@ -22,8 +22,7 @@ from headwater.data.toy import REACH
 from headwater.engines.inline import Inline
 from headwater.errors import ConfigError
 from headwater.experiment import Experiment, prepare
-from headwater.federation import SERVER, Desk, Federation
-from headwater.ledger import Ledger
+from headwater.federation import SERVER, Federation
 from headwater.params import Params
 from headwater.report import style
 from headwater.stages.combine import initial
@@ -31,6 +30,7 @@ from headwater.stages.ensemble import ensemble
 from headwater.stages.site import Site
 from headwater.topology.presence import participants
 from headwater.topology.tree import ROOT
+from headwater.training import desk_of
 
 History = Sequence[Mapping[str, Any]]
 Cells = Mapping[str, Mapping[str, Sequence[History]]]
@@ -138,9 +138,9 @@ def parts_of(experiment: Experiment) -> Parts:
         )
     context = experiment.context()
     engine = Inline()
-    engine.start(replace(context, method=config.method, stack=config.engine.stack))
+    engine.start(replace(context, method=config.method, stack=experiment.stacking.way))
     try:
-        desk = Desk(engine, Ledger(), config.seed, width=experiment.stacking.width)
+        desk = desk_of(experiment, engine)
         fed = Federation(experiment.tree, desk, experiment.tree.holders, purpose="setup")
         state = experiment.method.init(fed, fed.run(initial, at=SERVER, arch=experiment.model.name))
         for number in range(1, config.rounds + 1):

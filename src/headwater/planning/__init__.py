@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -96,7 +97,7 @@ def plan(experiment: Experiment, *, startup: float = 0.0, bare: int | None = Non
     found = rehearse(experiment)
     works = found.works if found is not None else ()
     began = time.perf_counter()
-    measured = measure(experiment, works, hands=workers if name == "inline" else 1)
+    measured = measure(experiment, works)
     took = time.perf_counter() - began
     pool = name != "inline"  # on Ray too: what is said is for workers on this machine
     about = memory_of(experiment, found, sizes, measured, pool=pool, workers=workers, now=held, before=most, bare=bare)
@@ -124,7 +125,7 @@ def plan(experiment: Experiment, *, startup: float = 0.0, bare: int | None = Non
         moved=moved(experiment, sizes),
         steps=None if found is None else steps_of(experiment, found),
         memory={"total": about.total, **about.parts},
-        seconds=_seconds(experiment, found, measured, workers if pool else 1, startup if pool else 0.0),
+        seconds=_seconds(experiment, found, measured, workers, startup if pool else 0.0, pool),
         measured={
             "seconds": took,
             "load": os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0,
@@ -186,21 +187,25 @@ def _place(experiment: Experiment, work: Work) -> str:
 
 
 def _seconds(
-    experiment: Experiment, found: Rehearsed | None, measured: Measured, workers: int, startup: float
+    experiment: Experiment, found: Rehearsed | None, measured: Measured, workers: int, startup: float, pool: bool
 ) -> dict[str, float]:
-    """What each phase takes on one worker, and when all is done."""
+    """What each phase takes on one worker, and when all is done. Without a pool, threads share the groups of clients
+    that are trained together, and nothing else."""
     if found is None:
         return {}
+    hands, workers = (1, workers) if pool else (workers if experiment.stacking.way == "hand" else 1, 1)
     rounds, engine = experiment.config.rounds, experiment.config.engine
     groups, whole = together(found.works), rounds / found.rounds
     at = {group[0].group: position for position, group in enumerate(groups)}
     of = [work.group for work in found.works]
+    calls = Counter(group[0].job.key[:-1] for group in groups if len(group) > 1)
     units = []
     phases = dict.fromkeys(PHASES, 0.0)
     for group in groups:
         seconds = measured.seconds(group)
         after = {at[of[number]] for work in group for number in work.after}
-        units.append(Unit(seconds, tuple(sorted(after)), group[0].round))
+        shared = max(1, min(hands, calls[group[0].job.key[:-1]]))
+        units.append(Unit(seconds / shared, tuple(sorted(after)), group[0].round))
         times = whole if group[0].round else 1.0  # what prepares a run happens once
         phases[group[0].phase if group[0].phase in phases else "evaluate"] += seconds * times
     first = makespan([unit for unit in units if not unit.round], workers, engine.overlap)

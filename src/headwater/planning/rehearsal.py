@@ -7,24 +7,24 @@ what a method reads before it goes on is worked out, and only where nothing has 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from headwater.codecs import Info
-from headwater.engines.base import Done, Job, Ref, pick
+from headwater.engines.base import EVERY, Done, Files, Infos, Job, Ref, pick
 from headwater.engines.execution import execute
 from headwater.evaluation import ask, tests_for
 from headwater.experiment import Experiment
 from headwater.fanout import Fanout
-from headwater.federation import SERVER, Desk, Federation
-from headwater.ledger import Ledger
+from headwater.federation import SERVER, Federation
 from headwater.located import names_in
 from headwater.planning.work import Account, Value, Work
 from headwater.stages.combine import initial
 from headwater.stages.site import Context
 from headwater.topology.presence import participants
+from headwater.training import desk_of
 
 JOBS = 20_000  # tasks of clients that are gone through one by one; a longer run is judged by its first rounds
 LEAST = 3  # rounds that are gone through however many clients there are: the first is often unlike the others
@@ -41,9 +41,10 @@ class Nobody:
         self.done: list[Done] = []
         self.watch: Callable[[Done], None] | None = None
         self.works: list[Work] = []
-        self._known: dict[str, Value] = {}
+        self._known: dict[str, Value] = {}  # by key
+        self._members: dict[str, list[str]] = {}  # of names
         self._context = experiment.context()
-        self._account = Account(experiment, lambda ref: self._known[ref.name])
+        self._account = Account(experiment, lambda ref: self._known[ref.key])
 
     def start(self, context: Context) -> None:
         self._context = context
@@ -53,42 +54,54 @@ class Nobody:
         for job in jobs:
             work, value = self._account.of(job, len(self.works))
             if job.phase in ("average", "evaluate"):  # what a method may read, with what it is made from
-                given = {ref.name: self._known[ref.name] for ref in job.refs()}
+                given = {ref.key: self._known[ref.key] for ref in job.refs()}
                 value = Value(value.arch, value.members, value.rows, value.number, job, given)
             self.works.append(replace(work, group=first))
-            self._known[job.name] = value
+            member = job.node if len(jobs) > 1 else ""
+            self._known[Ref(job.name, job.home, (), member).key] = value
+            self._members.setdefault(job.name, []).append(member)
 
     def move(self, ref: Ref, home: str, name: str, tiers: tuple[str, ...] = ()) -> None:
-        held = self._known[ref.name]
-        self._known[name] = held if not ref.part else Value(held.arch, 1, held.rows, held.number)
+        members = self._members.get(ref.name, [""]) if ref.member == EVERY else [ref.member]
+        for member in members:
+            held = self._known[replace(ref, member=member).key]
+            kept = Ref(name, home, (), member if ref.member == EVERY else "")
+            self._known[kept.key] = held if not ref.part else Value(held.arch, 1, held.rows, held.number)
+            self._members.setdefault(name, []).append(kept.member)
 
     def either(self, new: Ref, old: Ref, name: str) -> None:
         self.move(new, new.home, name)
 
-    def info(self, name: str) -> Info | None:
+    def info(self, ref: Ref) -> Info | None:
         return Info(0, 0, "value")
 
     def read(self, ref: Ref) -> Any:
-        return pick(self._value(self._known[ref.name]), ref)
+        return pick(self._value(self._known[ref.key]), replace(ref, member=""))
 
     def _value(self, held: Value) -> Any:
         if held.job is None or any(part.job is None for part in held.given.values()):
             raise Unforeseen
         return execute(
-            held.job, self._context, lambda ref: pick(self._value(held.given[ref.name]), ref), lambda ref: None
+            held.job,
+            self._context,
+            lambda ref: pick(self._value(held.given[ref.key]), replace(ref, member="")),
+            lambda ref: None,
         )[0]
 
     def drop(self, names: Iterable[str]) -> None:
         for name in names:
-            self._known.pop(name, None)
+            for member in self._members.pop(name, ()):
+                self._known.pop(Ref(name, "", (), member).key, None)
 
-    def finish(self, names: Iterable[str]) -> dict[str, Info | None]:
+    def trim(self, members: Mapping[str, Collection[str]]) -> None: ...
+
+    def finish(self, names: Iterable[str]) -> dict[str, Infos]:
         return dict.fromkeys(names)  # as if all had been lost: nothing is charged
 
-    def save(self, names: Iterable[str], directory: Path) -> dict[str, str]:
+    def save(self, names: Iterable[str], directory: Path) -> Files:
         raise NotImplementedError
 
-    def load(self, files: Mapping[str, str], directory: Path) -> None:
+    def load(self, files: Files, directory: Path) -> None:
         raise NotImplementedError
 
     def close(self) -> None:
@@ -112,7 +125,7 @@ def rehearse(experiment: Experiment) -> Rehearsed | None:
     active = max(1, len(participants(tree, share, seed, 1)))
     rounds = min(config.rounds, max(LEAST, JOBS // active))
     own_tests, engine = config.partition.local_test > 0, Nobody(experiment)
-    desk = Desk(engine, Ledger(), seed, width=experiment.stacking.width, fanout=Fanout.of(experiment.context()))
+    desk = desk_of(experiment, engine, Fanout.of(experiment.context()))
     fed = Federation(tree, desk, tree.holders, purpose="setup")
     try:
         state = experiment.method.init(fed, fed.run(initial, at=SERVER, arch=experiment.model.name))

@@ -29,7 +29,6 @@ from headwater.stages.site import Context
 
 BUDGET = 0.8  # seconds for all measurements together, if one of each takes no longer
 ASKED = 256  # samples of a pass that is measured
-WIDEST = 64  # members of a stack that is measured
 TIMES, LEAST = 15, 3  # timings, at most and at least
 MOST = 50  # calls that are timed as one
 LONG = 0.3  # seconds of a call that is not repeated
@@ -76,13 +75,13 @@ class Measured:
         return rate.seconds(samples / ASKED, samples)
 
 
-def measure(experiment: Experiment, works: Sequence[Work], hands: int = 1) -> Measured:
-    """Time what these works consist of; `hands` threads share a stack."""
+def measure(experiment: Experiment, works: Sequence[Work]) -> Measured:
+    """Time what these works consist of."""
     groups = together(works)
     trained = {name: _sample(groups, name) for name in experiment.tree.archs}
     present = {name: group for name, group in trained.items() if group}
     engine = experiment.config.engine
-    context = replace(experiment.context(), stack=engine.stack)
+    context = replace(experiment.context(), stack=experiment.stacking.way)
     each = BUDGET / max(1, sum(3 if len(group) > 1 else 2 for group in present.values()))
     steps: dict[str, Rate] = {}
     stacks: dict[str, Rate] = {}
@@ -96,8 +95,8 @@ def measure(experiment: Experiment, works: Sequence[Work], hands: int = 1) -> Me
             first = Trial(context, lead, experiment)
             steps[name] = _rate(first.step, (first.most, max(1, first.most // 4)), each)
             overhead = max(overhead, timed(lambda first=first: first.run(0), each / 10))  # type: ignore[misc]
-            if len(group) > 1:
-                stacks[name] = _stack_rate(context, group, hands, each)
+            if len(group) > 1 and experiment.stacking.width > 1:
+                stacks[name] = _stack_rate(context, group, each)
             passes[name] = _rate(first.ask, (ASKED, ASKED // 8), each)
             saved[name], batch[name] = first.saved(), first.most
     return Measured(steps, stacks, passes, overhead, saved, batch)
@@ -170,7 +169,7 @@ class Trial:
         return sum(found.values()) + 2 * largest  # and gradients of two layers on the way back
 
 
-def _stack_rate(context: Context, group: Sequence[Work], hands: int, budget: float) -> Rate:
+def _stack_rate(context: Context, group: Sequence[Work], budget: float) -> Rate:
     start = context.initial(group[0].arch, 0)
 
     def part(width: int) -> tuple[Callable[[int], None], int]:
@@ -181,12 +180,12 @@ def _stack_rate(context: Context, group: Sequence[Work], hands: int, budget: flo
 
         def call(times: int) -> None:
             given = {"start": start, "spec": replace(one, steps=times)}
-            execute_together([_job(work, given) for work in members], context, _nothing, hands=hands)
+            execute_together([_job(work, given) for work in members], context, _nothing)
 
         return call, samples
 
-    widest = min(WIDEST, len(group))
-    found = _rate(part, (widest, max(2, widest // 4)), budget, hands)
+    widest = len(group)
+    found = _rate(part, (widest, max(2, widest // 4)), budget)
     return replace(found, fixed=found.fixed / widest)
 
 
@@ -198,40 +197,34 @@ def _nothing(_: Any) -> Any:
     return None
 
 
-def _rate(
-    make: Callable[[int], tuple[Callable[[int], None], int]], sizes: tuple[int, int], budget: float, hands: int = 1
-) -> Rate:
+def _rate(make: Callable[[int], tuple[Callable[[int], None], int]], sizes: tuple[int, int], budget: float) -> Rate:
     """From calls with many and with few samples: what a call costs, what a sample, and what is there to do anyway."""
     (large, many), (small, few) = (make(size) for size in sizes)
-    slow, fixed = _each(large, budget / 2, hands)
+    slow, fixed = _each(large, budget / 2)
     if few >= many:
         return Rate(slow, 0.0, fixed)
-    quick = min(slow, _each(small, budget / 2, hands)[0])
+    quick = min(slow, _each(small, budget / 2)[0])
     sample = (slow - quick) / (many - few)
     call = slow - many * sample
     return Rate(call, sample, fixed) if call > 0 else Rate(0.0, slow / many, fixed)
 
 
-def _each(call: Callable[[int], None], budget: float, hands: int) -> tuple[float, float]:
+def _each(call: Callable[[int], None], budget: float) -> tuple[float, float]:
     """Seconds of one more call, several being made at once where they are short, and of none at all."""
-    none, one = timed(lambda: call(0), budget / 6, hands), timed(lambda: call(1), budget / 6, hands)
+    none, one = timed(lambda: call(0), budget / 6), timed(lambda: call(1), budget / 6)
     times = max(1, min(MOST, int(budget / 3 / max(one - none, 1e-6))))
-    several = timed(lambda: call(times), budget / 2, hands) if times > 1 else one
+    several = timed(lambda: call(times), budget / 2) if times > 1 else one
     return max(several - none, several / 10) / times, none
 
 
-def timed(call: Callable[[], None], budget: float, hands: int = 1) -> float:
-    """The median of some calls after a first one, which has more to do; of long ones the first is the only one.
-
-    Of `hands` other threads that do the work, a call takes the mean.
-    """
+def timed(call: Callable[[], None], budget: float) -> float:
+    """The median of some calls after a first one, which has more to do; of long ones the first is the only one."""
     found: list[float] = []
     ends = time.perf_counter() + budget
     while len(found) < LEAST or (time.perf_counter() < ends and len(found) <= TIMES):
-        own, everybodys = time.thread_time(), time.process_time()
+        begun = time.thread_time()
         call()
-        own, everybodys = time.thread_time() - own, time.process_time() - everybodys
-        found.append(own + (everybodys - own) / hands if hands > 1 else own)
+        found.append(time.thread_time() - begun)
         if found[0] > LONG:
             break
     return statistics.median(found[1:] or found)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Callable
+from concurrent.futures import Executor
 from math import prod
 
 import torch
@@ -129,9 +130,9 @@ class Bench:
         """Cross-entropy, unless the module brings a `loss(outputs, y)` of its own."""
         return self._own_loss(output, y) if self._own_loss else F.cross_entropy(output, y)
 
-    def outputs(self, x: Tensor, batch: int | None = None) -> Tensor:
-        """Outputs for all inputs in evaluation mode."""
-        return self._table(self._judging(), x, batch)
+    def outputs(self, x: Tensor, batch: int | None = None, threads: Executor | None = None) -> Tensor:
+        """Outputs for all inputs in evaluation mode; with `threads`, each of them takes whole batches."""
+        return self._table(self._judging(), x, batch, threads)
 
     def represent(self, x: Tensor, batch: int | None = None) -> Tensor:
         """Features of all inputs in evaluation mode."""
@@ -143,10 +144,17 @@ class Bench:
         return self._twin.ready() if self._twin is not None else self.module.eval()
 
     @torch.no_grad()
-    def _table(self, net: Callable[[Tensor], Tensor], x: Tensor, batch: int | None) -> Tensor:
+    def _table(
+        self, net: Callable[[Tensor], Tensor], x: Tensor, batch: int | None, threads: Executor | None = None
+    ) -> Tensor:
+        def said_of(part: Tensor) -> Tensor:
+            with torch.no_grad():  # which is a setting of each thread
+                return net(self.laid_out(part))
+
         table, at = torch.empty(0), 0
-        for part in torch.split(x, batch or self._batch):
-            said = net(self.laid_out(part))
+        parts = torch.split(x, batch or self._batch)
+        answers = map(said_of, parts) if threads is None or len(parts) < 2 else threads.map(said_of, parts)
+        for part, said in zip(parts, answers, strict=True):
             if not at:
                 table = room((len(x), *said.shape[1:]), said.dtype)
             table[at : at + len(part)] = said

@@ -43,6 +43,12 @@ class Buffers:
         return sys.getrefcount(self._last)
 
 
+def whole_lines(count: int, dtype: torch.dtype) -> int:
+    """So many numbers and as many more as fill whole cache lines."""
+    line = LINE // dtype.itemsize
+    return -(-count // line) * line
+
+
 def _block(size: int) -> np.ndarray:
     """Room for so many bytes. numpy asks for large pages, of which a few do."""
     return np.empty(size + LINE, dtype=np.uint8)

@@ -52,7 +52,7 @@ class Term(Protocol):
     def __call__(self, step: Batch) -> Tensor: ...
 
 
-@task("train", together=train_together)
+@task("train", together=train_together, stacked=True)
 def local_train(
     site: Site,
     start: Params,

@@ -6,15 +6,17 @@ data of the home it runs at and nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, TypeVar
 
 import numpy as np
 import torch
 
+from headwater.codecs import aligned
 from headwater.data.base import Examples, Split
 from headwater.models.base import ModelSpec
 from headwater.params import Params
@@ -23,6 +25,7 @@ from headwater.stages.bench import Bench
 from headwater.topology.tree import ROOT
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+ALONE = "loop"  # the way of training in which every client is computed by itself
 
 
 @dataclass(frozen=True)
@@ -45,16 +48,19 @@ def task(
     streaming: tuple[str, ...] = (),
     together: Callable[..., Any] | None = None,
     asks: Mapping[str, Ask] | None = None,
+    stacked: bool = False,
 ) -> Callable[[Function], Function]:
     """Mark a function as a task. `streaming` names the mapping inputs that it reads once and in order.
 
-    `together(sites, inputs, hands)` does it at several homes at once; it gives None for those it cannot do so. `asks`
-    names inputs that other tasks may make: {group: {name: answer}}, or nothing where it does not pay.
+    `together(sites, inputs)` does it at several homes at once; it gives None for those it cannot do so. With `stacked`
+    it computes their models as one, which is done in groups of the width that the run's stacking allows; without, a
+    group has any number of homes. `asks` names inputs that other tasks may make: {group: {name: answer}}, or nothing
+    where it does not pay.
     """
 
     def mark(function: Function) -> Function:
         function.phase, function.streaming = phase, streaming  # type: ignore[attr-defined]
-        function.together, function.asks = together, asks or {}  # type: ignore[attr-defined]
+        function.together, function.stacked, function.asks = together, stacked, asks or {}  # type: ignore[attr-defined]
         return function
 
     return mark
@@ -72,13 +78,28 @@ class Context:
     method: str = ""  # as it is named in sentences
     bad_update: str = "drop"  # what becomes of a result that is not finite: "drop" or "stop"
     causes: Mapping[str, str] = field(default_factory=dict)  # phase → the settings that may be behind such a result
-    stack: str = "auto"  # which models of clients are trained together, see stages.stack
+    stack: str = ALONE  # how models of clients are trained, a way of stages.stacking
     server_threads: int = 0  # of a student that is trained at the server; 0: as any task
     availability: float = 1.0  # share of the time that a client is there to begin a task
     period: float = 10.0  # seconds from one coming of a client to the next
     sector_of: Mapping[str, str] = field(default_factory=dict)  # for engines that place work; tasks do not see it
     secret: str = ""  # of this party alone, where noise is to hide something from the others
+    threads: Executor | None = None  # of this process, for parts of a task that do not depend on each other
     _benches: dict[tuple[str, int], Bench] = field(default_factory=dict)
+    _known: dict[Hashable, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Data lies on the same boundaries on every engine, since kernels may round by where their operands lie."""
+        split = self.split
+        sets = {name: getattr(split, name) for name in ("train", "validation", "test")}
+        moved: dict[str, Any] = {}
+        for name, rows in sets.items():
+            if (x := aligned(rows.x)) is not rows.x:
+                moved[name] = Examples(x, rows.y)
+        if (reference := aligned(split.reference)) is not split.reference:
+            moved["reference"] = reference
+        if moved:
+            self.split = replace(split, **moved)
 
     def bench(self, arch: str, slot: int) -> Bench:
         """One module a process and architecture, used again by every task (`slot` tells several at once apart)."""
@@ -93,7 +114,7 @@ class Context:
             return Params.of(self.models[arch].build(), arch, self.models[arch].buffers, weight=0.0)
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_benches": {}, "sector_of": {}}
+        return self.__dict__ | {"_benches": {}, "_known": {}, "sector_of": {}, "threads": None}
 
 
 class Site:
@@ -128,6 +149,18 @@ class Site:
     @property
     def stack(self) -> str:
         return self._context.stack
+
+    @property
+    def threads(self) -> Executor | None:
+        """Threads of this process, for parts of a task that do not depend on each other, if there are any."""
+        return self._context.threads
+
+    def once(self, key: Hashable, make: Callable[[], Any]) -> Any:
+        """What is the same in every round: made once a process."""
+        known = self._context._known
+        if key not in known:
+            known[key] = make()
+        return known[key]
 
     @contextmanager
     def waited_for(self) -> Iterator[None]:

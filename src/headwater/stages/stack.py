@@ -2,8 +2,12 @@
 
 A small model's step costs more in calls than in arithmetic, and a stack pays for its calls once. Two kernels give the
 gradients of all members at once: `Chain`, written out by hand for linear layers and activations in a row, and `Mapped`,
-torch's `vmap` over the module itself. What a member gets from a chain is the same whoever else is in the stack, from
-two members on (matrix products of one alone may take another path); one that is alone is therefore computed twice.
+torch's `vmap` over the module itself.
+
+Who is in a stack follows from the configuration and the participants alone, and a stack is computed by one thread with
+the configured number of threads inside an operation, so equal bits on every engine need no property of a library. That
+a member gets the same bits from a chain whoever else is in the stack is asked of the library where it matters (see
+`stacking.holds`); one that is alone is computed twice, since products of a single member may take another path.
 
 Clients of unequal size make unequal batches: a smaller one is filled up with rows that have no share in the loss. A
 client whose steps are done leaves the stack.
@@ -11,7 +15,7 @@ client whose steps are done leaves the stack.
 
 from __future__ import annotations
 
-import time
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -24,16 +28,23 @@ from torch import Tensor
 from headwater.params import Layout, Params
 from headwater.specs import LocalSpec
 from headwater.stages.bench import Bench
-from headwater.stages.buffers import LINE, Buffers
+from headwater.stages.buffers import Buffers, whole_lines
 from headwater.stages.draws import batches_of_all, samples_seen
 from headwater.stages.kernels import Apart, Chain, Kernel, kernel_of
 from headwater.stages.optimize import Rule, learning_rate, total_steps
-from headwater.stages.pace import Pace
-from headwater.stages.site import Site
+from headwater.stages.site import ALONE, Site
 
 _KERNELS: WeakKeyDictionary[Bench, Kernel | None] = WeakKeyDictionary()
-_PACES: WeakKeyDictionary[Bench, Pace] = WeakKeyDictionary()
-_BUFFERS: WeakKeyDictionary[Bench, Buffers] = WeakKeyDictionary()
+
+
+class _Own(threading.local):
+    """What a thread has for itself."""
+
+    def __init__(self) -> None:
+        self.buffers: WeakKeyDictionary[Bench, Buffers] = WeakKeyDictionary()
+
+
+_OWN = _Own()
 
 
 @dataclass(slots=True)
@@ -54,7 +65,7 @@ class Member:
         """Whether its steps are plain descent, so that no gradient need be written down."""
         spec = self.spec
         simple = spec.optimizer == "sgd" and not (spec.momentum or spec.weight_decay or spec.clip)
-        return simple and self.plain and isinstance(kernel(self.bench, "on"), Chain)
+        return simple and self.plain and isinstance(kernel(self.bench), Chain)
 
     @property
     def start(self) -> Params:
@@ -89,22 +100,24 @@ def _member(site: Site, given: Mapping[str, Any], known: dict[int, Bench | None]
 def _fit(site: Site, layout: Layout) -> Bench | None:
     """The bench for models of a layout if they can be stacked."""
     bench = site.blank(layout.arch)
-    found = kernel(bench, site.stack)
+    found = kernel(bench)
+    if not isinstance(found, Chain) and site.stack != "vmap":
+        return None
     fits = found is not None and layout.trainable == bench.layout.trainable and found.takes(site.table.x.shape[1:])
     return bench if fits else None
 
 
-def kernel(bench: Bench, setting: str) -> Kernel | None:
+def kernel(bench: Bench) -> Kernel | None:
     """The kernel for a bench's module, made once."""
     if bench not in _KERNELS:
         _KERNELS[bench] = kernel_of(bench.module, bench.layout)
-    found = _KERNELS[bench]
-    return found if isinstance(found, Chain) or setting == "on" else None
+    return _KERNELS[bench]
 
 
-def train_together(sites: Sequence[Site], inputs: Sequence[Mapping[str, Any]], hands: int) -> list[Params | None]:
-    """`local_train` at several homes; None for who cannot be stacked. `hands` threads share the work, which changes no
-    bit: they divide the products of members among them, never one product."""
+def train_together(sites: Sequence[Site], inputs: Sequence[Mapping[str, Any]]) -> list[Params | None]:
+    """`local_train` at several homes; None for who cannot be stacked."""
+    if not sites or sites[0].stack == ALONE:  # one job for several small clients, each computed by itself
+        return [None] * len(sites)
     known: dict[int, Bench | None] = {}
     found = [_member(site, given, known) for site, given in zip(sites, inputs, strict=True)]
     stacks: dict[tuple[Any, ...], list[Member]] = {}
@@ -115,46 +128,32 @@ def train_together(sites: Sequence[Site], inputs: Sequence[Mapping[str, Any]], h
             spec = next((each for each in specs.values() if each == member.spec), member.spec)
             specs[id(member.spec)] = spec
         stacks.setdefault((id(member.bench), id(spec), member.width, member.plain), []).append(member)
-    usual = torch.get_num_threads()
     for alike in stacks.values():
         alike.sort(key=lambda member: -member.steps)
-        pace = _PACES.setdefault(alike[0].bench, Pace())
-        pace.threads = (usual, max(usual, hands) if _chained(alike[0]) else usual)
-        try:
-            _train(alike, pace)
-        finally:
-            torch.set_num_threads(usual)
+        _train(alike)
     return [None if member is None else member.result for member in found]
 
 
-def _chained(member: Member) -> bool:
-    return isinstance(kernel(member.bench, member.site.stack), Chain)
-
-
 @torch.no_grad()
-def _train(members: list[Member], pace: Pace) -> None:
+def _train(members: list[Member]) -> None:
     spec, table = members[0].spec, members[0].site.table
     steps = [member.steps for member in members]
     sites, own = [member.site for member in members], [member.rows for member in members]
     index, share = batches_of_all(sites, own, spec, members[0].width, steps[0], members[0].start.vector.dtype)
-    buffers = _BUFFERS.setdefault(members[0].bench, Buffers())
+    buffers = _OWN.buffers.setdefault(members[0].bench, Buffers())
     losses, seen = share.new_zeros(len(members)), (share > 0).sum(2)
     x, labels = table.x, table.y.index_select(0, index.view(-1)).view(index.shape)
-    torch.set_num_threads(pace.threads[pace.better])  # to copy models, which rounds nothing
     descent: _AtOnce | _ByRule = (_AtOnce if members[0].at_once else _ByRule)(members, buffers)
     now = len(members)
     for step in range(steps[0]):
         while steps[now - 1] <= step:
             now -= 1
-        which, begun = pace.choose(), time.perf_counter()
-        torch.set_num_threads(min(pace.threads[which], max(2, now)))  # more than members would divide single products
         rows = index[step, :now]
         flat = rows.reshape(-1)
         batch_x = torch.index_select(x, 0, flat, out=buffers.scratch("x", (len(flat), *x.shape[1:]), x.dtype))
         batch = (batch_x.view(*rows.shape, *x.shape[1:]), labels[step, :now], share[step, :now])
         loss = descent.step(now, batch, learning_rate(spec, step, steps[0]))
         losses[:now].addcmul_(loss, seen[step, :now])
-        pace.took(which, (time.perf_counter() - begun) / now)
     _hand_out(members, descent.models(), losses)
 
 
@@ -170,7 +169,7 @@ class _AtOnce:
     """Plain descent of a chain: products go straight into the weights."""
 
     def __init__(self, members: list[Member], buffers: Buffers) -> None:
-        found, self._starts = kernel(members[0].bench, "on"), _starts(members)
+        found, self._starts = kernel(members[0].bench), _starts(members)
         assert isinstance(found, Chain)
         self._chain, self._layers, self._buffers = found, found.apart(self._starts, buffers), buffers
 
@@ -192,21 +191,23 @@ class _AtOnce:
         ]
 
     def models(self) -> Tensor:
-        found = self._buffers.lasting(tuple(self._starts.shape), self._starts.dtype)
+        count, size = self._starts.shape
+        found = self._buffers.lasting((count, whole_lines(size, self._starts.dtype)), self._starts.dtype)
         self._chain.join(self._layers, found)
-        return found
+        found[:, size:] = 0
+        return found[:, :size]
 
 
 class _ByRule:
     """Any optimiser, with what is added to gradients."""
 
     def __init__(self, members: list[Member], buffers: Buffers) -> None:
-        found, starts = kernel(members[0].bench, "on"), _starts(members)
+        found, starts = kernel(members[0].bench), _starts(members)
         assert found is not None
         members[0].bench.train(2)  # it may have judged a model last
         # Each model fills whole cache lines: vector instructions then round every one alike.
-        line, size = LINE // starts.dtype.itemsize, starts.shape[1]
-        shape = (len(starts), -(-size // line) * line)
+        size = starts.shape[1]
+        shape = (len(starts), whole_lines(size, starts.dtype))
         weights, grad = buffers.lasting(shape, starts.dtype), buffers.scratch("gradient", shape, starts.dtype)
         weights[:, :size], weights[:, size:] = starts, 0
         self._kernel, self._clip, self._size = found, members[0].spec.clip, size

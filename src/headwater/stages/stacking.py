@@ -13,7 +13,7 @@ from headwater.params import Layout
 from headwater.specs import LocalSpec
 from headwater.stages.kernels import Chain, Kernel, kernel_of
 
-WIDEST = 64
+WIDEST = 32  # wider ones save few calls, and leave little for other threads to do
 NUMBERS = 1 << 22  # in one stack: beyond that it no longer fits the processor's cache
 
 
@@ -27,9 +27,12 @@ class Stacking:
         return asdict(self)
 
 
-def stacking(method: Any, models: Mapping[str, ModelSpec], asked: str) -> Stacking:
-    """How the clients of a method are trained. `engine.stack` = "off" trains each alone; "on" also lets `vmap` stack
-    models that are no mere row of layers."""
+def stacking(method: Any, models: Mapping[str, ModelSpec], asked: str, threads: int = 1) -> Stacking:
+    """How the clients of a method are trained.
+
+    `engine.stack` = "off" trains each alone. "auto" stacks models that are a mere row of layers, if this machine gives
+    a client the same bits alone as in a stack. "on" stacks them in any case, and lets `vmap` stack others.
+    """
     if asked == "off":
         return alone("engine.stack is off")
     specs = [value for value in vars(method).values() if isinstance(value, LocalSpec)]
@@ -40,7 +43,17 @@ def stacking(method: Any, models: Mapping[str, ModelSpec], asked: str) -> Stacki
     if "features" in getattr(method, "NEEDS", ()) or getattr(method, "local", None) == "moon":  # a slot of the frame
         return alone("the method's loss looks at features")
     found = [_of_model(spec, asked) for spec in models.values()]
-    return min(found, key=lambda each: each.width)  # they go together, so each must be fit for it
+    chosen = min(found, key=lambda each: each.width)  # they go together, so each must be fit for it
+    if asked == "auto" and chosen.width > 1:
+        from headwater.stages.probe import same_alone
+
+        for model in models.values():
+            if not all(same_alone(model, spec, chosen.width, threads) for spec in specs):
+                return alone(
+                    f"this machine's libraries give a client of {model.name} other bits in a stack than alone; "
+                    "engine.stack = 'on' stacks all the same"
+                )
+    return chosen
 
 
 def _of_model(spec: ModelSpec, asked: str) -> Stacking:
