@@ -8,6 +8,12 @@ from pathlib import Path
 import pytest
 
 
+@pytest.fixture(autouse=True)
+def _a_job_for_each_client(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests train so little that all clients would share one job, and workers would have nothing to share."""
+    monkeypatch.setattr("headwater.training.SMALL", 0.0)
+
+
 @pytest.fixture(scope="session")
 def real_data() -> Path:
     """The directory of real data sets, or a skip that says what is missing."""

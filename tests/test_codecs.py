@@ -14,6 +14,7 @@ from torch import nn
 from headwater import codecs
 from headwater.data.base import Examples
 from headwater.params import Params
+from headwater.stages.buffers import whole_lines
 
 
 def a_model() -> Params:
@@ -93,17 +94,25 @@ def test_size_is_array_bytes_and_eight_a_bare_number() -> None:
 @pytest.mark.parametrize("counters", ["none", "several"])
 @pytest.mark.parametrize(
     ("kind", "as_it_is"),
-    [("plain", True), ("row of a stack", True), ("every other", False), ("gradient", False), ("numpy weight", False)],
+    [
+        ("plain", True),
+        ("row of a stack", True),
+        ("off a boundary", False),
+        ("every other", False),
+        ("gradient", False),
+        ("numpy weight", False),
+    ],
 )
 def test_a_model_is_taken_as_it_is_only_where_reading_it_back_gives_the_same(
     kind: str, as_it_is: bool, counters: str
 ) -> None:
-    """Types, strides and gradients: whatever `as_read` lets pass, a way to bytes and back would not change."""
+    """Whatever `as_read` lets pass, a way to bytes and back would not change: types, strides, alignment, gradients."""
     model = a_model()
     size = len(model.vector)
     vector = {
         "every other": torch.zeros(2 * size)[::2],
-        "row of a stack": torch.zeros(3, size + 5)[1, :size],
+        "row of a stack": torch.zeros(3, whole_lines(size, torch.float32))[1, :size],
+        "off a boundary": torch.zeros(size + 1)[1:],
         "gradient": model.vector.clone().requires_grad_(),
     }.get(kind, model.vector)
     weight: Any = np.float32(3.0) if kind == "numpy weight" else 3.0
@@ -116,6 +125,7 @@ def test_a_model_is_taken_as_it_is_only_where_reading_it_back_gives_the_same(
         made.vector.requires_grad == back.vector.requires_grad,
         made.vector.stride() == back.vector.stride(),
         made.counters.stride() == back.counters.stride(),
+        not made.vector.data_ptr() % codecs.ALIGN,
     ]
     assert all(same) is as_it_is
 

@@ -38,6 +38,10 @@ def test_stacks_are_of_about_equal_width(width: int, expected: list[int]) -> Non
     assert grouped(local_train, width=width) == expected
 
 
+def test_large_models_are_few_to_a_job() -> None:
+    assert grouped(local_train, rows=1000, small=2) == [2] * 5
+
+
 @pytest.mark.parametrize(("rows", "expected"), [(0, [1] * 10), (9, [1] * 10), (10, [2] * 5), (1000, [10])])
 def test_small_clients_share_a_job_up_to_so_many_rows(rows: int, expected: list[int]) -> None:
     assert grouped(local_train, rows=rows) == expected
@@ -81,6 +85,9 @@ def test_a_round_of_stacked_clients_is_few_jobs_few_moves_and_few_rows() -> None
 def test_small_clients_in_one_job_end_as_each_in_its_own(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
     made = toys.tiny(method, engine={"stack": "off"})
     assert desk_of(made, Inline()).rows == 0  # what a pass costs is not known
-    expected = train(made).result["model_sha256"]
-    monkeypatch.setattr("headwater.training.SMALL", 0.0)
-    assert train(made).result["model_sha256"] == expected
+    expected, watched = train(made).result["model_sha256"], []
+    monkeypatch.setattr("headwater.training.SMALL", 2.5e8)
+    engine = Inline()
+    run = train(made, engine=engine, watch=lambda event: watched.extend(engine.done))
+    assert run.result["model_sha256"] == expected
+    assert max(len(done.notes) for done in watched if done.title == "local_train") > 1

@@ -21,7 +21,8 @@ def most_models_held(method: str, clients: int, **more: Any) -> int:
         def _carry_out(self, name: str) -> None:
             nonlocal most
             super()._carry_out(name)
-            models = {v.vector.data_ptr() for v in self._values.values() if isinstance(v, Params)}
+            held = [each for v in self._values.values() for each in (v.values() if isinstance(v, dict) else [v])]
+            models = {v.vector.data_ptr() for v in held if isinstance(v, Params)}
             most = max(most, len(models))
 
     engine = Counting()

@@ -210,11 +210,12 @@ def test_every_task_is_on_the_time_line_once(pool: Pool, tmp_path: Path) -> None
     by_round = [[s for s in run.timeline if s["round"] == number] for number in range(4)]
     assert {s["task"] for s in by_round[0]} == {"initial", "validation"}
     for spans in by_round[1:]:
-        assert sum(s["phase"] == "train" for s in spans) == 5
+        assert sum(s.get("nodes", 1) for s in spans if s["phase"] == "train") == 5
         assert sum(s["phase"] == "distill" for s in spans) == 2
         assert {s["worker"] for s in spans} <= {0, 1}
     for span in run.timeline:
-        assert set(span) == {"round", "task", "phase", "node", "start", "end", "worker"}
+        assert set(span) - {"nodes"} == {"round", "task", "phase", "node", "start", "end", "worker"}
+        assert span.get("nodes", 2) > 1
         assert 0 <= span["start"] <= span["end"]
 
 

@@ -12,7 +12,6 @@ import hashlib
 import json
 import os
 import threading
-from collections import Counter
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, fields, is_dataclass
@@ -169,11 +168,7 @@ def _weigh(value: Any) -> tuple[int, int]:
 def on_its_own(value: Any) -> Any:
     """A value whose tensors are not small parts of larger ones, which they would keep in memory."""
     skeleton, tensors = flatten(value)
-    used: Counter[int] = Counter()  # bytes of each storage that belong to this value
-    for tensor in tensors:
-        used[tensor.untyped_storage().data_ptr()] += tensor.nbytes
-    storages = [tensor.untyped_storage() for tensor in tensors]
-    wide = [storage.nbytes() > 2 * used[storage.data_ptr()] for storage in storages]
+    wide = [tensor.untyped_storage().nbytes() > 2 * tensor.nbytes for tensor in tensors]
     if not any(wide):
         return value
     return rebuild(skeleton, [t.clone() if parted else t for t, parted in zip(tensors, wide, strict=True)])

@@ -34,6 +34,7 @@ from headwater.rundir import RunDirectory
 from headwater.specs import LocalSpec
 from headwater.stages.combine import initial
 from headwater.stages.site import Context
+from headwater.stages.stacking import NUMBERS
 from headwater.topology.presence import participants
 
 __all__ = ["Event", "open_engine", "train"]
@@ -298,6 +299,7 @@ def desk_of(experiment: Experiment, engine: Engine, fanout: Fanout | None = None
         dropout=config.faults.dropout,
         width=experiment.stacking.width,
         rows=rows,
+        small=NUMBERS // max(1, experiment.model.count()),  # no more models at a time than a stack would have
         fanout=fanout,
     )
 

@@ -36,6 +36,7 @@ class Desk:
     lost: set[str] = field(default_factory=set)  # homes lost in this round
     width: int = 1  # clients whose models are computed as one stack, at most
     rows: int = 0  # that clients train on in one job where they are not stacked; 0: each has a job of its own
+    small: int = 1 << 30  # clients in such a job, at most
     fanout: Fanout = field(default_factory=Fanout)  # which passes are jobs of their own
 
     @property
@@ -49,7 +50,8 @@ class Desk:
         if nodes and not self.losing and getattr(task, "together", None) is not None:
             width = self.width if task.stacked else len(nodes)
             if task.stacked and width == 1:
-                width = max(1, self.rows * len(nodes) // max(1, sum(sizes[node] for node in nodes)))
+                rows = max(1, sum(sizes[node] for node in nodes))
+                width = max(1, min(self.small, self.rows * len(nodes) // rows))
         count = math.ceil(len(nodes) / width)
         for at in range(count):
             yield nodes[at * len(nodes) // count : (at + 1) * len(nodes) // count]

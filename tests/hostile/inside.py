@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, nn
 
 import toys
-from headwater import checkpoint, fanout
+from headwater import checkpoint, fanout, training
 from headwater.data.base import Data
 from headwater.engines import shelf
 from headwater.engines.base import Job, Ref
@@ -199,6 +199,7 @@ def main(tests: list[tuple[str, str, int]], at: list[str]) -> None:
     """Every test at every place; one in which nothing is stacked only for the nets that are not to be."""
     checkpoint.PAUSE = 0  # after every round
     shelf.SMALL = 1  # these models are so small that none would go to disk
+    training.SMALL = 2100.0  # some small clients share a job, and some do not
     stacking.WIDEST = 3  # several stacks, for several threads and workers
     fanout.LEAST = 0.0  # models are asked by jobs of their own, as large ones are
     places = Places()

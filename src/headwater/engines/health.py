@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from math import isfinite
 from typing import Any
 
@@ -39,11 +39,21 @@ def sound(value: Any) -> bool:
 
 def all_sound(values: Sequence[Any]) -> list[bool]:
     """`sound` of each. Models that are rows of one matrix, as those of a stack are, are looked through at once."""
-    bases = [value.vector._base if isinstance(value, Params) else None for value in values]
-    count = Counter(map(id, bases))
-    matrices = {id(base): base for base in bases if base is not None and count[id(base)] > 1}
-    fine = {name for name, base in matrices.items() if base.is_floating_point() and isfinite(base.sum().item())}
-    return [id(base) in fine or sound(value) for value, base in zip(values, bases, strict=True)]
+    rows = [value.vector for value in values if isinstance(value, Params)]
+    if len(rows) == len(values) > 1 and (matrix := _matrix_of(rows)) is not None and isfinite(matrix.sum().item()):
+        return [True] * len(values)
+    return list(map(sound, values))
+
+
+def _matrix_of(rows: Sequence[Tensor]) -> Tensor | None:
+    """The matrix whose rows these vectors are, in any order; None if there is no such matrix."""
+    first = rows[0]
+    kinds = {(row.untyped_storage().data_ptr(), row.dtype, len(row), row.stride()) for row in rows}
+    places = sorted(row.storage_offset() for row in rows)
+    steps = {after - before for before, after in pairwise(places)}
+    if len(kinds) > 1 or len(steps) > 1 or not first.is_floating_point() or first.stride() != (1,):
+        return None
+    return first.as_strided((len(rows), len(first)), (steps.pop(), 1), places[0])
 
 
 def likely_causes(method: Any) -> dict[str, str]:

@@ -65,6 +65,7 @@ class Inline:
             for arch in context.models:  # here: to make one draws from a generator that tasks use too
                 context.bench(arch, 0)
         self._context, self._presence = context, Presence(context)
+        self._by_itself = replace(context, threads=None)
         self._jobs: dict[str, Job | Jobs] = {}  # not yet carried out
         self._waiting: dict[str, Jobs] = {}  # groups that were not begun yet, in the order of submission
         self._begun: dict[str, tuple[Group, Future[None]]] = {}  # groups that helpers work on
@@ -224,7 +225,7 @@ class Inline:
             self._prepare(job)
             self._await((job,))
             # Helpers that have groups to compute are not asked to share in anything else.
-            context = replace(self._context, threads=None) if self._begun else self._context
+            context = self._by_itself if self._begun else self._context
             value, done = execute(job, context, self._fetch, release)
             value = _as_read_back(job, value)
             self._reported(done)
