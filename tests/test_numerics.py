@@ -60,7 +60,7 @@ print("mode", numerics.mkl_cbwr(), bool(numerics.too_late()), repr(environment(1
 
 
 def test_workers_find_what_this_process_has() -> None:
-    assert environment(1)[startup.CBWR] == os.environ[startup.CBWR]
+    assert environment(1)[startup.CBWR] == ("" if numerics.too_late() else os.environ[startup.CBWR])
 
 
 def test_a_result_says_what_its_last_digits_depend_on() -> None:

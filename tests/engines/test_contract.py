@@ -721,6 +721,18 @@ def together_or_not(site: Site) -> torch.Tensor:
     return _twos([site], [{}])[0]
 
 
+def test_threads_of_one_run_have_no_part_in_one_that_cannot_use_them() -> None:
+    """Stacks by hand and, on the same engine afterwards, by torch's own batching, which swaps a module's parameters."""
+    engine, models = Inline(hands=3), (None, lambda: nn.Sequential(nn.Linear(4, 5), nn.GELU(), nn.Linear(5, 3)))
+    for model, way in zip(models, ("hand", "vmap"), strict=True):
+        made = toys.tiny("fedavg", model=model, engine={"stack": "on"})
+        assert made.stacking.way == way
+        expected = train(made, engine=Inline())
+        assert without_times(train(made, engine=engine)) == without_times(expected)
+        assert (engine._context.threads is not None) is (way == "hand")
+    engine.close()
+
+
 def test_what_goes_wrong_in_a_group_is_told(engine: Engine) -> None:
     engine.submit(*[replace(job("x", breaks_together, f"c{i}"), node=f"c{i}") for i in range(2)])
     with pytest.raises(TaskError, match=r"breaks_together at c0 \(home c0\) and 1 more failed: ValueError: on purpose"):

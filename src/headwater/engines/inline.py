@@ -53,14 +53,16 @@ class Inline:
         self.done: list[Done] = []
         self.watch: Callable[[Done], None] | None = None
         self._threads, self._outer_threads, self._hands = threads, torch.get_num_threads(), hands
-        self._helpers: ThreadPoolExecutor | None = None
+        self._threads_there: ThreadPoolExecutor | None = None  # from the first run that can use them to `close`
 
     def start(self, context: Context) -> None:
         torch.set_num_threads(self._threads)  # results depend on it, so it is the same on every engine
+        self._helpers: ThreadPoolExecutor | None = None  # of this run
         if self._hands > 1 and context.stack == "hand":  # other ways to train swap the parameters of one module
-            self._helpers = self._helpers or ThreadPoolExecutor(
-                self._hands, "headwater", partial(_begin, self._threads)
-            )
+            if self._threads_there is None:
+                begin = partial(_begin, self._threads)
+                self._threads_there = ThreadPoolExecutor(self._hands, "headwater", begin)
+            self._helpers = self._threads_there
             context = replace(context, threads=self._helpers)
             for arch in context.models:  # here: to make one draws from a generator that tasks use too
                 context.bench(arch, 0)
@@ -177,9 +179,9 @@ class Inline:
                 self._several.add(name)
 
     def close(self) -> None:
-        if self._helpers is not None:
-            self._helpers.shutdown(cancel_futures=True)
-            self._helpers = None
+        if self._threads_there is not None:
+            self._threads_there.shutdown(cancel_futures=True)
+            self._threads_there = None
         self._values.close()
         self._jobs = {}
         torch.set_num_threads(self._outer_threads)
