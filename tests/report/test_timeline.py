@@ -51,6 +51,12 @@ def card(path):
     return found and found[0]
 
 
+def test_clients_that_were_trained_as_one_are_one_bar():
+    (span,) = timeline.spans_of([row(1, "train", 0.0, 1.0) | {"nodes": 13}])
+    assert span.node == "c0 +12"
+    assert "local_train at c0 +12, round 1" in span.told
+
+
 def test_trainings_that_began_early_are_counted():
     spans = timeline.spans_of(PAIR)
     assert timeline.early(spans) == (2, 3)

@@ -50,7 +50,9 @@ def spans_of(rows: Rows) -> list[Span]:
             continue
         at, start, end, worker = (float(value) for value in numbers if value is not None)
         phase = str(row.get("phase", ""))
-        where = (str(row.get("task", "")), phase if phase in PHASES else "", str(row.get("node", "")))
+        others = int(number(row.get("nodes")) or 1) - 1  # that it was done for at the same time
+        node = str(row.get("node", "")) + (f" +{others}" if others > 0 else "")
+        where = (str(row.get("task", "")), phase if phase in PHASES else "", node)
         if at >= 1 and end >= start:
             found.append(Span(int(at), *where, start, end, int(worker)))
     return sorted(found, key=lambda span: (span.start, span.worker))
