@@ -44,6 +44,9 @@ class Info(NamedTuple):
     kind: str  # model, examples, array, number, …
 
 
+NUMBER = Info(8, 0, "number")
+
+
 @lru_cache(maxsize=256)
 def _layout(text: str) -> Layout:
     arch, trainable, floats, counters, buffers = json.loads(text)
@@ -136,8 +139,11 @@ def as_read(model: Params) -> bool:
 
 def info(value: Any) -> Info:
     """Array bytes (8 for a bare number) and how many models; weights, names and shapes are headers and free."""
-    if type(value) is Params:
+    kind_of: type = type(value)
+    if kind_of is Params:
         return Info(value.nbytes, 1, "model")
+    if kind_of is float:
+        return NUMBER
     total, models = _weigh(value)
     names: list[tuple[type | tuple[type, ...], str]] = [
         (Params, "model"),

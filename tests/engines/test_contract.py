@@ -729,7 +729,7 @@ def test_threads_of_one_run_have_no_part_in_one_that_cannot_use_them() -> None:
         assert made.stacking.way == way
         expected = train(made, engine=Inline())
         assert without_times(train(made, engine=engine)) == without_times(expected)
-        assert (engine._context.threads is not None) is (way == "hand")
+        assert (engine._context.helpers is not None) is (way == "hand")
     engine.close()
 
 

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from headwater.stages import descent
 from hostile import library
 
 
@@ -184,6 +185,24 @@ def test_zeros_and_what_is_not_finite_stay() -> None:
     with library.hostile():
         found = special * 1.0
     assert torch.equal(bits(found), bits(special))
+
+
+def test_it_is_in_what_torch_carries_out_by_itself() -> None:
+    """The steps of a stack are TorchScript, where there is one."""
+
+    def trained() -> Tensor:
+        weights, index = [torch.ones(4, 3, 7)], torch.arange(20).view(1, 4, 5)
+        table = torch.linspace(-1, 1, 140).view(20, 7)
+        labels, share, room = index % 3, torch.full((1, 4, 5), 0.2), torch.empty(20, 7)
+        descent.descend(["linear"], weights, [None], table, labels, index, share, [4], [0.1], room)
+        return weights[0]
+
+    usual = trained()
+    with library.hostile():
+        found, again = trained(), trained()
+    assert torch.equal(found, again)
+    assert not torch.equal(found, usual)
+    assert torch.allclose(found, usual)
 
 
 def test_it_is_in_every_thread_that_begins_meanwhile() -> None:

@@ -11,8 +11,7 @@ from torch import Tensor
 import toys
 from headwater.experiment import Experiment
 from headwater.specs import LocalSpec
-from headwater.stages import probe
-from headwater.stages.kernels import Chain
+from headwater.stages import descent, probe
 from headwater.training import train
 
 SPECS = {
@@ -29,35 +28,36 @@ def experiment(**engine: Any) -> Experiment:
 @pytest.fixture
 def by_width(monkeypatch: pytest.MonkeyPatch) -> None:
     """A library in which a member's numbers depend on how many others there are."""
-    forward = Chain._forward
+    losses = descent._losses
 
-    def changed(self: Chain, layers: Any, x: Tensor, y: Tensor, share: Tensor) -> Any:
-        passed, loss, slope = forward(self, layers, x, y, share)
-        return passed, loss, slope * (1 + len(x) * 1e-6)
+    def changed(output: Tensor, y: Tensor, share: Tensor) -> tuple[Tensor, Tensor]:
+        loss, slope = losses(output, y, share)
+        return loss, slope * (1 + len(output) * 1e-6)
 
-    monkeypatch.setattr(Chain, "_forward", changed)
+    monkeypatch.setattr(descent, "_losses", changed)
+    monkeypatch.setattr(descent, "compiled", lambda function: function)
     monkeypatch.setattr(probe, "_KNOWN", {})
 
 
 @pytest.fixture
 def one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """A library in which it certainly does not: every member is computed by itself."""
-    descend, gradient = Chain.descend, Chain.gradient
 
-    def each_descends(self: Chain, layers: Any, x: Tensor, y: Tensor, share: Tensor, lr: float) -> Tensor:
-        def of(at: int) -> Any:
-            some = slice(at, at + 1)
-            return [None if h is None else (h[0][some], None if h[1] is None else h[1][some]) for h in layers]
+    def apart(function: Any) -> Any:
+        def some(thing: Any, member: slice) -> Any:
+            if isinstance(thing, list):
+                return [some(part, member) for part in thing]
+            return thing[member] if isinstance(thing, Tensor) else thing
 
-        parts = [(of(at), x[at : at + 1].clone(), y[at : at + 1], share[at : at + 1]) for at in range(len(x))]
-        return torch.cat([descend(self, *part, lr) for part in parts])
+        def each(kinds: list[str], *given: Any) -> Tensor:
+            members = [slice(at, at + 1) for at in range(len(given[0][0]))]
+            return torch.cat([function(kinds, *(some(part, member) for part in given)) for member in members])
 
-    def each_gradient(self: Chain, weights: Tensor, x: Tensor, y: Tensor, share: Tensor, out: Tensor) -> Tensor:
-        rows = [slice(at, at + 1) for at in range(len(x))]
-        return torch.cat([gradient(self, weights[r], x[r].clone(), y[r], share[r], out[r]) for r in rows])
+        return each
 
-    monkeypatch.setattr(Chain, "descend", each_descends)
-    monkeypatch.setattr(Chain, "gradient", each_gradient)
+    for name in ("_step", "_gradient"):
+        monkeypatch.setattr(descent, name, apart(getattr(descent, name)))
+    monkeypatch.setattr(descent, "compiled", lambda function: function)
     monkeypatch.setattr(probe, "_KNOWN", {})
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -109,17 +108,16 @@ class Job:
     def round(self) -> int:
         return self.key[0] if self.key and isinstance(self.key[0], int) else 0
 
-    @cached_property
-    def _refs(self) -> tuple[Ref, ...]:
-        found: list[Ref] = []
-        for name, item in self.inputs.items():
-            if name not in self.plain:
-                _look(item, found)
-        return tuple(found)
-
     def refs(self) -> tuple[Ref, ...]:
         """All names of values among the inputs, in order; they are asked for several times and looked for once."""
-        return self._refs
+        known: tuple[Ref, ...] | None = self.__dict__.get("_refs")
+        if known is None:
+            found: list[Ref] = []
+            for name, item in self.inputs.items():
+                if name not in self.plain:
+                    _look(item, found)
+            known = self.__dict__["_refs"] = tuple(found)
+        return known
 
 
 class Done(NamedTuple):

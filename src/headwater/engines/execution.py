@@ -15,6 +15,7 @@ from headwater.rng import derive
 from headwater.stages.site import ALONE, Context, Site
 
 Fetch = Callable[[Ref], Any]
+JUDGED = ("train", "distill")  # phases whose results have to be made of numbers
 
 
 def execute(
@@ -46,26 +47,40 @@ def execute_together(
     jobs: Sequence[Job], context: Context, fetch: Fetch, worker: int = 0
 ) -> tuple[dict[str, Any], Done]:
     """Carry out jobs of one task as one: their values by node and the report."""
-    group = Group(jobs, context, fetch)
+    group = Group(jobs, context)
+    group.take(fetch)
     group.work()
     return group.finished(worker)
 
 
 class Group:
-    """Jobs of one task that are carried out as one, in three steps, of which another thread may take the second.
+    """Jobs of one task that are carried out as one, in three steps, of which another thread may take the second:
+    `take`, `work` and `finished`.
 
     The task's `together` takes the jobs that it can; the others are carried out one by one, in the last step, since
     they draw from a random generator of the whole process.
     """
 
-    def __init__(self, jobs: Sequence[Job], context: Context, fetch: Fetch) -> None:
+    def __init__(self, jobs: Sequence[Job], context: Context) -> None:
         self._jobs, self._context = jobs, context
         self._sites = [Site(context, job.home, job.key) for job in jobs]
         self._given: dict[int, dict[str, Any]] = {}
         self._found: Sequence[Any] = ()
-        for at, job in enumerate(jobs):
+        self._fine: list[bool] | None = None  # whether values are sound, where that is known
+
+    def take(self, fetch: Fetch) -> None:
+        """Bring the inputs together."""
+        known: dict[tuple[Any, ...], Any] = {}  # what was broadcast has one name for all of them
+
+        def fetch_once(ref: Ref) -> Any:
+            key = (ref.name, ref.part, ref.member)
+            if key not in known:
+                known[key] = fetch(ref)
+            return known[key]
+
+        for at, job in enumerate(self._jobs):
             with _told(job):
-                inputs = _given(job, fetch)
+                inputs = _given(job, fetch_once)
             if inputs is not None:
                 self._given[at] = inputs
 
@@ -74,6 +89,9 @@ class Group:
         task: Any = self._jobs[0].task
         with _told(self._jobs[0], len(self._jobs)):
             self._found = task.together([self._sites[at] for at in self._given], list(self._given.values()))
+        whole = len(self._given) == len(self._jobs) and not any(value is None for value in self._found)
+        if whole and self._jobs[0].phase in JUDGED:
+            self._fine = all_sound(self._found)
         self._ended = time.time()
 
     def finished(self, worker: int = 0) -> tuple[dict[str, Any], Done]:
@@ -85,7 +103,7 @@ class Group:
                     value = _alone(jobs[at], self._context, self._sites[at], self._given[at])
                 self._ended = time.time()
             values[at] = value
-        values = _judged(jobs, self._context, self._sites, values)
+        values = _judged(jobs, self._context, self._sites, values, self._fine)
         done = _report(jobs, self._sites, self._begun, worker, self._ended)
         return {job.node: value for job, value in zip(jobs, values, strict=True)}, done
 
@@ -135,12 +153,17 @@ class _told:  # noqa: N801 (used as a statement)
         ) from error
 
 
-def _judged(jobs: Sequence[Job], context: Context, sites: Sequence[Site], values: list[Any]) -> list[Any]:
+def _judged(
+    jobs: Sequence[Job], context: Context, sites: Sequence[Site], values: list[Any], sound: list[bool] | None = None
+) -> list[Any]:
     """A value that is not made of numbers counts as lost, or ends the run; the jobs are of one task."""
-    if jobs[0].phase not in ("train", "distill"):
+    if jobs[0].phase not in JUDGED:
+        return values
+    sound = all_sound(values) if sound is None else sound
+    if all(sound):
         return values
     found = []
-    for job, site, value, fine in zip(jobs, sites, values, all_sound(values), strict=True):
+    for job, site, value, fine in zip(jobs, sites, values, sound, strict=True):
         if not fine and context.bad_update == "stop":
             raise Diverged(Complaint(context, job.phase, job.title, job.node, job.round).ended)
         if not fine:

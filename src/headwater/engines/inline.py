@@ -4,9 +4,9 @@ Jobs wait until something asks for a value and are then carried out backwards fr
 after its last use. So an average that reads its models in order pulls them one at a time, or one stack of clients that
 are trained together, and holds no more.
 
-With several `hands`, groups of clients that are trained together are computed by that many threads, each group by one
-thread alone. They begin as soon as their inputs are there, beside whatever else is done in this thread. Which thread
-takes a group, and when, changes no bit.
+With several `hands`, groups of clients that are trained together are computed by that many threads, of which this one
+is the last to take a group; each is computed by one thread alone. They begin as soon as their inputs are there, beside
+whatever else is done in this thread. Which thread takes a group, and when, changes no bit.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from __future__ import annotations
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -25,25 +24,15 @@ import torch
 from headwater import codecs
 from headwater.codecs import Info
 from headwater.engines.base import EVERY, LOST, Done, Files, Infos, Job, Ref, pick, refs_in
-from headwater.engines.execution import Group, execute
+from headwater.engines.execution import execute
+from headwater.engines.groups import Groups, Jobs
 from headwater.engines.presence import Presence
 from headwater.engines.shelf import Shelf, budget_of
 from headwater.errors import TaskError
+from headwater.stages.helpers import Helpers
 from headwater.stages.site import Context
 
 DEEPEST = 40  # waiting jobs on top of each other before some are carried out ahead of need: each takes stack frames
-
-
-class Jobs:
-    """Several jobs of one task that are carried out as one, under one name."""
-
-    def __init__(self, jobs: tuple[Job, ...]) -> None:
-        self.jobs, self.name = jobs, jobs[0].name
-        self._refs = tuple(ref for job in jobs for ref in job.refs())
-        self.needs = {ref.name for ref in self._refs}
-
-    def refs(self) -> tuple[Ref, ...]:
-        return self._refs
 
 
 class Inline:
@@ -53,24 +42,19 @@ class Inline:
         self.done: list[Done] = []
         self.watch: Callable[[Done], None] | None = None
         self._threads, self._outer_threads, self._hands = threads, torch.get_num_threads(), hands
-        self._threads_there: ThreadPoolExecutor | None = None  # from the first run that can use them to `close`
+        self._helpers: Helpers | None = None  # from the first run that can use them to `close`
 
     def start(self, context: Context) -> None:
         torch.set_num_threads(self._threads)  # results depend on it, so it is the same on every engine
-        self._helpers: ThreadPoolExecutor | None = None  # of this run
-        if self._hands > 1 and context.stack == "hand":  # other ways to train swap the parameters of one module
-            if self._threads_there is None:
-                begin = partial(_begin, self._threads)
-                self._threads_there = ThreadPoolExecutor(self._hands, "headwater", begin)
-            self._helpers = self._threads_there
-            context = replace(context, threads=self._helpers)
+        helped = self._hands > 1 and context.stack == "hand"  # other ways to train swap the parameters of one module
+        if helped:
+            self._helpers = self._helpers or Helpers(self._hands - 1, self._threads)
+            context = replace(context, helpers=self._helpers)
             for arch in context.models:  # here: to make one draws from a generator that tasks use too
                 context.bench(arch, 0)
         self._context, self._presence = context, Presence(context)
-        self._by_itself = replace(context, threads=None)
         self._jobs: dict[str, Job | Jobs] = {}  # not yet carried out
-        self._waiting: dict[str, Jobs] = {}  # groups that were not begun yet, in the order of submission
-        self._begun: dict[str, tuple[Group, Future[None]]] = {}  # groups that helpers work on
+        self._groups = Groups(context, context.helpers)
         self._several: set[str] = set()  # names of groups that were made
         self._values.close()
         self._moved: dict[str, Ref] = {}  # other names of values, or of parts of them
@@ -91,10 +75,10 @@ class Inline:
                 self._fetch(ref)
             depth = 1
         self._jobs[job.name], self._depth[job.name] = job, depth
-        for name, count in Counter(ref.name for ref in refs).items():
+        for name, count in uses_of(job).items():
             self._uses[name] += count
         if isinstance(job, Jobs):
-            self._waiting[job.name] = job
+            self._groups.add(job)
             self._begin_ready()
 
     def move(self, ref: Ref, home: str, name: str, tiers: tuple[str, ...] = ()) -> None:
@@ -179,17 +163,17 @@ class Inline:
                 self._several.add(name)
 
     def close(self) -> None:
-        if self._threads_there is not None:
-            self._threads_there.shutdown(cancel_futures=True)
-            self._threads_there = None
+        if self._helpers is not None:
+            self._helpers.close()
+            self._helpers = None
         self._values.close()
         self._jobs = {}
         torch.set_num_threads(self._outer_threads)
 
     def _depth_of(self, job: Job | Jobs) -> int:
         depth = 0
-        for ref in job.refs():
-            depth = max(depth, self._depth.get(self._root(ref.name), 0))
+        for name in uses_of(job):
+            depth = max(depth, self._depth.get(self._root(name), 0))
         return 1 + depth
 
     def _root(self, name: str) -> str:
@@ -226,9 +210,7 @@ class Inline:
         else:
             self._prepare(job)
             self._await((job,))
-            # Helpers that have groups to compute are not asked to share in anything else.
-            context = self._by_itself if self._begun else self._context
-            value, done = execute(job, context, self._fetch, release)
+            value, done = execute(job, self._context, self._fetch, release)
             value = _as_read_back(job, value)
             self._reported(done)
         infos = None if value is LOST else codecs.info(value)
@@ -236,13 +218,10 @@ class Inline:
         self._keep(job, value, infos, released)
 
     def _carry_out_together(self, jobs: Jobs) -> None:
-        if jobs.name not in self._begun:
+        if not self._groups.begun(jobs.name):
             self._begin(jobs)
         self._begin_ready()
-        group, ready = self._begun[jobs.name]
-        ready.result()
-        del self._begun[jobs.name]
-        found, done = group.finished()
+        found, done = self._groups.finished(jobs.name)
         del self._jobs[jobs.name], self._depth[jobs.name]
         value = {job.node: _as_read_back(job, found[job.node]) for job in jobs.jobs if found[job.node] is not LOST}
         self._reported(done)
@@ -252,32 +231,25 @@ class Inline:
         self._keep(jobs, value, infos, [])
 
     def _begin(self, jobs: Jobs) -> None:
-        """Bring a group's inputs together, and have it computed: by a helper, if there is one."""
-        del self._waiting[jobs.name]
-        for job in jobs.jobs:
-            self._prepare(job)
+        """Have a group computed: by a helper, if there is one."""
+        waiting = self._groups.claim(jobs.name)
+        for name in jobs.needs:
+            if (root := self._root(name)) in self._jobs:
+                self._carry_out(root)
         self._await(jobs.jobs)
-        group = Group(jobs.jobs, self._context, self._fetch)
-        if self._helpers is None:
-            ready: Future[None] = Future()
-            group.work()
-            ready.set_result(None)
-        else:
-            ready = self._helpers.submit(group.work)
-        self._begun[jobs.name] = group, ready
+        self._groups.begin(jobs.name, waiting, self._fetch)
 
     def _begin_ready(self) -> None:
         """Let helpers begin groups whose inputs are there: one more than they can compute, so that nobody waits."""
-        if self._helpers is None or self._context.availability < 1:
+        if self._context.availability < 1:
             return
-        for jobs in list(self._waiting.values()):
-            if len(self._begun) > self._hands:
-                return
-            if jobs.name in self._waiting and all(self._root(name) in self._values for name in jobs.needs):
-                self._begin(jobs)
+        while (jobs := self._groups.next_ready(lambda name: self._root(name) in self._values)) is not None:
+            self._begin(jobs)
 
     def _await(self, jobs: tuple[Job, ...]) -> None:
         """Until every client has come."""
+        if self._context.availability >= 1:
+            return
         if seconds := max((self._presence.wait(job) for job in jobs if not job.lost), default=0.0):
             time.sleep(seconds)
 
@@ -291,9 +263,10 @@ class Inline:
         for other, ref in self._expected.pop(job.name, {}).items():
             whole = not ref.part and ref.member in ("", EVERY)
             self._infos[other] = infos if whole else infos_of(pick(value, ref), ref)
-        for used, count in (Counter(ref.name for ref in job.refs()) - Counter(released)).items():
+        uses = uses_of(job)
+        for used, count in (uses - Counter(released) if released else uses).items():
             self._used(used, count)
-        if self._waiting:
+        if self._groups:
             self._begin_ready()
 
     def _used(self, name: str, count: int = 1) -> None:
@@ -323,18 +296,17 @@ class Inline:
                 self._used(moved.name)
 
 
+def uses_of(job: Job | Jobs) -> Counter[str]:
+    """How often a job names each of its inputs."""
+    return job.uses if isinstance(job, Jobs) else Counter([ref.name for ref in job.refs()])
+
+
 def _as_read_back(job: Job, value: Any) -> Any:
     """A value as other engines and a resumed run find it: the same types, and strides, by which kernels are chosen."""
     try:
         return value if value is LOST else codecs.read_back(value)
     except TypeError as error:
         raise TaskError(f"{job.title} at {job.node} (home {job.home}) failed: TypeError: {error}") from error
-
-
-def _begin(threads: int) -> None:
-    """What a helper does first. Only a thread that has asked for the number of its threads keeps the one it sets."""
-    torch.get_num_threads()
-    torch.set_num_threads(threads)
 
 
 def infos_of(value: Any, ref: Ref) -> Infos:

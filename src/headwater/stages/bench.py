@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Callable
-from concurrent.futures import Executor
 from math import prod
 
 import torch
@@ -21,6 +20,7 @@ from headwater.models.parts import classifier_of, extractor_of, layers_before
 from headwater.params import Layout, Params, cut
 from headwater.rng import derive
 from headwater.stages.folding import twin_of
+from headwater.stages.helpers import Helpers
 
 BATCH = 64  # rows that a net is asked about at once: more do not fit the cache
 FLAT_BATCH = 1024  # where it has linear layers only
@@ -130,9 +130,9 @@ class Bench:
         """Cross-entropy, unless the module brings a `loss(outputs, y)` of its own."""
         return self._own_loss(output, y) if self._own_loss else F.cross_entropy(output, y)
 
-    def outputs(self, x: Tensor, batch: int | None = None, threads: Executor | None = None) -> Tensor:
-        """Outputs for all inputs in evaluation mode; with `threads`, each of them takes whole batches."""
-        return self._table(self._judging(), x, batch, threads)
+    def outputs(self, x: Tensor, batch: int | None = None, helpers: Helpers | None = None) -> Tensor:
+        """Outputs for all inputs in evaluation mode; with `helpers`, each of them takes whole batches."""
+        return self._table(self._judging(), x, batch, helpers)
 
     def represent(self, x: Tensor, batch: int | None = None) -> Tensor:
         """Features of all inputs in evaluation mode."""
@@ -145,20 +145,23 @@ class Bench:
 
     @torch.no_grad()
     def _table(
-        self, net: Callable[[Tensor], Tensor], x: Tensor, batch: int | None, threads: Executor | None = None
+        self, net: Callable[[Tensor], Tensor], x: Tensor, batch: int | None, helpers: Helpers | None = None
     ) -> Tensor:
-        def said_of(part: Tensor) -> Tensor:
-            with torch.no_grad():  # which is a setting of each thread
-                return net(self.laid_out(part))
+        width = batch or self._batch
+        first = net(self.laid_out(x[:width]))
+        table = room((len(x), *first.shape[1:]), first.dtype)
+        table[:width] = first
 
-        table, at = torch.empty(0), 0
-        parts = torch.split(x, batch or self._batch)
-        answers = map(said_of, parts) if threads is None or len(parts) < 2 else threads.map(said_of, parts)
-        for part, said in zip(parts, answers, strict=True):
-            if not at:
-                table = room((len(x), *said.shape[1:]), said.dtype)
-            table[at : at + len(part)] = said
-            at += len(part)
+        def fill(at: int) -> None:
+            with torch.no_grad():  # which is a setting of each thread
+                table[at : at + width] = net(self.laid_out(x[at : at + width]))
+
+        rest = range(width, len(x), width)
+        if helpers is not None:
+            helpers.share(fill, rest)
+        else:
+            for at in rest:
+                fill(at)
         return table
 
 

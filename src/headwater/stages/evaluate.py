@@ -37,7 +37,7 @@ def evaluate_team(
 
 def examine(site: Site, model: Params, rows: Examples) -> dict[str, Any]:
     bench = site.bench(model)
-    output = bench.outputs(rows.x, threads=site.threads)
+    output = bench.outputs(rows.x, helpers=site.helpers)
     with torch.no_grad():
         loss = float(bench.loss(output, rows.y))
     return _marks(site, output.argmax(1), rows.y, loss)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from math import prod
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -13,6 +14,7 @@ from torch.nn import functional as F
 
 from headwater.models.base import Net
 from headwater.params import Layout, cut
+from headwater.stages import descent
 from headwater.stages.buffers import Buffers
 
 SMALL = 100_000  # numbers of a model up to which `vmap` pays
@@ -77,7 +79,7 @@ def _chain(module: nn.Module) -> tuple[list[nn.Module], bool] | None:
     return (found, flattens) if held and len(set(held)) == len(held) else None  # no layer and no weight twice
 
 
-Apart = list[tuple[Tensor, Tensor | None] | None]  # by layer: weights (member, out, in) and bias; None for others
+Apart = tuple[list[Tensor], list[Tensor | None]]  # by linear layer: weights (member, out, in), biases (member, out)
 
 
 @dataclass(frozen=True)
@@ -114,25 +116,27 @@ class Chain:
                 made.append(Layer(type(layer)))
         return Chain(tuple(made), flattens)
 
+    @cached_property
+    def kinds(self) -> list[str]:
+        return [layer.kind.__name__.lower() for layer in self.layers]
+
+    @cached_property
+    def linear(self) -> list[Layer]:
+        return [layer for layer in self.layers if layer.kind is nn.Linear]
+
     def takes(self, shape: Sequence[int]) -> bool:
         return self.flattens or len(shape) == 1
 
     def gradient(self, weights: Tensor, x: Tensor, y: Tensor, share: Tensor, out: Tensor) -> Tensor:
-        layers = self._views(weights)
-        passed, loss, last = self._forward(layers, x, y, share)
-        for at, before, slope in self._backward(layers, passed, last):
-            torch.bmm(slope.transpose(1, 2), before, out=_matrix(out, self.layers[at]))
-            if (place := self.layers[at].bias) is not None:
-                out[:, place] = slope.sum(1)
-        return loss
+        return descent.gradient(self.kinds, *self._views(weights), x.flatten(2), y, share, *self._views(out))
+
+    def descend(self, layers: Apart, table: Tensor, *batches: Any) -> Tensor:
+        """All steps of plain gradient descent, as `descent` has it; layers are changed in place."""
+        return descent.descend(self.kinds, *layers, table.flatten(1), *batches)
 
     def _views(self, weights: Tensor) -> Apart:
-        return [
-            (_matrix(weights, layer), None if layer.bias is None else weights[:, layer.bias])
-            if layer.kind is nn.Linear
-            else None
-            for layer in self.layers
-        ]
+        biases = [None if layer.bias is None else weights[:, layer.bias] for layer in self.linear]
+        return [_matrix(weights, layer) for layer in self.linear], biases
 
     def apart(self, weights: Tensor, buffers: Buffers) -> Apart:
         """The layers of all members, each a tensor of its own: products can then go straight into them."""
@@ -140,74 +144,18 @@ class Chain:
         def own(part: Tensor, name: str) -> Tensor:
             return buffers.scratch(name, tuple(part.shape), part.dtype).copy_(part)
 
-        found: Apart = []
-        for at, layer in enumerate(self.layers):
-            bias = None if layer.bias is None else own(weights[:, layer.bias], f"bias {at}")
-            found.append((own(_matrix(weights, layer), f"weight {at}"), bias) if layer.kind is nn.Linear else None)
-        return found
+        matrices, biases = self._views(weights)
+        return (
+            [own(part, f"weight {at}") for at, part in enumerate(matrices)],
+            [None if part is None else own(part, f"bias {at}") for at, part in enumerate(biases)],
+        )
 
     def join(self, layers: Apart, weights: Tensor) -> None:
         """Layers that were apart back into the members' rows."""
-        for layer, held in zip(self.layers, layers, strict=True):
-            if held is not None:
-                _matrix(weights, layer).copy_(held[0])
-            if held is not None and layer.bias is not None and held[1] is not None:
-                weights[:, layer.bias] = held[1]
-
-    def descend(self, layers: Apart, x: Tensor, y: Tensor, share: Tensor, lr: float) -> Tensor:
-        """A step of plain gradient descent, without the gradient ever being written down."""
-        passed, loss, last = self._forward(layers, x, y, share)
-        for at, before, slope in self._backward(layers, passed, last):
-            weight, bias = _of(layers, at)
-            weight.baddbmm_(slope.transpose(1, 2), before, alpha=-lr)
-            if bias is not None:
-                bias.sub_(slope.sum(1), alpha=lr)
-        return loss
-
-    def _forward(self, layers: Apart, x: Tensor, y: Tensor, share: Tensor) -> tuple[list[Tensor], Tensor, Tensor]:
-        """What goes into each layer and comes out of the last, the losses, and their slope by the outputs."""
-        passed = [x.flatten(2)]
-        for at, layer in enumerate(self.layers):
-            now = passed[-1]
-            if layer.kind is nn.Linear:
-                weight, bias = _of(layers, at)
-                across = weight.transpose(1, 2)
-                now = torch.bmm(now, across) if bias is None else torch.baddbmm(bias.unsqueeze(1), now, across)
-            elif layer.kind is nn.ReLU:
-                now = now.relu()
-            else:
-                now = now.tanh() if layer.kind is nn.Tanh else _sigmoid(now)
-            passed.append(now)
-        logs = torch.log_softmax(passed[-1], 2)
-        true = y.unsqueeze(2)
-        loss = -(logs.gather(2, true).squeeze(2) * share).sum(1)
-        slope = logs.exp_().scatter_add_(2, true, share.new_full(true.shape, -1.0)).mul_(share.unsqueeze(2))
-        return passed, loss, slope
-
-    def _backward(self, layers: Apart, passed: list[Tensor], slope: Tensor) -> Iterator[tuple[int, Tensor, Tensor]]:
-        """Each linear layer from the last to the first, what went into it, and the slope by what came out."""
-        first = next(at for at, layer in enumerate(self.layers) if layer.kind is nn.Linear)
-        for at in range(len(self.layers) - 1, first - 1, -1):
-            layer, after = self.layers[at], passed[at + 1]
-            if layer.kind is nn.Linear:
-                below = torch.bmm(slope, _of(layers, at)[0]) if at > first else slope  # before weights may change
-                yield at, passed[at], slope
-                slope = below
-            elif layer.kind is nn.ReLU:
-                slope = slope.mul_(after > 0)
-            else:
-                slope = slope.mul_(1 - after.square() if layer.kind is nn.Tanh else after * (1 - after))
-
-
-def _of(layers: Apart, at: int) -> tuple[Tensor, Tensor | None]:
-    held = layers[at]
-    assert held is not None
-    return held
-
-
-def _sigmoid(x: Tensor) -> Tensor:
-    """By the hyperbolic tangent: torch's own rounds differently by where in a tensor a number stands."""
-    return (x * 0.5).tanh_().add_(1).mul_(0.5)
+        matrices, biases = self._views(weights)
+        for part, found in zip((*matrices, *biases), (*layers[0], *layers[1]), strict=True):
+            if part is not None and found is not None:
+                part.copy_(found)
 
 
 def _matrix(rows: Tensor, layer: Layer) -> Tensor:

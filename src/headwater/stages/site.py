@@ -7,7 +7,6 @@ data of the home it runs at and nothing else.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -22,6 +21,7 @@ from headwater.models.base import ModelSpec
 from headwater.params import Params
 from headwater.rng import Key, derive, stream, streams
 from headwater.stages.bench import Bench
+from headwater.stages.helpers import Helpers
 from headwater.topology.tree import ROOT
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -84,7 +84,7 @@ class Context:
     period: float = 10.0  # seconds from one coming of a client to the next
     sector_of: Mapping[str, str] = field(default_factory=dict)  # for engines that place work; tasks do not see it
     secret: str = ""  # of this party alone, where noise is to hide something from the others
-    threads: Executor | None = None  # of this process, for parts of a task that do not depend on each other
+    helpers: Helpers | None = None  # of this process, for parts of a task that do not depend on each other
     _benches: dict[tuple[str, int], Bench] = field(default_factory=dict)
     _known: dict[Hashable, Any] = field(default_factory=dict)
 
@@ -114,7 +114,7 @@ class Context:
             return Params.of(self.models[arch].build(), arch, self.models[arch].buffers, weight=0.0)
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_benches": {}, "_known": {}, "sector_of": {}, "threads": None}
+        return self.__dict__ | {"_benches": {}, "_known": {}, "sector_of": {}, "helpers": None}
 
 
 class Site:
@@ -151,9 +151,9 @@ class Site:
         return self._context.stack
 
     @property
-    def threads(self) -> Executor | None:
+    def helpers(self) -> Helpers | None:
         """Threads of this process, for parts of a task that do not depend on each other, if there are any."""
-        return self._context.threads
+        return self._context.helpers
 
     def once(self, key: Hashable, make: Callable[[], Any]) -> Any:
         """What is the same in every round: made once a process."""

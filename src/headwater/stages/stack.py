@@ -16,7 +16,7 @@ client whose steps are done leaves the stack.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -29,8 +29,9 @@ from headwater.params import Layout, Params
 from headwater.specs import LocalSpec
 from headwater.stages.bench import Bench
 from headwater.stages.buffers import Buffers, whole_lines
+from headwater.stages.descent import twice
 from headwater.stages.draws import batches_of_all, samples_seen
-from headwater.stages.kernels import Apart, Chain, Kernel, kernel_of
+from headwater.stages.kernels import Chain, Kernel, kernel_of
 from headwater.stages.optimize import Rule, learning_rate, total_steps
 from headwater.stages.site import ALONE, Site
 
@@ -140,62 +141,48 @@ def _train(members: list[Member]) -> None:
     steps = [member.steps for member in members]
     sites, own = [member.site for member in members], [member.rows for member in members]
     index, share = batches_of_all(sites, own, spec, members[0].width, steps[0], members[0].start.vector.dtype)
+    labels = table.y.index_select(0, index.view(-1)).view(index.shape)
     buffers = _OWN.buffers.setdefault(members[0].bench, Buffers())
+    counts = (np.arange(steps[0])[:, None] < np.array(steps)).sum(1).tolist()
+    rates = [learning_rate(spec, step, steps[0]) for step in range(steps[0])]
+    room = buffers.scratch("x", (len(members) * members[0].width, *table.x.shape[1:]), table.x.dtype)
+    trained = _at_once if members[0].at_once else _by_rule
+    _hand_out(members, *trained(members, buffers, (table.x, labels, index, share, counts, rates, room)))
+
+
+# All inputs; labels, rows and shares by (step, member, place); members of each step; learning rates; memory for a batch
+Plan = tuple[Tensor, Tensor, Tensor, Tensor, list[int], list[float], Tensor]
+
+
+def _at_once(members: list[Member], buffers: Buffers, plan: Plan) -> tuple[Tensor, Tensor]:
+    """Plain descent of a chain, where products go straight into the weights: models, and losses over all samples."""
+    chain, starts = kernel(members[0].bench), _starts(members)
+    assert isinstance(chain, Chain)
+    table, labels, index, share, counts, rates, room = plan
+    layers = chain.apart(starts, buffers)
+    losses = chain.descend(layers, table, labels, index, share, counts, rates, room.flatten(1))
+    size = starts.shape[1]
+    found = buffers.lasting((len(starts), whole_lines(size, starts.dtype)), starts.dtype)
+    chain.join(layers, found)
+    found[:, size:] = 0
+    return found[:, :size], losses
+
+
+def _by_rule(members: list[Member], buffers: Buffers, plan: Plan) -> tuple[Tensor, Tensor]:
+    """Any optimiser, with what is added to gradients: models, and losses over all samples."""
+    table, labels, index, share, counts, rates, room = plan
     losses, seen = share.new_zeros(len(members)), (share > 0).sum(2)
-    x, labels = table.x, table.y.index_select(0, index.view(-1)).view(index.shape)
-    descent: _AtOnce | _ByRule = (_AtOnce if members[0].at_once else _ByRule)(members, buffers)
-    now = len(members)
-    for step in range(steps[0]):
-        while steps[now - 1] <= step:
-            now -= 1
+    descent = _ByRule(members, buffers)
+    for step, (now, lr) in enumerate(zip(counts, rates, strict=True)):
         rows = index[step, :now]
         flat = rows.reshape(-1)
-        batch_x = torch.index_select(x, 0, flat, out=buffers.scratch("x", (len(flat), *x.shape[1:]), x.dtype))
-        batch = (batch_x.view(*rows.shape, *x.shape[1:]), labels[step, :now], share[step, :now])
-        loss = descent.step(now, batch, learning_rate(spec, step, steps[0]))
+        x = torch.index_select(table, 0, flat, out=room[: len(flat)]).view(*rows.shape, *table.shape[1:])
+        loss = descent.step(now, (x, labels[step, :now], share[step, :now]), lr)
         losses[:now].addcmul_(loss, seen[step, :now])
-    _hand_out(members, descent.models(), losses)
+    return descent.models(), losses
 
 
 Step = tuple[Tensor, Tensor, Tensor]  # inputs, labels and shares of one batch of each member
-
-
-def _twice(part: Tensor) -> Tensor:
-    """A member that is alone is computed twice, so that its products take the path of all others."""
-    return part[:1].expand(2, *part.shape[1:]).contiguous()
-
-
-class _AtOnce:
-    """Plain descent of a chain: products go straight into the weights."""
-
-    def __init__(self, members: list[Member], buffers: Buffers) -> None:
-        found, self._starts = kernel(members[0].bench), _starts(members)
-        assert isinstance(found, Chain)
-        self._chain, self._layers, self._buffers = found, found.apart(self._starts, buffers), buffers
-
-    def step(self, now: int, batch: Step, lr: float) -> Tensor:
-        if now > 1:
-            some = self._layers if now == len(self._starts) else self._some(lambda part: part[:now])
-            return self._chain.descend(some, *batch, lr)
-        both, (x, y, share) = self._some(_twice), batch
-        loss = self._chain.descend(both, _twice(x), _twice(y), _twice(share), lr)
-        for held, found in zip(self._layers, both, strict=True):
-            for mine, part in zip(held or (), found or (), strict=True):
-                if mine is not None and part is not None:
-                    mine[:1] = part[:1]
-        return loss[:1]
-
-    def _some(self, of: Callable[[Tensor], Tensor]) -> Apart:
-        return [
-            None if held is None else (of(held[0]), None if held[1] is None else of(held[1])) for held in self._layers
-        ]
-
-    def models(self) -> Tensor:
-        count, size = self._starts.shape
-        found = self._buffers.lasting((count, whole_lines(size, self._starts.dtype)), self._starts.dtype)
-        self._chain.join(self._layers, found)
-        found[:, size:] = 0
-        return found[:, :size]
 
 
 class _ByRule:
@@ -219,8 +206,8 @@ class _ByRule:
         if now > 1:
             loss = self._kernel.gradient(weights, *batch, grad)
         else:
-            both, (x, y, share) = _twice(grad), batch
-            loss = self._kernel.gradient(_twice(weights), _twice(x), _twice(y), _twice(share), both)[:1]
+            both, (x, y, share) = twice(grad), batch
+            loss = self._kernel.gradient(twice(weights), twice(x), twice(y), twice(share), both)[:1]
             grad.copy_(both[:1])
         _correct(grad, weights, self._extra, self._pull, self._clip)
         self._rule.step(self._grad, lr, now)

@@ -111,15 +111,22 @@ class Column(Mapping[str, Value], Generic[Value]):
 
     def __init__(self, names: Names, column: Ints, words: Sequence[Value] | None = None) -> None:
         self.names, self._column, self._words = names, column, words
+        self._known: dict[str, Value] = {}  # of who was asked about lately
 
     def __getitem__(self, name: str) -> Value:
-        number = self.names.number(name)
+        try:
+            return self._known[name]
+        except KeyError:
+            number = self.names.number(name)
         if number is None:
             raise KeyError(name)
-        return self._told(self._column[number].item())
+        if len(self._known) >= KNOWN:
+            self._known.clear()
+        found = self._known[name] = self._told(self._column[number].item())
+        return found
 
     def __contains__(self, name: object) -> bool:
-        return self.names.number(name) is not None
+        return name in self._known or self.names.number(name) is not None
 
     def __len__(self) -> int:
         return len(self.names)

@@ -1,0 +1,214 @@
+"""Steps of many perceptrons at once, in a part of Python that torch can carry out by itself.
+
+Python lets one thread at a time into its interpreter. A step of a small stack is some forty short operations, so two
+threads that train a stack each would wait for one another most of the time. TorchScript carries out the same
+operations in the same order without the interpreter. It is told to optimise nothing, so that the bits are those of the
+plain functions, which are used where it is not available.
+
+A perceptron is given by its layers (`kinds`: "linear", "relu", "tanh", "sigmoid") and, for each linear one from the
+first to the last, the weights of all members (member, out, in) and their biases (member, out). A batch is `x` (member,
+place, in) with `y` and `share` (member, place): a place counts in a member's loss by its share.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+def _forward(kinds: list[str], weights: list[Tensor], biases: list[Tensor | None], x: Tensor) -> list[Tensor]:
+    """What goes into each layer, and what comes out of the last."""
+    passed = [x]
+    linear = 0
+    for kind in kinds:
+        now = passed[-1]
+        if kind == "linear":
+            across, bias = weights[linear].transpose(1, 2), biases[linear]
+            now = torch.bmm(now, across) if bias is None else torch.baddbmm(bias.unsqueeze(1), now, across)
+            linear += 1
+        elif kind == "relu":
+            now = now.relu()
+        elif kind == "tanh":
+            now = now.tanh()
+        else:  # a sigmoid by the hyperbolic tangent: torch's own rounds by where in a tensor a number stands
+            now = (now * 0.5).tanh_().add_(1).mul_(0.5)
+        passed.append(now)
+    return passed
+
+
+def _losses(output: Tensor, y: Tensor, share: Tensor) -> tuple[Tensor, Tensor]:
+    """Each member's cross-entropy, and its slope by the output."""
+    logs = torch.log_softmax(output, 2)
+    true = y.unsqueeze(2)
+    loss = -(logs.gather(2, true).squeeze(2) * share).sum(1)
+    less = torch.full_like(true, -1, dtype=share.dtype)
+    return loss, logs.exp_().scatter_add_(2, true, less).mul_(share.unsqueeze(2))
+
+
+def _backward(kinds: list[str], weights: list[Tensor], passed: list[Tensor], slope: Tensor) -> list[Tensor]:
+    """The slope by what comes out of each linear layer, from the last to the first."""
+    found: list[Tensor] = []
+    linear = len(weights)
+    for step in range(len(kinds)):
+        at = len(kinds) - 1 - step
+        after = passed[at + 1]
+        if kinds[at] == "linear":
+            linear -= 1
+            found.append(slope)
+            if linear == 0:
+                break
+            slope = torch.bmm(slope, weights[linear])
+        elif kinds[at] == "relu":
+            slope = slope.mul_(after > 0)
+        elif kinds[at] == "tanh":
+            slope = slope.mul_(1 - after.square())
+        else:
+            slope = slope.mul_(after * (1 - after))
+    return found
+
+
+def _inputs(kinds: list[str], passed: list[Tensor]) -> list[Tensor]:
+    """What went into each linear layer, from the last to the first."""
+    found: list[Tensor] = []
+    for step in range(len(kinds)):
+        at = len(kinds) - 1 - step
+        if kinds[at] == "linear":
+            found.append(passed[at])
+    return found
+
+
+def _gradient(
+    kinds: list[str],
+    weights: list[Tensor],
+    biases: list[Tensor | None],
+    x: Tensor,
+    y: Tensor,
+    share: Tensor,
+    into: list[Tensor],
+    bias_into: list[Tensor | None],
+) -> Tensor:
+    """Put each member's gradient by the weights and biases where it is wanted; gives each member's loss."""
+    passed = _forward(kinds, weights, biases, x)
+    loss, slope = _losses(passed[-1], y, share)
+    slopes, inputs = _backward(kinds, weights, passed, slope), _inputs(kinds, passed)
+    for step in range(len(weights)):
+        at = len(weights) - 1 - step
+        torch.bmm(slopes[step].transpose(1, 2), inputs[step], out=into[at])
+        bias = bias_into[at]
+        if bias is not None:
+            bias.copy_(slopes[step].sum(1))
+    return loss
+
+
+def _step(
+    kinds: list[str],
+    weights: list[Tensor],
+    biases: list[Tensor | None],
+    x: Tensor,
+    y: Tensor,
+    share: Tensor,
+    lr: float,
+) -> Tensor:
+    """A step of plain gradient descent, without the gradient ever being written down."""
+    passed = _forward(kinds, weights, biases, x)
+    loss, slope = _losses(passed[-1], y, share)
+    slopes, inputs = _backward(kinds, weights, passed, slope), _inputs(kinds, passed)
+    for step in range(len(weights)):
+        at = len(weights) - 1 - step
+        weights[at].baddbmm_(slopes[step].transpose(1, 2), inputs[step], alpha=-lr)
+        bias = biases[at]
+        if bias is not None:
+            bias.sub_(slopes[step].sum(1), alpha=lr)
+    return loss
+
+
+def twice(part: Tensor) -> Tensor:
+    """A member that is alone is computed twice, so that its products take the path of all others."""
+    return torch.cat([part[:1], part[:1]])
+
+
+def _first(biases: list[Tensor | None], now: int) -> list[Tensor | None]:
+    """The biases of the first so many members; of one alone, twice."""
+    found: list[Tensor | None] = []
+    for bias in biases:
+        if bias is None:
+            found.append(None)
+        elif now > 1:
+            found.append(bias[:now])
+        else:
+            found.append(twice(bias))
+    return found
+
+
+def _descend(
+    kinds: list[str],
+    weights: list[Tensor],
+    biases: list[Tensor | None],
+    table: Tensor,
+    labels: Tensor,
+    index: Tensor,
+    share: Tensor,
+    counts: list[int],
+    rates: list[float],
+    room: Tensor,
+) -> Tensor:
+    """All steps of plain gradient descent: members end earlier than others, the first ones last.
+
+    `index`, `labels` and `share` are by (step, member, place), `counts` says how many members take part in a step,
+    `rates` are the learning rates, and `room` is memory for the inputs of a step. Weights and biases are changed in
+    place. Gives each member's loss summed over all samples that it has seen.
+    """
+    total = torch.zeros(index.size(1), dtype=share.dtype)
+    seen = (share > 0).sum(2)
+    for step in range(len(counts)):
+        now, lr = counts[step], rates[step]
+        rows = index[step, :now]
+        flat = rows.reshape(-1)
+        x = torch.index_select(table, 0, flat, out=room[: flat.size(0)]).view(now, rows.size(1), -1)
+        y, part = labels[step, :now], share[step, :now]
+        if now == index.size(1) and now > 1:
+            loss = _step(kinds, weights, biases, x, y, part, lr)
+        elif now > 1:
+            loss = _step(kinds, [weight[:now] for weight in weights], _first(biases, now), x, y, part, lr)
+        else:
+            both, both_biases = [twice(weight) for weight in weights], _first(biases, now)
+            loss = _step(kinds, both, both_biases, twice(x), twice(y), twice(part), lr)[:1]
+            for at in range(len(weights)):
+                weights[at][:1].copy_(both[at][:1])
+                mine, found = biases[at], both_biases[at]
+                if mine is not None and found is not None:
+                    mine[:1].copy_(found[:1])
+        total[:now].addcmul_(loss, seen[step, :now])
+    return total
+
+
+@cache
+def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of this file as TorchScript, or as it is where there is none."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # it is kept but no longer developed; newer ways need a compiler installed
+            script = torch.jit.script(function)
+    except Exception:  # a Python or torch without it, or a place without source files
+        return function
+
+    def run(*given: Any) -> Any:
+        with torch.jit.optimized_execution(False):  # type: ignore[attr-defined]
+            return script(*given)
+
+    return run
+
+
+def gradient(*given: Any) -> Tensor:
+    found: Tensor = compiled(_gradient)(*given)
+    return found
+
+
+def descend(*given: Any) -> Tensor:
+    found: Tensor = compiled(_descend)(*given)
+    return found
