@@ -7,7 +7,6 @@ by a process that is started for it.
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -22,22 +21,18 @@ from headwater.cli.options import direct
 from headwater.engines.ray_cluster import join
 from headwater.engines.ray_values import info_of, outline, packed, unpacked
 from headwater.errors import ConfigError
+from processes import output_of, own_network
 
 pytest.importorskip("ray", reason="ray is not installed; get it with: pip install 'headwater[ray]'")
 HERE = Path(__file__).parent
 HEADWATER = [sys.executable, "-c", "import sys; from headwater.cli.app import main; sys.exit(main())"]
-ALONE = ["unshare", "--net", "--", "sh", "-c", 'ip link set lo up && exec "$@"', "sh"]
 PATIENCE = 1800  # seconds; on a busy machine all of this is slow
 
 
 @pytest.fixture(scope="module")
 def alone() -> list[str]:
     """The words before a command that is to have a network of its own."""
-    if shutil.which("unshare") is None or shutil.which("ip") is None:
-        pytest.skip("a network of its own needs the commands unshare and ip")
-    if subprocess.run([*ALONE, "true"], capture_output=True).returncode:
-        pytest.skip("this user may not make a network of its own (unshare --net)")
-    return ALONE
+    return own_network()
 
 
 def running_in(network: str) -> list[str]:
@@ -55,23 +50,8 @@ def running_in(network: str) -> list[str]:
 def passes(alone: list[str], *words: str) -> None:
     """Run tests in a network of its own."""
     command = [*alone, sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *words]
-    process = subprocess.Popen(
-        command,
-        env=os.environ | {"HEADWATER_TEST_ENGINES": "ray", "OMP_NUM_THREADS": "1"},
-        cwd=HERE.parent.parent,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-    )
-    try:
-        output, _ = process.communicate(timeout=PATIENCE)
-    except BaseException:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.communicate()
-        raise
-    assert process.returncode == 0, output
-    assert " passed" in output
+    environment = os.environ | {"HEADWATER_TEST_ENGINES": "ray", "OMP_NUM_THREADS": "1"}
+    assert " passed" in output_of(command, PATIENCE, environment, HERE.parent.parent)
 
 
 def test_the_contract_holds_on_ray(alone: list[str]) -> None:

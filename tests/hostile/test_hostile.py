@@ -9,9 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
-import signal
-import subprocess
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -21,11 +18,11 @@ import pytest
 
 from headwater.algorithms import ALGORITHMS
 from hostile import library
+from processes import output_of, own_network
 
 HERE = Path(__file__).parent
 SLOW = os.environ.get("HEADWATER_SLOW") == "1"
 PATIENCE = 3000 if SLOW else 1200  # seconds; on a busy machine all of this is slow
-ALONE = ["unshare", "--net", "--", "sh", "-c", 'ip link set lo up && exec "$@"', "sh"]
 METHODS = list(ALGORITHMS)
 SOME = ["fedavg", "mtgc", "fedhead+", "fedhkd"]  # with other nets; on Ray, too
 
@@ -40,23 +37,8 @@ Test = tuple[str, str, int]
 def played(tests: Iterable[Test], places: list[str], before: Iterable[str] = ()) -> dict[tuple[str, str, str], Any]:
     """What each test gave at each place."""
     command = [*before, sys.executable, str(HERE / "inside.py"), json.dumps([list(tests), places])]
-    process = subprocess.Popen(
-        command,
-        env=library.environment(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-    try:
-        output, errors = process.communicate(timeout=PATIENCE)
-    except BaseException:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.communicate()
-        raise
-    assert process.returncode == 0, errors
     found: dict[tuple[str, str, str], Any] = {}
-    for line in map(json.loads, output.splitlines()):
+    for line in map(json.loads, output_of(command, PATIENCE, library.environment()).splitlines()):
         found[line.pop("method"), line.pop("net"), line.pop("place")] = line
     return found
 
@@ -109,8 +91,4 @@ def test_every_method_gives_the_same_bits_with_one_client_after_the_other() -> N
 
 def test_ray_gives_the_same_bits() -> None:
     pytest.importorskip("ray", reason="ray is not installed; get it with: pip install 'headwater[ray]'")
-    if shutil.which("unshare") is None or shutil.which("ip") is None:
-        pytest.skip("a network of its own needs the commands unshare and ip")
-    if subprocess.run([*ALONE, "true"], capture_output=True).returncode:
-        pytest.skip("this user may not make a network of its own (unshare --net)")
-    same_everywhere(numbered(METHODS if SLOW else SOME, "plain", "alone"), ["inline", "ray-2"], ALONE)
+    same_everywhere(numbered(METHODS if SLOW else SOME, "plain", "alone"), ["inline", "ray-2"], own_network())
