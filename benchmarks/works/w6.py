@@ -44,5 +44,5 @@ def work(quick: bool) -> Work:
         [Claim(0.3, who=HELP), Claim(1.5, (TORCH,), who=RUN, plus=2.0)],
         "seconds",
         2 if quick else 5,
-        {name: partial(once, name, line) for name, line in lines.items()},
+        functions={name: partial(once, name, line) for name, line in lines.items()},
     )

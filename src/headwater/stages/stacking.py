@@ -13,7 +13,7 @@ from headwater.params import Layout
 from headwater.specs import LocalSpec
 from headwater.stages.kernels import Chain, Kernel, kernel_of
 
-WIDEST = 16  # wider ones save few calls, and leave little for other threads to do
+WIDEST = 32  # wider ones save few calls, and leave little for other threads to do
 NUMBERS = 1 << 22  # in one stack: beyond that it no longer fits the processor's cache
 
 
