@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -26,6 +27,7 @@ from headwater.stages.evaluate import (
     own_accuracy,
     score_on,
 )
+from headwater.topology.tree import Tree
 
 PHASES = ("train", "distill", "evaluate")
 MOST_EXPECTED = 100  # clients that are asked what a model's accuracy by class means for their mix of labels
@@ -83,8 +85,13 @@ def judged(fed: Federation, most: int) -> Federation:
     holders = fed.tree.holders
     if len(holders) <= most:
         return fed.whole
-    drawn = stream(fed.desk.seed, "judged").choice(len(holders), size=min(len(holders), MOST_OWN), replace=False)
-    return fed.among(holders[at] for at in drawn[:most].tolist())  # the smaller draw is part of the larger one
+    return replace(fed, clients=_drawn(fed.tree, fed.desk.seed, most))
+
+
+@lru_cache(maxsize=1)
+def _drawn(tree: Tree, seed: int, most: int) -> tuple[str, ...]:
+    drawn = stream(seed, "judged").choice(len(tree.holders), size=min(len(tree.holders), MOST_OWN), replace=False)
+    return tree.in_order(tree.holders[at] for at in drawn[:most].tolist())  # the smaller draw is part of the larger one
 
 
 def _common(state: Any, own_tests: bool) -> bool:

@@ -34,14 +34,15 @@ class Federation(View):
         self.desk.calls[title] += 1
         same, by_node = told_apart(inputs, title)
         plain, jobs, refs = frozenset(same), [], {}
-        for group in self.desk.groups(task, self.nodes(at), self.tree.sizes):
-            name = self.desk.name(self.round, f"{title}@{group[0]}")
+        sizes, seats, round = self.tree.sizes, self.seats, self.round
+        for group in self.desk.groups(task, self.nodes(at), sizes):
+            name, several = self.desk.name(round, f"{title}@{group[0]}"), len(group) > 1
             for node in group:
-                home = self.home(node)
-                given = same | inputs_for(by_node, title, at, node, home, self.seats.get(node))
-                key, size = (self.round, title, nth, node), self.tree.sizes[home]
-                jobs.append(Job(name, task, node, home, given, key, self._struck(home, title, nth), size, plain))
-                refs[node] = Ref(name, home, (), node if len(group) > 1 else "")
+                home = seats.get(node, node)
+                given = same | inputs_for(by_node, title, at, node, home, seats.get(node))
+                key, lost = (round, title, nth, node), self._struck(home, title, nth)
+                jobs.append(Job(name, task, node, home, given, key, lost, sizes[home], plain))
+                refs[node] = Ref(name, home, (), node if several else "")
         self.desk.submit(self.round, fan_out(self, jobs))
         return Located(at, refs)
 
@@ -61,9 +62,10 @@ class Federation(View):
         if to.height <= x.place.height:
             raise PlaceError(f"up() cannot move from {x.place.value} to {to.value}; use down() for that")
         refs: dict[str, dict[str, Ref]] = {parent: {} for parent in self.nodes(to)}
+        seats, sector_of = self.seats, self.tree.sector_of
         for child in self.nodes_of(x.place, x.nodes):
-            parent = ROOT if to is SERVER else self.tree.sector_of[child]
-            refs[parent][child] = x.at(child, self.home(child), "up", self.seats.get(child))
+            parent = ROOT if to is SERVER else sector_of[child]
+            refs[parent][child] = x.at(child, seats.get(child, child), "up", seats.get(child))
         return Located(to, {parent: Bundle(self._carry(held, parent, UP)) for parent, held in refs.items() if held})
 
     def down(self, x: Located | Mapping[str, Located], to: Place | None = None) -> Located:
@@ -83,10 +85,10 @@ class Federation(View):
         refs: dict[str, dict[str, Ref]] = {}
         last: tuple[Located | None, str, Ref | None] = (None, "", None)  # of a broadcast, looked up once
         for node in self.nodes(to):
-            if node not in given:
+            source = given.get(node)
+            if source is None:
                 continue
-            source = given[node]
-            if source.place.height <= to.height:
+            if last[0] is not source and source.place.height <= to.height:
                 raise PlaceError(f"down() cannot move from {source.place.value} to {to.value}; use up() for that")
             parent = ROOT if source.place is SERVER else self.tree.sector_of[node]
             if parent not in source.nodes:
@@ -121,15 +123,18 @@ class Federation(View):
         found: dict[str, Ref] = {}
         alike: dict[tuple[Any, ...], list[tuple[str, Ref, str]]] = {}
         above, clients = self.role(upper), next(iter(refs)) in self.tree.sector_of  # all of one tier
+        seats, losing, rising = self.seats, self.desk.losing, direction == UP
+        top, kind = self.home(upper), (direction, "client", above)
         for lower, ref in refs.items():
-            home = self.home(upper if direction == UP else lower)
+            home = top if rising else seats.get(lower, lower)
             if ref.home == home:  # the same party: nothing moves and nothing is charged
                 found[lower] = ref
                 continue
+            if not clients:
+                kind = (direction, self.role(lower), above)
             # A group's values go together, and so do copies of one value; where homes are parties, each goes alone.
-            which = (lower,) if self.desk.losing else (ref.name, ref.part, "" if direction == UP else ref.member)
-            kind = (direction, "client" if clients else self.role(lower), above)
-            alike.setdefault((kind, *which), []).append((lower, ref, home))
+            which = (kind, lower) if losing else (kind, ref.name, ref.part, "" if rising else ref.member)
+            alike.setdefault(which, []).append((lower, ref, home))
         for (kind, *_), moves in alike.items():
             found |= self._deliver(moves, self._paths.get(kind) or self._path(*kind))
         return {lower: found[lower] for lower in refs}

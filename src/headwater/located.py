@@ -39,6 +39,15 @@ class Located:
                     )
         return frozenset(ref.name for ref in self.refs())
 
+    @cached_property
+    def members(self) -> dict[str, set[str]]:
+        """The names of all values; for that of a group, the members that are held."""
+        found: dict[str, set[str]] = {name: set() for name in self.names}
+        for ref in self.refs():
+            if ref.member:
+                found[ref.name].add(ref.member)
+        return found
+
     def refs(self) -> Iterator[Ref]:
         """All names in it, those of mappings too."""
         for held in self.nodes.values():
@@ -216,9 +225,6 @@ def names_in(state: Any) -> dict[str, set[str]]:
     """The names that a state holds; for that of a group, the members that it holds."""
     found: dict[str, set[str]] = {}
     for x in located_in(state):
-        for name in x.names:
-            found.setdefault(name, set())
-        for ref in x.refs():
-            if ref.member:
-                found[ref.name].add(ref.member)
+        for name, members in x.members.items():
+            found[name] = found[name] | members if name in found else members
     return found

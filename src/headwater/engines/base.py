@@ -19,9 +19,10 @@ from headwater.stages.site import Context
 EVERY = "*"  # all members of a group
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)
 class Ref:
-    """The name of one value at one home, or of a part of it.
+    """The name of one value at one home, or of a part of it. Never changed: it is not frozen only because hundreds are
+    made in a round, and a frozen one takes three times as long to make.
 
     Jobs that are carried out as one give one value under one name: {node: result}. `member` is then the node whose
     result is meant, or `EVERY` for all of them. A value that was broadcast has one name at all homes that received it.
@@ -79,9 +80,9 @@ class LostInput(Exception):  # noqa: N818 (a signal, not an error)
     """A task needs a value that was lost."""
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Job:
-    """One task at one home. `inputs` is a tree of plain values with Refs and Bundles in it.
+    """One task at one home. `inputs` is a tree of plain values with Refs and Bundles in it. Never changed, as a Ref.
 
     Jobs that are carried out as one have the same name, under which their results are {node: result}.
     """

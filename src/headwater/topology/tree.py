@@ -17,6 +17,8 @@ import numpy as np
 from headwater.errors import ConfigError
 from headwater.topology.members import Column, Index, Ints, Joined, Names
 
+HEIGHTS = {"server": 2, "sectors": 1, "clients": 0}
+
 
 class Place(Enum):
     """A tier of the tree, as the place where values live."""
@@ -27,7 +29,7 @@ class Place(Enum):
 
     @property
     def height(self) -> int:
-        return {"server": 2, "sectors": 1, "clients": 0}[self.value]
+        return HEIGHTS[self.value]
 
 
 SERVER, SECTORS, CLIENTS = Place.SERVER, Place.SECTORS, Place.CLIENTS
