@@ -3,7 +3,7 @@
     python benchmarks/where.py [W1 W2 W5 W7]
 
 W1, W5 and W7 run on two workers, and the time line says what each worker did when; what one client's training consists
-of is taken with torch's profiler. W2 runs in one process under Python's own profiler, once with the best settings and
+of is taken with torch's profiler. W2 runs on one thread under Python's own profiler, once with the best settings and
 once as `headwater run` has it. The profiler makes calls dearer than they are: shares of bookkeeping are upper bounds.
 Writes benchmarks/where.json, from which page.py makes the tables of docs/performance.md.
 """
@@ -35,6 +35,7 @@ from works import w1, w2, w7
 import headwater
 from headwater.config import Config
 from headwater.engines import open_engine
+from headwater.engines.inline import Inline
 from headwater.experiment import Experiment, prepare
 from headwater.metrics import covered
 from headwater.stages.local import local_train
@@ -87,16 +88,20 @@ def experiment(work: str) -> Experiment:
 
 
 class Marks:
-    """The seconds from the beginning of the first round to the end of the last."""
+    """The seconds from the beginning of the first round to the end of the last, with a profile of them if asked for."""
 
-    def __init__(self) -> None:
-        self.seconds = 0.0
+    def __init__(self, rounds: int = 0, profile: cProfile.Profile | None = None) -> None:
+        self.seconds, self._rounds, self._profile = 0.0, rounds, profile
 
     def __call__(self, event: Event) -> None:
         if event.kind == "start":
             self.begun = time.perf_counter()
+            if self._profile:
+                self._profile.enable()
         elif event.kind == "round":
             self.seconds = time.perf_counter() - self.begun
+            if self._profile and event.round == self._rounds:
+                self._profile.disable()
 
 
 def on_workers(ready: Experiment) -> dict[str, Any]:
@@ -156,9 +161,11 @@ def _operator(name: str) -> str:
 
 
 def in_one_process(ready: Experiment, directory: bool = False) -> dict[str, Any]:
+    """Shares of the rounds' time on one thread, where Python's profiler sees all of it."""
     times = []
     with ExitStack() as stack:
-        engine = stack.enter_context(open_engine(ready.config, [ready]))
+        engine = Inline(ready.config.engine.threads)
+        stack.callback(engine.close)
 
         def run(marks: Marks) -> None:
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="headwater-where-")) if directory else None
@@ -170,7 +177,7 @@ def in_one_process(ready: Experiment, directory: bool = False) -> dict[str, Any]
             run(marks)
             times.append(marks.seconds)
         seen = cProfile.Profile()
-        seen.runcall(run, Marks())
+        run(Marks(ready.config.rounds, seen))
     middle = statistics.median(times)
     return {"seconds": middle, "a round": middle / ready.config.rounds, "shares": shares_of(seen)}
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -192,10 +193,11 @@ def test_keys_that_others_can_read_are_refused_with_what_to_do(out: Path) -> Non
     for key in (out / "s0" / "keys" / "link.key", out / "s0" / "keys" / "node.key"):
         for mode in (0o640, 0o604, 0o620):
             key.chmod(mode)
-            assert refused(out / "s0").endswith(f"do: chmod 600 {key}")
+            assert refused(out / "s0").endswith(f"do: chmod 600 {shlex.quote(str(key))}")
         key.chmod(0o600)
-    (out / "s0" / "keys").chmod(0o755)
-    assert refused(out / "s0").endswith(f"do: chmod 700 {out / 's0' / 'keys'}")
+    folder = out / "s0" / "keys"
+    folder.chmod(0o755)
+    assert refused(out / "s0").endswith(f"do: chmod 700 {shlex.quote(str(folder))}")
 
 
 @pytest.mark.parametrize("name", ["ca.crt", "link.crt", "link.key", "node.key", "node.pub", "members/c0.pub"])
