@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
@@ -276,7 +277,7 @@ def test_a_configuration_file(wrong: Callable[..., None], earlier: Path, tmp_pat
 
 
 def test_a_directory_as_configuration(wrong: Callable[..., None], earlier: Path) -> None:
-    wrong("run", earlier, "--quiet", names=("is a directory", f"headwater resume {earlier}"))
+    wrong("run", earlier, "--quiet", names=("is a directory", f"headwater resume {shlex.quote(str(earlier))}"))
 
 
 class TestOutput:

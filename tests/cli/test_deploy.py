@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -53,7 +54,7 @@ def test_init_says_what_is_where_and_what_to_do_next(call: Call, npz: Path, tmp_
     assert ["server", "server", "127.0.0.1:9100"] in lines
     assert ["s1", "sector", "127.0.0.1:9102", "127.0.0.1:9100"] in lines
     assert ["c1,", "c2", "client", "127.0.0.1:9102"] in [line[:4] for line in lines]
-    assert f"headwater deploy sector {tmp_path / 'f' / 's0'}" in told.out
+    assert f"headwater deploy sector {shlex.quote(str(tmp_path / 'f' / 's0'))}" in told.out
     assert "keep it to yourself" in told.out
     assert (tmp_path / "f" / "c3" / "data.npz").exists()
 
@@ -149,7 +150,7 @@ def test_keys_are_looked_at_before_anything_starts(call: Call, out: Path) -> Non
     key.chmod(0o644)
     told = call("deploy", "client", out / "c0")
     assert told.status == 2
-    assert told.err.endswith(f"do: chmod 600 {key}\n")
+    assert told.err.endswith(f"do: chmod 600 {shlex.quote(str(key))}\n")
     key.chmod(0o600)
     key.write_bytes((out / "c1" / "keys" / "node.key").read_bytes())
     assert "is not the public half of" in call("deploy", "client", out / "c0").err
@@ -180,7 +181,7 @@ def test_a_party_that_is_ended_says_how_to_carry_on(out: Path, ending: signal.Si
             process.wait()
     last = (out / "told").read_text(encoding="utf-8").splitlines()[-1]
     assert last.startswith("headwater: client c0 was ended; what it has is kept, and it carries on with: ")
-    assert last.endswith(f"headwater deploy client {out / 'c0'}")
+    assert last.endswith(f"headwater deploy client {shlex.quote(str(out / 'c0'))}")
 
 
 HOLD = """

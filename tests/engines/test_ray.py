@@ -7,6 +7,7 @@ by a process that is started for it.
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -99,7 +100,7 @@ def test_ctrl_c_ends_the_run_and_the_cluster_that_it_started(running: subprocess
     os.killpg(running.pid, signal.SIGINT)  # as a terminal does
     output, errors = running.communicate(timeout=PATIENCE)
     assert running.returncode == 130, errors
-    assert errors.strip().endswith(f"carry on with: headwater resume {tmp_path / 'out'}")
+    assert errors.strip().endswith(f"carry on with: headwater resume {shlex.quote(str(tmp_path / 'out'))}")
     assert output == ""
     assert len(errors.splitlines()) == 1  # Ray has nothing to add
     end = time.monotonic() + PATIENCE

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import shlex
 from collections.abc import Sequence
 from itertools import product
 from pathlib import Path
@@ -226,4 +227,4 @@ def _show(
         console().print(f"{path} failed: {sentence}", markup=False, soft_wrap=True)
     if found.rows:
         console().print(f"{out / 'table.md'}\n{out / 'table.csv'}", soft_wrap=True, markup=False)
-    console().print(f"pages and curves: headwater report {out}", soft_wrap=True, markup=False)
+    console().print(f"pages and curves: headwater report {shlex.quote(str(out))}", soft_wrap=True, markup=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -135,9 +136,8 @@ def _find(source: str | Path, here: Path | None) -> tuple[str, Tree, Path | None
     path = path if here is None else here / path
     if path.is_dir():
         inside = path / "config.toml"
-        way_out = (
-            f"name the file {inside}, or carry on with: headwater resume {path}" if inside.exists() else "name a file"
-        )
+        carry_on = f"name the file {inside}, or carry on with: headwater resume {shlex.quote(str(path))}"
+        way_out = carry_on if inside.exists() else "name a file"
         raise ConfigError(f"{source} is a directory, not a configuration; {way_out}")
     if not path.exists():
         name, known = str(source), list(presets.names())
