@@ -139,10 +139,9 @@ def as_read(model: Params) -> bool:
 
 def info(value: Any) -> Info:
     """Array bytes (8 for a bare number) and how many models; weights, names and shapes are headers and free."""
-    kind_of: type = type(value)
-    if kind_of is Params:
+    if type(value) is Params:
         return Info(value.nbytes, 1, "model")
-    if kind_of is float:
+    if type(value) is float:
         return NUMBER
     total, models = _weigh(value)
     names: list[tuple[type | tuple[type, ...], str]] = [

@@ -1,4 +1,4 @@
-"""The same operations by TorchScript as by Python, to the last bit, and without Python's lock."""
+"""The same operations by TorchScript as by Python, to the last bit."""
 
 from __future__ import annotations
 

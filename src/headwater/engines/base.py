@@ -22,7 +22,7 @@ EVERY = "*"  # all members of a group
 @dataclass(slots=True, unsafe_hash=True)
 class Ref:
     """The name of one value at one home, or of a part of it. Never changed: it is not frozen only because hundreds are
-    made in a round, and a frozen one takes three times as long to make.
+    made in a round, and a frozen one takes longer to make.
 
     Jobs that are carried out as one give one value under one name: {node: result}. `member` is then the node whose
     result is meant, or `EVERY` for all of them. A value that was broadcast has one name at all homes that received it.

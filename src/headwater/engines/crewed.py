@@ -8,6 +8,7 @@ whenever it waits.
 from __future__ import annotations
 
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from pathlib import Path
@@ -27,7 +28,7 @@ from headwater.rng import Key
 TRIES = 3  # workers that may die over one job, or before they are ready for any
 
 
-class Crewed:
+class Crewed(ABC):
     def __init__(self) -> None:
         self.done: list[Done] = []
         self.watch: Callable[[Done], None] | None = None
@@ -48,13 +49,13 @@ class Crewed:
 
     # -- what an engine adds; called with the lock held ---------------------------------------------------------------
 
+    @abstractmethod
     def _dispatch(self) -> None:
         """Hand waiting orders to workers that are free."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _take_up(self, path: Path) -> Kept:
         """Keep what is in a file."""
-        raise NotImplementedError
 
     # -- what the federation calls, in one thread -------------------------------------------------------------------
 

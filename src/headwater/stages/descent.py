@@ -1,7 +1,7 @@
 """Steps of many perceptrons at once, in a part of Python that torch can carry out by itself.
 
 Python lets one thread at a time into its interpreter. A step of a small stack is some forty short operations, so two
-threads that train a stack each would wait for one another most of the time. TorchScript carries out the same
+threads that train a stack each would wait for one another. TorchScript carries out the same
 operations in the same order without the interpreter. It is told to optimise nothing, so that the bits are those of the
 plain functions, which are used where it is not available.
 
@@ -50,36 +50,40 @@ def _losses(output: Tensor, y: Tensor, share: Tensor) -> tuple[Tensor, Tensor]:
     return loss, logs.exp_().scatter_add_(2, true, less).mul_(share.unsqueeze(2))
 
 
-def _backward(kinds: list[str], weights: list[Tensor], passed: list[Tensor], slope: Tensor) -> list[Tensor]:
-    """The slope by what comes out of each linear layer, from the last to the first."""
-    found: list[Tensor] = []
-    linear = len(weights)
+def _backward(
+    kinds: list[str], weights: list[Tensor], passed: list[Tensor], slope: Tensor
+) -> tuple[list[Tensor], list[Tensor]]:
+    """Of each linear layer from the first to the last, what went in and the slope by what came out."""
+    inputs: list[Tensor] = []
+    slopes: list[Tensor] = []
     for step in range(len(kinds)):
         at = len(kinds) - 1 - step
         after = passed[at + 1]
         if kinds[at] == "linear":
-            linear -= 1
-            found.append(slope)
-            if linear == 0:
+            inputs.append(passed[at])
+            slopes.append(slope)
+            if len(slopes) == len(weights):
                 break
-            slope = torch.bmm(slope, weights[linear])
+            slope = torch.bmm(slope, weights[len(weights) - len(slopes)])
         elif kinds[at] == "relu":
             slope = slope.mul_(after > 0)
         elif kinds[at] == "tanh":
             slope = slope.mul_(1 - after.square())
         else:
             slope = slope.mul_(after * (1 - after))
-    return found
+    inputs.reverse()
+    slopes.reverse()
+    return inputs, slopes
 
 
-def _inputs(kinds: list[str], passed: list[Tensor]) -> list[Tensor]:
-    """What went into each linear layer, from the last to the first."""
-    found: list[Tensor] = []
-    for step in range(len(kinds)):
-        at = len(kinds) - 1 - step
-        if kinds[at] == "linear":
-            found.append(passed[at])
-    return found
+def _there_and_back(
+    kinds: list[str], weights: list[Tensor], biases: list[Tensor | None], x: Tensor, y: Tensor, share: Tensor
+) -> tuple[Tensor, list[Tensor], list[Tensor]]:
+    """Each member's loss, and of each linear layer what went in and the slope by what came out."""
+    passed = _forward(kinds, weights, biases, x)
+    loss, slope = _losses(passed[-1], y, share)
+    inputs, slopes = _backward(kinds, weights, passed, slope)
+    return loss, inputs, slopes
 
 
 def _gradient(
@@ -93,15 +97,12 @@ def _gradient(
     bias_into: list[Tensor | None],
 ) -> Tensor:
     """Put each member's gradient by the weights and biases where it is wanted; gives each member's loss."""
-    passed = _forward(kinds, weights, biases, x)
-    loss, slope = _losses(passed[-1], y, share)
-    slopes, inputs = _backward(kinds, weights, passed, slope), _inputs(kinds, passed)
-    for step in range(len(weights)):
-        at = len(weights) - 1 - step
-        torch.bmm(slopes[step].transpose(1, 2), inputs[step], out=into[at])
+    loss, inputs, slopes = _there_and_back(kinds, weights, biases, x, y, share)
+    for at in range(len(weights)):
+        torch.bmm(slopes[at].transpose(1, 2), inputs[at], out=into[at])
         bias = bias_into[at]
         if bias is not None:
-            bias.copy_(slopes[step].sum(1))
+            bias.copy_(slopes[at].sum(1))
     return loss
 
 
@@ -115,15 +116,12 @@ def _step(
     lr: float,
 ) -> Tensor:
     """A step of plain gradient descent, without the gradient ever being written down."""
-    passed = _forward(kinds, weights, biases, x)
-    loss, slope = _losses(passed[-1], y, share)
-    slopes, inputs = _backward(kinds, weights, passed, slope), _inputs(kinds, passed)
-    for step in range(len(weights)):
-        at = len(weights) - 1 - step
-        weights[at].baddbmm_(slopes[step].transpose(1, 2), inputs[step], alpha=-lr)
+    loss, inputs, slopes = _there_and_back(kinds, weights, biases, x, y, share)
+    for at in range(len(weights)):
+        weights[at].baddbmm_(slopes[at].transpose(1, 2), inputs[at], alpha=-lr)
         bias = biases[at]
         if bias is not None:
-            bias.sub_(slopes[step].sum(1), alpha=lr)
+            bias.sub_(slopes[at].sum(1), alpha=lr)
     return loss
 
 

@@ -7,7 +7,7 @@ torch's `vmap` over the module itself.
 Who is in a stack follows from the configuration and the participants alone, and a stack is computed by one thread with
 the configured number of threads inside an operation, so equal bits on every engine need no property of a library. That
 a member gets the same bits from a chain whoever else is in the stack is asked of the library where it matters (see
-`stacking.holds`); one that is alone is computed twice, since products of a single member may take another path.
+`probe.same_alone`); one that is alone is computed twice, since products of a single member may take another path.
 
 Clients of unequal size make unequal batches: a smaller one is filled up with rows that have no share in the loss. A
 client whose steps are done leaves the stack.
