@@ -12,9 +12,9 @@ from contestants import nets
 from torch.nn import functional as F
 
 from headwater.config import Config
+from headwater.core.tree import ROOT
 from headwater.data.base import Examples
-from headwater.experiment import prepare
-from headwater.topology.tree import ROOT
+from headwater.training.experiment import prepare
 
 
 def teachers(path: Path, tree: dict[str, Any], count: int, own: Examples, train: Examples, test: Examples) -> Path:

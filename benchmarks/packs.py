@@ -14,12 +14,12 @@ import numpy as np
 import torch
 
 from headwater.config import Config
+from headwater.core.rng import stream
+from headwater.core.sampling import participants
 from headwater.data.base import Data, Examples
 from headwater.data.loading import load
-from headwater.experiment import Experiment, prepare
-from headwater.rng import stream
-from headwater.stages.site import Context, Site
-from headwater.topology.presence import participants
+from headwater.tasks.task import RunContext, TaskContext
+from headwater.training.experiment import Experiment, prepare
 
 CLASSES = 10
 
@@ -50,9 +50,9 @@ def arrays_of(experiment: Experiment, test: Examples) -> dict[str, np.ndarray]:
     return {name: tensor.contiguous().numpy() for name, tensor in (plain | named).items()}
 
 
-def orders(context: Context, key: tuple[Any, ...], n: int, epochs: int) -> np.ndarray:
+def orders(context: RunContext, key: tuple[Any, ...], n: int, epochs: int) -> np.ndarray:
     """(epoch, step): the numbers from 0 to n - 1 in the order in which a task meets them."""
-    rng = Site(context, "", key).rng
+    rng = TaskContext(context, "", key).rng
     return np.stack([rng.permutation(n) for _ in range(epochs)]) if epochs else np.zeros((0, n), np.int64)
 
 

@@ -41,9 +41,9 @@ def measure(repeats: int) -> dict[str, Any]:
     from headwater.config import Config
     from headwater.data.base import Data
     from headwater.engines.inline import Inline
-    from headwater.engines.ray import Ray
-    from headwater.experiment import prepare
-    from headwater.training import train
+    from headwater.engines.ray.driver import Ray
+    from headwater.training.experiment import prepare
+    from headwater.training.loop import train
 
     where = record.about() | {"load": record.load()}
     generator = torch.Generator().manual_seed(0)

@@ -34,13 +34,13 @@ from works import w1, w2, w7
 
 import headwater
 from headwater.config import Config
+from headwater.core.statistics import covered
 from headwater.engines import open_engine
 from headwater.engines.inline import Inline
-from headwater.experiment import Experiment, prepare
-from headwater.metrics import covered
-from headwater.stages.local import local_train
-from headwater.stages.site import Site
-from headwater.training import Event, train
+from headwater.tasks.local import local_train
+from headwater.tasks.task import TaskContext
+from headwater.training.experiment import Experiment, prepare
+from headwater.training.loop import Event, train
 
 WHERE = Path(__file__).parent / "where.json"
 WORKS = ("W1", "W2", "W5", "W7")
@@ -133,9 +133,9 @@ def one_client(ready: Experiment) -> dict[str, float]:
     torch.set_num_threads(1)
     context = ready.context()
     start, spec = context.initial(ready.model.name, 0), ready.method.local  # type: ignore[attr-defined]
-    local_train(Site(context, "c0", (0, "warm", 0, "c0")), start, spec)
+    local_train(TaskContext(context, "c0", (0, "warm", 0, "c0")), start, spec)
     with profile(activities=[ProfilerActivity.CPU]) as seen:
-        local_train(Site(context, "c0", (0, "local_train", 0, "c0")), start, spec)
+        local_train(TaskContext(context, "c0", (0, "local_train", 0, "c0")), start, spec)
     found: Counter[str] = Counter()
     for event in seen.key_averages():
         found[_operator(event.key)] += event.self_cpu_time_total

@@ -9,12 +9,12 @@ import numpy as np
 import torch
 
 import toys
+from headwater.core.federation import SERVER, Located
+from headwater.core.params import Params
+from headwater.core.tree import Place
 from headwater.data.base import Examples
-from headwater.federation import SERVER, Located
-from headwater.params import Params
-from headwater.stages.site import Site, task
+from headwater.tasks.task import TaskContext, task
 from headwater.theory.heterogeneity import Quadratic, mixture
-from headwater.topology.tree import Place
 
 Vector = np.ndarray[Any, np.dtype[np.float64]]
 
@@ -49,7 +49,7 @@ def values(lab: toys.Lab, x: Located) -> dict[str, Vector]:
 
 
 @task("average")
-def placed(site: Site, like: Params, numbers: tuple[float, ...]) -> Params:
+def placed(ctx: TaskContext, like: Params, numbers: tuple[float, ...]) -> Params:
     """A model with these numbers."""
     return Params(torch.tensor(numbers, dtype=torch.float64), like.counters, like.layout, like.weight)
 

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from headwater.config import Config
+from headwater.core.tree import ROOT
 from headwater.deploy import assemble, program
 from headwater.deploy.dispatch import Dispatcher, Party
 from headwater.deploy.engine import Deployed
@@ -23,11 +24,10 @@ from headwater.deploy.message import Message, Unanswered
 from headwater.deploy.party import Client, Host
 from headwater.deploy.store import Store
 from headwater.deploy.wire import Customs
-from headwater.experiment import Experiment, prepare
-from headwater.outcome import Run
-from headwater.stages.site import Context
-from headwater.topology.tree import ROOT
-from headwater.training import train
+from headwater.tasks.task import RunContext
+from headwater.training.experiment import Experiment, prepare
+from headwater.training.loop import train
+from headwater.training.result import Run
 
 Answer = Callable[[Message], Message]
 THREADS = 1  # of every task, as engine.threads has it; torch counts them for each thread that asks
@@ -134,7 +134,7 @@ class Loopback:
         hosts = {sector: self._host(sector) for sector in sectors}
         self.links[ROOT] = Links({sector: host.answer for sector, host in hosts.items()}, self.meddle)
 
-    def _party(self, name: str, context: Context) -> Party:
+    def _party(self, name: str, context: RunContext) -> Party:
         self.sent[name] = Sent()
         stamp = {"federation": self.described.sha256, "run": "one"}
         store, customs = Store(self.place / name, "one"), Customs(context.models, 1 << 30)

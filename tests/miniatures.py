@@ -16,7 +16,7 @@ import numpy as np
 from PIL import Image
 from scipy.io import savemat
 
-from headwater.rng import stream
+from headwater.core.rng import stream
 
 KDD = 41  # features, of which the second to the fourth are words
 

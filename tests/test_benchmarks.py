@@ -21,15 +21,15 @@ import pytest
 import torch
 
 from headwater.config import Config
+from headwater.core.params import Params
+from headwater.core.tree import ROOT
 from headwater.data.base import Data, Examples
 from headwater.engines.inline import Inline
-from headwater.experiment import prepare
-from headwater.params import Params
 from headwater.specs import DistillSpec
-from headwater.stages.consolidate import distill
-from headwater.stages.site import Site
-from headwater.topology.tree import ROOT
-from headwater.training import train
+from headwater.tasks.distill import distill
+from headwater.tasks.task import TaskContext
+from headwater.training.experiment import prepare
+from headwater.training.loop import train
 
 BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
 MLP = {"name": "mlp", "hidden": [5]}
@@ -282,7 +282,7 @@ def test_asking_teachers_at_every_step_is_the_librarys_distillation(tmp_path: Pa
     context = replace(context, split=replace(context.split, reference=pack.x))
     members = {f"c{i}": Params.of(pack.net(f"teacher{i}"), "resnet8") for i in range(3)}
     student = distill(
-        Site(context, ROOT, (1, "distill", 0, ROOT)),
+        TaskContext(context, ROOT, (1, "distill", 0, ROOT)),
         context.initial("resnet8", 0),
         members,
         DistillSpec(**tree["server"]),

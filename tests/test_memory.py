@@ -8,9 +8,9 @@ import pytest
 from torch import nn
 
 import toys
+from headwater.core.params import Params
 from headwater.engines.inline import Inline
-from headwater.params import Params
-from headwater.training import train
+from headwater.training.loop import train
 
 
 def most_models_held(method: str, clients: int, **more: Any) -> int:

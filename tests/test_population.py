@@ -14,14 +14,14 @@ import torch
 
 import toys
 from headwater.config import Config
+from headwater.core.federation import Federation
+from headwater.core.ledger import Ledger
+from headwater.core.tree import CLIENTS, Tree
+from headwater.core.view import Session
 from headwater.engines.pool import Pool
-from headwater.evaluation import MOST_EXPECTED, MOST_OWN, judged
-from headwater.experiment import Experiment, prepare
-from headwater.federation import Federation
-from headwater.ledger import Ledger
-from headwater.topology.tree import CLIENTS, Tree
-from headwater.training import Event, train
-from headwater.view import Desk
+from headwater.training.evaluation import MOST_EXPECTED, MOST_OWN, judged
+from headwater.training.experiment import Experiment, prepare
+from headwater.training.loop import Event, train
 
 MANY = 100_000
 
@@ -41,7 +41,7 @@ def asked(fed: Federation, most: int) -> tuple[str, ...]:
 
 def view(clients: int, seed: int = 0) -> Federation:
     tree = Tree.of([1 + at % 3 for at in range(clients)], [at % 2 for at in range(clients)])
-    return Federation(tree, Desk(None, Ledger(), seed), tree.holders[:2])  # type: ignore[arg-type]  # nothing is run
+    return Federation(tree, Session(None, Ledger(), seed), tree.holders[:2])  # type: ignore[arg-type]  # nothing is run
 
 
 def test_everybody_is_asked_while_they_are_few() -> None:

@@ -12,8 +12,8 @@ import pytest
 from headwater import presets
 from headwater.config import Config
 from headwater.data.base import Data
-from headwater.experiment import prepare
 from headwater.papers.scales import standins
+from headwater.training.experiment import prepare
 
 OURS = [name for name in presets.names() if name.split("/")[0] in ("fedhead", "fedhkd", "mtgc", "feddf_as_in_fedhead")]
 IMAGES = dict.fromkeys(("cifar10", "cifar100", "svhn"), (3, 32, 32))

@@ -13,7 +13,7 @@ from headwater import startup
 from headwater.cli.app import main
 
 HEAVY = ("torch._dynamo", "torch._inductor", "sympy", "sklearn", "scipy", "matplotlib", "pandas", "PIL")
-FRONT = ("typer", "click", "rich", "headwater.cli", "headwater.config", "headwater.report", "headwater.training")
+FRONT = ("typer", "click", "rich", "headwater.cli", "headwater.config", "headwater.report", "headwater.training.loop")
 
 
 def loaded(program: str, *arguments: str) -> set[str]:
@@ -45,10 +45,10 @@ def test_a_worker_loads_what_tasks_need_and_no_more() -> None:
     """Tasks come with the names of their modules: those of the common stages load nothing more, nor does a step."""
     found = loaded(
         "import torch\n"
-        "from headwater.engines import start, worker\n"
-        "from headwater.stages import consolidate, local, optimize\n"
+        "from headwater.engines.workers import start, worker\n"
+        "from headwater.tasks import distill, local, optimizers\n"
         "from headwater.specs import DistillSpec\n"
-        "optimize.Rule(DistillSpec(steps=1, optimizer='adam'), torch.zeros(3)).step(torch.ones(3), 0.1)"
+        "optimizers.Rule(DistillSpec(steps=1, optimizer='adam'), torch.zeros(3)).step(torch.ones(3), 0.1)"
     )
     assert "headwater.engines.execution" in found
     assert not found.intersection(HEAVY + FRONT)

@@ -16,20 +16,20 @@ import torch
 from torch import Tensor, nn
 
 from headwater.config import Config, catalog
+from headwater.core.federation import SERVER, Federation, Session
+from headwater.core.ledger import Ledger
+from headwater.core.params import Params
+from headwater.core.tree import Tree
 from headwater.data.base import Data, Examples, Split
 from headwater.engines.base import Done
 from headwater.engines.inline import Inline
-from headwater.experiment import Experiment, prepare
-from headwater.federation import SERVER, Desk, Federation
-from headwater.ledger import Ledger
 from headwater.models.base import ModelSpec, Net
-from headwater.outcome import Run
-from headwater.params import Params
 from headwater.partition.base import Partition
-from headwater.stages.combine import initial
-from headwater.stages.site import Context, Site
-from headwater.topology.tree import Tree
-from headwater.training import train
+from headwater.tasks.average import initial
+from headwater.tasks.task import RunContext, TaskContext
+from headwater.training.experiment import Experiment, prepare
+from headwater.training.loop import train
+from headwater.training.result import Run
 
 ARCH = "toy"
 TESTED = os.environ.get("HEADWATER_TEST_ENGINES", "inline pool").split()  # engines that the contract is tested on
@@ -122,7 +122,7 @@ def context(
     classes: int = 2,
     seed: int = 0,
     buffers: str = "average",
-) -> Context:
+) -> RunContext:
     train_set = join(clients)
     nothing = train_set.take([])
     ends = np.cumsum([0, *map(len, clients)])
@@ -137,11 +137,11 @@ def context(
         "toy",
     )
     spec = ModelSpec(ARCH, split.shape, classes, builder=maker, buffers=buffers)
-    return Context(split, rows, {}, {ARCH: spec}, seed)
+    return RunContext(split, rows, {}, {ARCH: spec}, seed)
 
 
-def site(around: Context, home: str = "c0") -> Site:
-    return Site(around, home, (1, "test", 0, home))
+def ctx(around: RunContext, home: str = "c0") -> TaskContext:
+    return TaskContext(around, home, (1, "test", 0, home))
 
 
 def params(module: nn.Module, weight: float = 1.0) -> Params:
@@ -151,14 +151,14 @@ def params(module: nn.Module, weight: float = 1.0) -> Params:
 class Lab:
     """A method at work: `state` after `init` and after each `round`."""
 
-    def __init__(self, method: Any, around: Context, tree: Tree, dropout: float = 0.0, width: int = 1) -> None:
+    def __init__(self, method: Any, around: RunContext, tree: Tree, dropout: float = 0.0, width: int = 1) -> None:
         self.method, self.context, self.tree = method, around, tree
         self.engine = Inline()
         self.engine.start(around)
         self.done: list[Done] = []
         self.engine.watch = self.done.append
-        desk = Desk(self.engine, Ledger(), around.seed, dropout=dropout, width=width)
-        self.fed = Federation(tree, desk, tree.holders, purpose="setup")
+        session = Session(self.engine, Ledger(), around.seed, dropout=dropout, width=width)
+        self.fed = Federation(tree, session, tree.holders, purpose="setup")
         self.state = method.init(self.fed, self.fed.run(initial, at=SERVER, arch=next(iter(around.models))))
         self.fed.keep(self.state)
 
@@ -170,7 +170,7 @@ class Lab:
 
     @property
     def ledger(self) -> Ledger:
-        return self.fed.desk.ledger
+        return self.fed.session.ledger
 
     @property
     def model(self) -> Params:

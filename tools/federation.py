@@ -65,7 +65,7 @@ class Federation:
     def init(out: Path, config: Config) -> Federation:
         """Write the folders, anew if they are there, with links at ports that are free."""
         from headwater.deploy import init
-        from headwater.experiment import prepare
+        from headwater.training.experiment import prepare
 
         address = f"127.0.0.1:{free_ports(1 + config.partition.sectors)}"
         made = prepare(config.merged({"deploy": {"server_address": address, "sector_addresses": ()}}))

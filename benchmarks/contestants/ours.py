@@ -1,8 +1,8 @@
 """Headwater with the settings that make it fast: as many workers as are asked for, no directory, one evaluation.
 
-`headwater.training.train` runs on the engine that it chooses, which is already up. Timed are the rounds: from the event
-`start`, when the data is with the workers, to the event `round` of the last one. An evaluation is in the last round; it
-has few images here, as nobody else has one inside its time.
+`headwater.training.loop.train` runs on the engine that it chooses, which is already up. Timed are the rounds: from the
+event `start`, when the data is with the workers, to the event `round` of the last one. An evaluation is in the last
+round; it has few images here, as nobody else has one inside its time.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from contestants.usage import Meter
 from headwater.config import Config
 from headwater.data.base import Data
 from headwater.engines import open_engine
-from headwater.experiment import Experiment
-from headwater.experiment import prepare as experiment_of
-from headwater.training import Event, train
+from headwater.training.experiment import Experiment
+from headwater.training.experiment import prepare as experiment_of
+from headwater.training.loop import Event, train
 
 JUDGED = 100  # test images of the evaluation inside
 

@@ -15,7 +15,7 @@ from contestants.ours import data_of, shortened, timed_run
 from contestants.serve import Outcome, Pack, Work, serve
 from headwater.config import Config
 from headwater.engines import open_engine
-from headwater.experiment import prepare as experiment_of
+from headwater.training.experiment import prepare as experiment_of
 
 
 def prepare(pack: Pack) -> Work:

@@ -7,21 +7,21 @@ from dataclasses import replace
 
 from contestants.serve import Outcome, Pack, State, Work, serve, timed
 from headwater.config import Config
+from headwater.core.federation import CLIENTS, SERVER, Federation, Session
+from headwater.core.ledger import Ledger
+from headwater.core.params import Params
+from headwater.core.precompute import Precompute
 from headwater.data.base import Data
 from headwater.engines.pool import Pool
-from headwater.experiment import prepare as experiment_of
-from headwater.fanout import Fanout
-from headwater.federation import CLIENTS, SERVER, Desk, Federation
-from headwater.ledger import Ledger
-from headwater.params import Params
 from headwater.specs import DistillSpec
-from headwater.stages.combine import initial
-from headwater.stages.consolidate import distill
-from headwater.stages.site import Site, task
+from headwater.tasks.average import initial
+from headwater.tasks.distill import distill
+from headwater.tasks.task import TaskContext, task
+from headwater.training.experiment import prepare as experiment_of
 
 
 @task("average")
-def trained(site: Site, path: str, arch: str) -> Params:
+def trained(site: TaskContext, path: str, arch: str) -> Params:
     """The teacher that lives at this client, which was trained before."""
     pack = Pack.load(path)
     return Params.of(pack.net(f"teacher{site.home[1:]}"), arch, weight=1.0)
@@ -40,7 +40,10 @@ def prepare(pack: Pack, path: str = "") -> Work:
     arch = ready.model.name
     pool.start(context)
     fed = Federation(
-        ready.tree, Desk(pool, Ledger(), context.seed, fanout=Fanout.of(context)), ready.tree.holders, purpose="setup"
+        ready.tree,
+        Session(pool, Ledger(), context.seed, fanout=Precompute.of(context)),
+        ready.tree.holders,
+        purpose="setup",
     )
     start = fed.run(initial, at=SERVER, arch=arch)
     teachers = fed.up(fed.run(trained, at=CLIENTS, path=path, arch=arch), to=SERVER)

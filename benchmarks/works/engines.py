@@ -11,8 +11,8 @@ def work(quick: bool) -> Work:
     from headwater.config import Config
     from headwater.engines.inline import Inline
     from headwater.engines.pool import Pool
-    from headwater.experiment import prepare
-    from headwater.training import train
+    from headwater.training.experiment import prepare
+    from headwater.training.loop import train
 
     rounds, cores = 1 if quick else 5, os.cpu_count() or 1
     ready = prepare(Config.load(None, [], rounds=rounds))

@@ -13,15 +13,15 @@ def work(quick: bool) -> Work:
     from headwater.data.base import Examples, Split
     from headwater.models.base import ModelSpec
     from headwater.specs import DistillSpec
-    from headwater.stages.consolidate import distill
-    from headwater.stages.site import Context, Site
+    from headwater.tasks.distill import distill
+    from headwater.tasks.task import RunContext, TaskContext
 
     torch.set_num_threads(1)
     torch.manual_seed(0)
     count, epochs = (100, 3) if quick else (500, 10)
     x, none = torch.randn(count, 3, 32, 32), Examples(torch.zeros(0, 3, 32, 32), torch.zeros(0, dtype=torch.int64))
     rows = Examples(x, torch.randint(0, 10, (count,)))
-    context = Context(
+    context = RunContext(
         Split(rows, none, x, none, 10, (3, 32, 32), "noise"),
         {"c0": np.arange(count)},
         {},
@@ -34,7 +34,7 @@ def work(quick: bool) -> Work:
         student = context.initial("resnet8", 99)
         for turn in range(times):
             spec = DistillSpec(epochs=each, weights="uniform")
-            student = distill(Site(context, "c0", (turn, "distill")), student, members, spec)
+            student = distill(TaskContext(context, "c0", (turn, "distill")), student, members, spec)
 
     functions = {"outputs asked once": lambda: taught(1, epochs), "asked every epoch": lambda: taught(epochs, 1)}
     title = f"10 ResNet-8 teachers, {count} inputs, {epochs} epochs"

@@ -19,7 +19,7 @@ from statistics import fmean
 
 from run import VARIANTS
 
-from headwater.metrics import mean_interval
+from headwater.core.statistics import mean_interval
 from headwater.report import figures
 from headwater.report.groups import Group
 from headwater.report.runs import RunRecord, read

@@ -37,8 +37,8 @@ VARIANTS = {
 def cell(variant: str, seed: int, out: Path) -> None:
     """Train one variant with one seed in this process."""
     from headwater.config import Config
-    from headwater.experiment import prepare
-    from headwater.training import train
+    from headwater.training.experiment import prepare
+    from headwater.training.loop import train
 
     config = Config.load(HERE / "base.toml", [], seed=seed, engine__name="inline").merged(VARIANTS[variant])
     train(prepare(config), out=out, watch=lambda e: print(variant, seed, e, flush=True) if e.kind == "round" else None)

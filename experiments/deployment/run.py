@@ -26,8 +26,8 @@ from typing import Any
 
 from headwater.config import Config
 from headwater.engines import open_engine
-from headwater.experiment import prepare
-from headwater.training import train
+from headwater.training.experiment import prepare
+from headwater.training.loop import train
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent

@@ -26,7 +26,7 @@ matplotlib.use("Agg")
 from matplotlib import pyplot
 from run import GRID, METHODS
 
-from headwater.metrics import mean_interval
+from headwater.core.statistics import mean_interval
 
 HERE = Path(__file__).parent
 EXTRAS = (

@@ -49,8 +49,8 @@ def cell(method: str, seed: int, lr: float, out: Path, grid: bool) -> None:
     """Train one method with one seed in this process."""
     from headwater.data.base import Data
     from headwater.data.loading import load
-    from headwater.experiment import prepare
-    from headwater.training import train
+    from headwater.training.experiment import prepare
+    from headwater.training.loop import train
 
     config = config_of(method, seed, lr, GRID_ROUNDS if grid else None)
     data = load("fashion_mnist")

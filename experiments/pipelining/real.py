@@ -15,10 +15,10 @@ from typing import Any
 
 from headwater.config import Config
 from headwater.engines import open_engine
-from headwater.experiment import prepare
-from headwater.outcome import Run
 from headwater.report.timeline import figure
-from headwater.training import train
+from headwater.training.experiment import prepare
+from headwater.training.loop import train
+from headwater.training.result import Run
 
 HERE = Path(__file__).parent
 ROUNDS, PERIOD = 6, 6.0

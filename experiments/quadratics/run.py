@@ -72,8 +72,8 @@ def cell(number: str, name: str) -> dict[str, Any]:
 
     import headwater as hw
     from headwater.config import Config
-    from headwater.experiment import prepare
-    from headwater.training import train
+    from headwater.training.experiment import prepare
+    from headwater.training.loop import train
 
     setting = SETTINGS[number]
     problem, count = Problem.of(setting), setting.sectors * setting.clients

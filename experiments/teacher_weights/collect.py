@@ -21,7 +21,7 @@ from statistics import fmean
 
 from run import ALPHAS, METHODS, WEIGHTS, folder
 
-from headwater.metrics import mean_interval
+from headwater.core.statistics import mean_interval
 from headwater.report import style
 from headwater.report.runs import RunRecord, read
 

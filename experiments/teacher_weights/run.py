@@ -44,8 +44,8 @@ def folder(out: Path, cell: Cell) -> Path:
 def run(cell: Cell, out: Path, rounds: int) -> None:
     """Train one cell in this process."""
     from headwater.config import Config
-    from headwater.experiment import prepare
-    from headwater.training import train
+    from headwater.training.experiment import prepare
+    from headwater.training.loop import train
 
     method, weights, alpha, seed = cell
     section, options = METHODS[method]

@@ -53,8 +53,8 @@ if TYPE_CHECKING:
         TaskError,
         UserError,
     )
-    from headwater.outcome import Run
     from headwater.specs import DistillSpec, LocalSpec
+    from headwater.training.result import Run
 
 __version__ = "0.1.0"
 
@@ -140,7 +140,7 @@ _HOMES = {
     "LocalSpec": "specs",
     "Moon": "algorithms.moon",
     "Mtgc": "algorithms.mtgc",
-    "Run": "outcome",
+    "Run": "training.result",
     "Scaffold": "algorithms.scaffold",
     "compare": "api",
     "run": "api",

@@ -19,16 +19,16 @@ from headwater.config.tree import Tree, merge
 from headwater.data.base import Data
 from headwater.data.loading import open_data
 from headwater.errors import ConfigError, nearest
-from headwater.experiment import prepare
-from headwater.training import Event, open_engine, train
+from headwater.training.experiment import prepare
+from headwater.training.loop import Event, open_engine, train
 
 if TYPE_CHECKING:
     from torch import nn
 
     from headwater.algorithms.base import Algorithm
-    from headwater.outcome import Run
     from headwater.report.runs import RunRecord
     from headwater.report.tables import Summary
+    from headwater.training.result import Run
 
     Method = str | Algorithm
     Source = str | Path | Data

@@ -22,10 +22,10 @@ from headwater.algorithms.hfedprox import HFedProx
 from headwater.algorithms.hscaffold import HScaffold
 from headwater.algorithms.mtgc import Mtgc
 from headwater.algorithms.scaffold import Scaffold
-from headwater.federation import SERVER, Located
-from headwater.params import Params
+from headwater.core.federation import SERVER, Located
+from headwater.core.params import Params
+from headwater.core.tree import Place
 from headwater.specs import LocalSpec
-from headwater.topology.tree import Place
 
 TWO = [toys.bowl([[1, 0], [0, 2]], [1, 1], rows=3), toys.bowl([[2, 0], [0, 1]], [-1, 2], rows=1)]
 THREE = [*TWO, toys.bowl([[1, 0], [0, 1]], [2, -2], rows=2)]

@@ -15,10 +15,10 @@ from torch import Tensor
 import toys
 from headwater.algorithms.feddf import FedDf
 from headwater.algorithms.fedhead import FedHeadPlus
+from headwater.core.tree import Tree
 from headwater.data.base import Examples
 from headwater.models.base import ModelSpec
 from headwater.specs import DistillSpec, LocalSpec
-from headwater.topology.tree import Tree
 
 LN2 = log(2)
 

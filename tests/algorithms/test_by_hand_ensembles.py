@@ -12,9 +12,9 @@ import toys
 from headwater.algorithms.fed_ensemble import FedEnsemble
 from headwater.algorithms.fedbe import FedBe
 from headwater.algorithms.fedeed import FedEed
+from headwater.core.sampling import deal, turns
 from headwater.specs import DistillSpec, LocalSpec
-from headwater.stages.site import Site
-from headwater.topology.cohorts import deal, turns
+from headwater.tasks.task import TaskContext
 
 LN2 = log(2)
 REFERENCE = torch.tensor([[1.0], [2.0]], dtype=torch.float64)
@@ -91,7 +91,7 @@ def test_fedbe_with_samples() -> None:
     method = FedBe(STEP, server, samples=1, with_average=False, with_clients=False)
     with toys.lab(method, TWO, (0, 1), toys.Slopes, reference=REFERENCE) as lab:
         lab.round()
-        z = Site(lab.context, "server", (1, "sample_models", 0, "server")).rng.standard_normal(2)
+        z = TaskContext(lab.context, "server", (1, "sample_models", 0, "server")).rng.standard_normal(2)
         found = lab.vector.tolist()
     apart = 1 + np.sqrt(27 / 4) * (z[0] - z[1])
     gradient = sum(0.5 * x * (odds(x) - odds(apart * x)) for x in (1, 2))

@@ -18,14 +18,14 @@ import toys
 from headwater.algorithms.fedhkd import FedHkd, FedHkdStar
 from headwater.algorithms.fedmd import FedMd
 from headwater.algorithms.fedproto import FedProto
+from headwater.core.ledger import TIERS
+from headwater.core.sampling import participants
+from headwater.core.tree import Tree
 from headwater.data.base import Examples
-from headwater.ledger import TIERS
 from headwater.models.base import Net
 from headwater.specs import LocalSpec
 from headwater.theory.communication import Active, Payload, Traffic, examples_bytes, round_traffic, setup_traffic
-from headwater.topology.presence import participants
-from headwater.topology.tree import Tree
-from headwater.training import train
+from headwater.training.loop import train
 
 LR = 0.5
 ONE = LocalSpec(steps=1, batch=8, lr=LR)

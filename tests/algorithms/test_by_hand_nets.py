@@ -14,12 +14,12 @@ from headwater.algorithms.fedalign import FedAlign
 from headwater.algorithms.fedgen import GENERATOR, FedGen
 from headwater.algorithms.fedma import FedMa
 from headwater.algorithms.moon import Moon
+from headwater.core.federation import SERVER
+from headwater.core.tree import Tree
 from headwater.data.base import Examples
-from headwater.federation import SERVER
 from headwater.models.base import ModelSpec, Net
 from headwater.models.generator import Generator
 from headwater.specs import LocalSpec
-from headwater.topology.tree import Tree
 
 Pair = tuple[float, float]
 ONCE = LocalSpec(steps=1, batch=8, lr=0.5)

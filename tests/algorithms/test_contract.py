@@ -10,18 +10,18 @@ import pytest
 import torch
 
 import toys
-from headwater import checkpoint
 from headwater.algorithms import ALGORITHMS
+from headwater.core.federation import SERVER
+from headwater.core.params import Params
+from headwater.core.tree import Place
+from headwater.core.values import located_in
 from headwater.data.base import Data
 from headwater.engines.base import Done
 from headwater.engines.inline import Inline
 from headwater.errors import ConfigError
-from headwater.federation import SERVER
-from headwater.located import located_in
-from headwater.outcome import Run
-from headwater.params import Params
-from headwater.topology.tree import Place
-from headwater.training import Event, train
+from headwater.training import checkpoint
+from headwater.training.loop import Event, train
+from headwater.training.result import Run
 
 METHODS = list(ALGORITHMS)
 every_method = pytest.mark.parametrize("method", METHODS)

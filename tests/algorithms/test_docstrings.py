@@ -14,7 +14,7 @@ import pytest
 
 import toys
 from headwater.algorithms import ALGORITHMS
-from headwater.outcome import Run
+from headwater.training.result import Run
 
 METHODS = list(ALGORITHMS)
 every_method = pytest.mark.parametrize("method", METHODS)

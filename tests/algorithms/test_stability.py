@@ -12,8 +12,8 @@ from headwater.algorithms import ALGORITHMS
 from headwater.config import Config
 from headwater.data.base import Data
 from headwater.data.loading import load
-from headwater.experiment import prepare
-from headwater.training import train
+from headwater.training.experiment import prepare
+from headwater.training.loop import train
 
 every_method = pytest.mark.parametrize("method", ALGORITHMS)
 every_skew = pytest.mark.parametrize("alpha", [0.05, 0.01])

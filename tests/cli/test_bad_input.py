@@ -20,8 +20,8 @@ import pytest
 
 from headwater.cli.app import main
 from headwater.config import Config
-from headwater.experiment import prepare
-from headwater.training import train
+from headwater.training.experiment import prepare
+from headwater.training.loop import train
 
 Call = Callable[..., Any]
 Files = Callable[[Path], dict[str, bytes]]

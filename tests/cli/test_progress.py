@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from headwater.cli.progress import Watch, status
-from headwater.training import Event
+from headwater.training.loop import Event
 
 
 class Terminal:

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from headwater.config import Config
-from headwater.experiment import prepare
-from headwater.training import train
+from headwater.training.experiment import prepare
+from headwater.training.loop import train
 
 Call = Callable[..., Any]
 FILES = {"config.toml", "rounds.jsonl", "result.json", "model.safetensors", "partition.json", "report.html"}

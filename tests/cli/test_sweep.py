@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from headwater.cells import Cell
 from headwater.cli.cells import prepare_directories
 from headwater.cli.sweep import LONGEST, _axis, _folders, _split
 from headwater.config import Config
 from headwater.errors import OutputError
+from headwater.sweep import Cell
 
 Call = Callable[..., Any]
 

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 import torch
 
+from headwater.core.rng import stream
 from headwater.data import DATASETS
 from headwater.data.base import Data, Examples
 from headwater.data.loading import load
 from headwater.data.published import PUBLISHED
 from headwater.errors import DataError
-from headwater.rng import stream
 from miniatures import EMBEDDED, MINIATURES, Miniature
 
 REAL = {

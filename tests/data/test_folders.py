@@ -14,7 +14,7 @@ import headwater as hw
 from headwater.config import Config
 from headwater.data.loading import load
 from headwater.errors import HeadwaterError
-from headwater.experiment import prepare
+from headwater.training.experiment import prepare
 
 
 def paint(file: Path, level: int, size: tuple[int, int] = (8, 8), mode: str = "RGB") -> None:

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 import torch
 
+from headwater.core.rng import stream
 from headwater.data.base import Data, Split, carve
 from headwater.errors import ConfigError, DataError
-from headwater.rng import stream
 
 
 def numbered(samples: int = 100) -> Data:
@@ -359,7 +359,7 @@ def test_classes_of_a_real_set(real_data: Path) -> None:
 def test_the_configuration_reaches_the_split(options: dict[str, Any]) -> None:
     from headwater.config import Config
     from headwater.data.loading import load
-    from headwater.experiment import prepare
+    from headwater.training.experiment import prepare
 
     found = prepare(Config(data=options, algorithm={"name": "fedavg"}, seed=4)).split
     wanted = carve(load("digits"), seed=4, **options)

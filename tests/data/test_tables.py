@@ -14,7 +14,7 @@ import headwater as hw
 from headwater.config import Config
 from headwater.data.loading import load, open_data
 from headwater.errors import HeadwaterError
-from headwater.experiment import prepare
+from headwater.training.experiment import prepare
 
 
 def rows(n: int = 60, seed: int = 0) -> pd.DataFrame:
@@ -176,7 +176,7 @@ class TestOwners:
             "fedhead", data=str(path), label="ill", client="site", sector="region", rounds=2, out=tmp_path / "r"
         )
         again = prepare(Config.load(tmp_path / "r" / "config.toml"))
-        from headwater.training import train
+        from headwater.training.loop import train
 
         assert train(again).result["model_sha256"] == first.result["model_sha256"]
 

@@ -13,7 +13,7 @@ from headwater.config import Config
 from headwater.data.loading import load
 from headwater.data.traffic import GROUP_OF, KDD, NO_FEATURES_75
 from headwater.errors import DataError
-from headwater.experiment import prepare
+from headwater.training.experiment import prepare
 
 
 def unicauca75(folder: Path, count: int = 120) -> Path:

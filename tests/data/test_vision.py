@@ -16,10 +16,10 @@ import torch
 from PIL import Image
 
 from headwater.config import Config, DataConfig
+from headwater.core.rng import stream
 from headwater.data.base import carve
 from headwater.data.loading import load, open_data
 from headwater.errors import ConfigError, DataError
-from headwater.rng import stream
 from miniatures import imagenet_files, put, stl_files
 
 

@@ -21,8 +21,8 @@ if importlib.util.find_spec("flwr") is None:
 from federation import Federation, charged
 from headwater.config import Config
 from headwater.deploy import audit
-from headwater.experiment import prepare
-from headwater.training import train
+from headwater.training.experiment import prepare
+from headwater.training.loop import train
 
 TINY = ("data.fraction=0.15", "partition.alpha=1.0", "partition.sectors=2", "local.epochs=1", "engine.name=inline")
 SIX = ("partition.clients=6", "data.fraction=0.3")

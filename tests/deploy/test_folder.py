@@ -21,7 +21,7 @@ from headwater.deploy.address import Address
 from headwater.deploy.folder import PartyFolder, Served
 from headwater.deploy.init import init
 from headwater.errors import ConfigError
-from headwater.experiment import prepare
+from headwater.training.experiment import prepare
 
 pytest.importorskip("cryptography")
 Change = Callable[[Path], object]

@@ -16,12 +16,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from headwater import codecs
 from headwater.config import Config
+from headwater.core import serialization
 from headwater.deploy.folder import PartyFolder
 from headwater.deploy.init import Written, check, init
 from headwater.errors import ConfigError, OutputError
-from headwater.experiment import Experiment, prepare
+from headwater.training.experiment import Experiment, prepare
 
 pytest.importorskip("cryptography")
 SETS = ["partition.clients=6", "partition.sectors=2", "partition.alpha=0.3", "partition.local_test=0.2", "rounds=2"]
@@ -87,7 +87,7 @@ def test_clients_have_the_rows_of_the_split_and_nobody_else_has(out: Path, made:
 
 
 def test_the_server_has_the_public_parts(out: Path, made: Experiment) -> None:
-    held = codecs.read(out / "server" / "public.value")
+    held = serialization.read(out / "server" / "public.value")
     assert list(held) == ["validation", "reference", "reference_labels", "test"]
     assert held["validation"].x.equal(made.split.validation.x)
     assert held["test"].y.equal(made.split.test.y)

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 import headwater
-from headwater import checkpoint, codecs, records
+from headwater.core import records, serialization
 from headwater.deploy.store import Store
+from headwater.training import checkpoint
 
 SOURCE = Path(headwater.__file__).parent
 READERS = [
@@ -51,5 +52,5 @@ def test_a_pickle_in_place_of_a_value_or_a_checkpoint_is_not_loaded(tmp_path: Pa
     with pytest.raises(ValueError, match="is no record"):
         records.decode({"$": "record", "class": "os:system", "fields": {}}, checkpoint._handle)
     with pytest.raises(ValueError, match="does not hold a value"):
-        codecs.read(path)
+        serialization.read(path)
     assert not made.exists()

@@ -23,7 +23,7 @@ from headwater.deploy.folder import PartyFolder
 from headwater.deploy.init import init
 from headwater.deploy.own import own_data
 from headwater.errors import ConfigError, DataError, UserError
-from headwater.experiment import Experiment, prepare
+from headwater.training.experiment import Experiment, prepare
 
 pytest.importorskip("cryptography")
 HEAD = ["row", "age", "Blood Sugar", "smokes", "ward", "code", "outcome", "site"]

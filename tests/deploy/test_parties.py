@@ -15,15 +15,15 @@ from typing import Any
 import pytest
 import torch
 
-from headwater import codecs
 from headwater.algorithms import ALGORITHMS
+from headwater.core import serialization
+from headwater.core.params import Params
 from headwater.deploy import dispatch, program
 from headwater.deploy.message import Message, Part, Unanswered
 from headwater.deploy.wire import CARGO, Customs, Refused, pack
 from headwater.engines.base import Job, Ref
-from headwater.experiment import Experiment
-from headwater.params import Params
-from headwater.training import train
+from headwater.training.experiment import Experiment
+from headwater.training.loop import train
 from loopback import Clock, Loopback, small
 
 METHODS = [name for name in ALGORITHMS if name != "centralized"]
@@ -152,7 +152,7 @@ class TestLoss:
         with loopback(made, tmp_path, meddle=meddle) as federation:
             federation.train()
             assert [line.partition(":")[0] for line in federation.said] == ["round 2"]
-        held = [v for path in (tmp_path / lost).rglob("*.value") if isinstance(v := codecs.read(path), Params)]
+        held = [v for path in (tmp_path / lost).rglob("*.value") if isinstance(v := serialization.read(path), Params)]
         assert len(told) == 2
         assert any(torch.allclose(model.vector, told[0] + told[1], atol=1e-6) for model in held)
         assert not any(torch.allclose(model.vector, told[1], atol=1e-6) for model in held)
@@ -348,13 +348,13 @@ class TestCustoms:
             "os:system",
             "subprocess:run",
             "builtins:eval",
-            "headwater.codecs:read",
-            "headwater.params:Params",
+            "headwater.core.serialization:read",
+            "headwater.core.params:Params",
             "nowhere:x",
         ],
     )
     def test_only_tasks_are_called(self, where: str) -> None:
-        from headwater.stages.combine import average
+        from headwater.tasks.average import average
 
         row = program.write(Job("1.1.x", average, "c0", "c0", {"models": Ref("a", "c0")}, (1, "average", 0, "c0")))
         assert program.read(row, program.trust()).name == "1.1.x"
@@ -362,7 +362,7 @@ class TestCustoms:
             program.read(row | {"task": where}, program.trust())
 
     def test_a_record_of_elsewhere(self) -> None:
-        from headwater.stages.combine import average
+        from headwater.tasks.average import average
 
         row = program.write(Job("1.1.x", average, "c0", "c0", {"by": "uniform"}, (1, "average", 0, "c0")))
         bad = {"$": "record", "class": "pathlib:Path", "fields": {}}

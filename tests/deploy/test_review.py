@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import torch
 
-from headwater import records
 from headwater.algorithms import fedhead
+from headwater.core import records
 from headwater.deploy import dispatch, program
 from headwater.deploy.message import Message, Unanswered
 from headwater.deploy.parties import _is_size
@@ -21,10 +21,10 @@ from headwater.deploy.store import Store
 from headwater.deploy.wire import Customs, Refused, pack
 from headwater.engines.base import Job, Ref
 from headwater.errors import TaskError
-from headwater.experiment import Experiment
-from headwater.stages.consensus import public
-from headwater.stages.local import label_counts, own_rows
-from headwater.training import train
+from headwater.tasks.consensus import public
+from headwater.tasks.local import label_counts, own_rows
+from headwater.training.experiment import Experiment
+from headwater.training.loop import train
 from loopback import Clock, Loopback, small
 
 BRIEF = {"data__fraction": 0.15, "partition__alpha": 1.0, "local__epochs": 1, "rounds": 2}
@@ -138,7 +138,11 @@ class TestMessages:
             assert sorted(tmp_path.rglob("*.value")) == before
 
     def test_what_a_module_imports_is_not_its_own(self) -> None:
-        for where in ("headwater.codecs:os.system", "headwater.codecs:hashlib.sha256", "headwater.deploy.store:Path"):
+        for where in (
+            "headwater.core.serialization:os.system",
+            "headwater.core.serialization:hashlib.sha256",
+            "headwater.deploy.store:Path",
+        ):
             with pytest.raises(ValueError, match="not part of this federation"):
                 records.find(where, program.trust())
         assert records.find("headwater.algorithms.centralized:own_rows", program.trust()) is own_rows

@@ -14,7 +14,7 @@ import pytest
 
 import toys
 from headwater.engines import ENGINES
-from headwater.experiment import Experiment
+from headwater.training.experiment import Experiment
 
 Opened = Callable[..., Any]
 

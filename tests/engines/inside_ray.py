@@ -21,15 +21,15 @@ import torch
 from ray.cluster_utils import Cluster
 
 import toys
-from headwater.engines import ray as ray_engine
-from headwater.engines import ray_cluster
 from headwater.engines.base import Job, Ref
-from headwater.engines.orders import Cell
-from headwater.engines.ray import Ray
+from headwater.engines.ray import cluster as ray_cluster
+from headwater.engines.ray import driver as ray_engine
+from headwater.engines.ray.driver import Ray
+from headwater.engines.workers.scheduler import Cell
 from headwater.errors import ConfigError, TaskError
-from headwater.experiment import Experiment
-from headwater.stages.site import Site, task
-from headwater.training import train
+from headwater.tasks.task import TaskContext, task
+from headwater.training.experiment import Experiment
+from headwater.training.loop import train
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import a test by its name
 PATIENCE = 600  # seconds; processes start slowly on a busy machine
@@ -38,7 +38,7 @@ QUICKLY = {"health_check_initial_delay_ms": 1000, "health_check_period_ms": 300,
 
 
 @task("train")
-def mortal(site: Site, marks: str, deaths: int) -> float:
+def mortal(site: TaskContext, marks: str, deaths: int) -> float:
     """Kills the worker that carries it out, so many times; leaves a mark each time."""
     folder = Path(marks)
     if len(list(folder.iterdir())) < deaths:
@@ -48,7 +48,7 @@ def mortal(site: Site, marks: str, deaths: int) -> float:
 
 
 @task("train")
-def where(site: Site) -> dict[str, Any]:
+def where(site: TaskContext) -> dict[str, Any]:
     return {"threads": torch.get_num_threads(), "omp": os.environ["OMP_NUM_THREADS"], "pid": os.getpid()}
 
 

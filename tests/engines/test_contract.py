@@ -18,24 +18,24 @@ import torch
 from torch import nn
 
 import toys
-from headwater import codecs
 from headwater.algorithms import ALGORITHMS
 from headwater.config import Config, catalog
+from headwater.core import serialization
+from headwater.core.federation import CLIENTS, SECTORS, SERVER, Federation, Session, each, maybe, nothing
+from headwater.core.ledger import Ledger
 from headwater.data.base import Data
 from headwater.data.loading import load
 from headwater.engines import ENGINES
 from headwater.engines.base import EVERY, LOST, Bundle, Done, Engine, Job, Ref
 from headwater.engines.inline import Inline
 from headwater.errors import DataError, MissingExtra, PlaceError, TaskError
-from headwater.experiment import Experiment, prepare
-from headwater.federation import CLIENTS, SECTORS, SERVER, Desk, Federation, each, maybe, nothing
-from headwater.ledger import Ledger
-from headwater.outcome import Run
 from headwater.specs import LocalSpec
-from headwater.stages.combine import average, initial
-from headwater.stages.local import local_train
-from headwater.stages.site import Site, task
-from headwater.training import train
+from headwater.tasks.average import average, initial
+from headwater.tasks.local import local_train
+from headwater.tasks.task import TaskContext, task
+from headwater.training.experiment import Experiment, prepare
+from headwater.training.loop import train
+from headwater.training.result import Run
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import a test by its name
 TREE = ["c2", "c1", "c0", "c4", "c3"]
@@ -45,13 +45,13 @@ TREE = ["c2", "c1", "c0", "c4", "c3"]
 
 
 @task("train")
-def slow(site: Site, seconds: float) -> str:
+def slow(site: TaskContext, seconds: float) -> str:
     time.sleep(seconds)
     return site.home
 
 
 @task("train")
-def held_up(site: Site, mark: str) -> str:
+def held_up(site: TaskContext, mark: str) -> str:
     """Ends when there is such a file."""
     end = time.monotonic() + 600
     while not Path(mark).exists():
@@ -61,50 +61,50 @@ def held_up(site: Site, mark: str) -> str:
 
 
 @task("average")
-def order(site: Site, values: Any) -> list[Any]:
+def order(site: TaskContext, values: Any) -> list[Any]:
     return [[child, value] for child, value in values.items()]
 
 
 @task("average", streaming=("values",))
-def streamed(site: Site, values: Any) -> list[Any]:
+def streamed(site: TaskContext, values: Any) -> list[Any]:
     return [[child, value] for child, value in values.items()]
 
 
 @task("train")
-def pair(site: Site, size: int) -> dict[str, Any]:
+def pair(site: TaskContext, size: int) -> dict[str, Any]:
     return {"short": torch.arange(2.0), "long": (torch.arange(float(size)), {"deep": torch.ones(3, dtype=torch.int64)})}
 
 
 @task("train")
-def same(site: Site, value: Any) -> Any:
+def same(site: TaskContext, value: Any) -> Any:
     return value
 
 
 @task("train")
-def number(site: Site, value: float) -> float:
+def number(site: TaskContext, value: float) -> float:
     site.note(noted=value)
     return value
 
 
 @task("train")
-def broken(site: Site, where: str) -> float:
+def broken(site: TaskContext, where: str) -> float:
     if site.home == where:
         raise ZeroDivisionError("a fault in the task")
     return 1.0
 
 
 @task("train")
-def refusing(site: Site, kind: str) -> float:
+def refusing(site: TaskContext, kind: str) -> float:
     raise DataError("file x is broken; get it again") if kind == "data" else MissingExtra("Ray", "ray")
 
 
 @task("train")
-def stranger(site: Site) -> object:
+def stranger(site: TaskContext) -> object:
     return {1, 2}
 
 
 @task("train")
-def noise(site: Site) -> torch.Tensor:
+def noise(site: TaskContext) -> torch.Tensor:
     """All sources of chance that a task has."""
     return torch.cat([torch.rand(3, dtype=torch.float64), torch.from_numpy(site.rng.random(3))])
 
@@ -113,8 +113,8 @@ def noise(site: Site) -> torch.Tensor:
 
 
 def federation(engine: Engine, experiment: Experiment, dropout: float = 0.0) -> Federation:
-    desk = Desk(engine, Ledger(), experiment.config.seed, dropout=dropout)
-    return Federation(experiment.tree, desk, experiment.tree.holders, round=1)
+    session = Session(engine, Ledger(), experiment.config.seed, dropout=dropout)
+    return Federation(experiment.tree, session, experiment.tree.holders, round=1)
 
 
 def job(name: str, function: Callable[..., Any], home: str = "server", lost: bool = False, **inputs: Any) -> Job:
@@ -176,7 +176,7 @@ def test_values_come_back_as_they_were(engine: Engine, value: Any) -> None:
     assert type(found) is type(value)
     assert torch.equal(found, value) if tensor else found == value
     assert not tensor or found.is_contiguous()  # everywhere, for kernels are chosen by strides
-    assert engine.info(at("v")) == codecs.info(value)
+    assert engine.info(at("v")) == serialization.info(value)
 
 
 # -- moving
@@ -189,8 +189,8 @@ def test_moves_are_charged_and_nothing_else_is(engine: Engine, experiment: Exper
     fed.run(order, at=SECTORS, values=teams["short"])
     fed.keep(())
     whole = (2 + 10) * 4 + 3 * 8
-    assert fed.desk.ledger.bytes("sector_client", "up") == len(TREE) * whole
-    assert fed.desk.ledger.bytes("sector_client", "down") == fed.desk.ledger.bytes("server_sector") == 0
+    assert fed.session.ledger.bytes("sector_client", "up") == len(TREE) * whole
+    assert fed.session.ledger.bytes("sector_client", "down") == fed.session.ledger.bytes("server_sector") == 0
 
 
 def test_parts_are_moved_and_charged_alone(engine: Engine, experiment: Experiment) -> None:
@@ -202,7 +202,7 @@ def test_parts_are_moved_and_charged_alone(engine: Engine, experiment: Experimen
     assert list(found) == TREE
     assert torch.equal(found["c3"], torch.ones(3, dtype=torch.int64))
     fed.keep(())
-    assert fed.desk.ledger.bytes("sector_client", "up") == len(TREE) * (24 + 64)
+    assert fed.session.ledger.bytes("sector_client", "up") == len(TREE) * (24 + 64)
 
 
 def test_a_part_of_a_moved_part(engine: Engine) -> None:
@@ -212,7 +212,7 @@ def test_a_part_of_a_moved_part(engine: Engine) -> None:
     engine.submit(job("q", same, value=at("top", "server", "deep")))
     assert torch.equal(engine.read(at("q")), torch.ones(3, dtype=torch.int64))
     assert list(engine.read(at("top"))) == ["deep"]
-    assert engine.info(at("up")) == codecs.Info(16 + 24, 0, "numbers")
+    assert engine.info(at("up")) == serialization.Info(16 + 24, 0, "numbers")
 
 
 def test_a_value_can_be_moved_before_it_exists(engine: Engine) -> None:
@@ -242,10 +242,10 @@ def test_sizes_outlive_their_values_until_they_are_told(engine: Engine) -> None:
     engine.either(at("a", "c0", "short"), at("lost", "c0"), "part")
     engine.drop(["a", "b", "lost", "part"])
     assert engine.finish(["a", "b", "lost", "part"]) == {
-        "a": codecs.Info(8 + 20 + 24, 0, "numbers"),
-        "b": codecs.Info(20 + 24, 0, "numbers"),
+        "a": serialization.Info(8 + 20 + 24, 0, "numbers"),
+        "b": serialization.Info(20 + 24, 0, "numbers"),
         "lost": None,
-        "part": codecs.Info(8, 0, "array"),
+        "part": serialization.Info(8, 0, "array"),
     }
     for name in ("a", "b", "lost", "part"):
         with pytest.raises(KeyError):
@@ -254,8 +254,8 @@ def test_sizes_outlive_their_values_until_they_are_told(engine: Engine) -> None:
 
 def test_what_is_finished_is_kept_until_it_is_dropped(engine: Engine) -> None:
     engine.submit(job("a", number, value=3.0))
-    assert engine.finish(["a"]) == {"a": codecs.Info(8, 0, "number")}
-    assert engine.info(at("a")) == codecs.Info(8, 0, "number")
+    assert engine.finish(["a"]) == {"a": serialization.Info(8, 0, "number")}
+    assert engine.info(at("a")) == serialization.Info(8, 0, "number")
     engine.submit(job("b", same, value=at("a")))
     engine.drop(["a"])
     assert engine.read(at("b")) == 3.0
@@ -306,7 +306,7 @@ def test_either_takes_parts_and_can_be_moved_and_used(engine: Engine, early: boo
     engine.drop(["old", "new", "chosen", "moved"])
     assert torch.equal(engine.read(at("used", "c0")), torch.arange(5.0))
     assert torch.equal(engine.read(at("told")), torch.ones(3, dtype=torch.int64))
-    assert engine.finish(["moved"]) == {"moved": codecs.Info(20, 0, "array")}
+    assert engine.finish(["moved"]) == {"moved": serialization.Info(20, 0, "array")}
 
 
 def test_a_choice_is_saved_like_any_value(engine: Engine, experiment: Experiment, tmp_path: Path) -> None:
@@ -365,7 +365,7 @@ def test_lost_values(engine: Engine, experiment: Experiment) -> None:
     engine.submit(job("part", same, value=at("g", "server", "key", 0)))
     assert engine.read(at("mapping")) == [["c1", 2.0]]
     assert [engine.read(at(name)) for name in ("nobody", "follows", "part")] == [LOST] * 3
-    assert fed.desk.ledger.bytes("sector_client") == 0
+    assert fed.session.ledger.bytes("sector_client") == 0
 
 
 def test_lost_clients_are_left_out_and_keep_what_they_had(engine: Engine, experiment: Experiment) -> None:
@@ -563,7 +563,7 @@ def test_saved_values_are_the_same_files_on_every_engine(
     engine.submit(job("again", average, models=Bundle({"a": at("m"), "b": at("m")})))
     assert torch.equal(engine.read(at("again")).vector, engine.read(at("m")).vector)
     assert engine.read(at("lost", "c0")) is LOST
-    assert engine.info(at("q")) == codecs.Info(36 + 24, 0, "numbers")
+    assert engine.info(at("q")) == serialization.Info(36 + 24, 0, "numbers")
     assert engine.save(names, tmp_path / "there") == files
     assert len(list((tmp_path / "there").iterdir())) == 4
 
@@ -717,7 +717,7 @@ def _twos(sites: Any, inputs: Any) -> list[torch.Tensor]:
 
 
 @task("train", together=_twos)
-def together_or_not(site: Site) -> torch.Tensor:
+def together_or_not(site: TaskContext) -> torch.Tensor:
     return _twos([site], [{}])[0]
 
 
@@ -744,7 +744,7 @@ def _never_together(sites: Any, inputs: Any) -> Any:
 
 
 @task("train", together=_never_together)
-def breaks_together(site: Site) -> float:
+def breaks_together(site: TaskContext) -> float:
     return 0.0
 
 

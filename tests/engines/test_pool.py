@@ -21,18 +21,18 @@ import torch
 import toys
 from headwater.engines.base import Done, Job, Ref
 from headwater.engines.pool import Pool
-from headwater.engines.shared import PREFIX, Space, pack, sweep, unpack
+from headwater.engines.workers.shared_memory import PREFIX, Space, pack, sweep, unpack
 from headwater.errors import ConfigError, OutputError, TaskError
-from headwater.experiment import Experiment
-from headwater.stages.site import Site, task
-from headwater.training import train
+from headwater.tasks.task import TaskContext, task
+from headwater.training.experiment import Experiment
+from headwater.training.loop import train
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import a test by its name
 PATIENCE = 600  # seconds; processes start slowly on a busy machine
 
 
 @task("train")
-def mortal(site: Site, marks: str, deaths: int) -> float:
+def mortal(site: TaskContext, marks: str, deaths: int) -> float:
     """Kills the worker that carries it out, so many times; leaves a mark each time."""
     folder = Path(marks)
     if len(list(folder.iterdir())) < deaths:
@@ -42,7 +42,7 @@ def mortal(site: Site, marks: str, deaths: int) -> float:
 
 
 @task("train")
-def where(site: Site) -> dict[str, Any]:
+def where(site: TaskContext) -> dict[str, Any]:
     return {
         "pid": os.getpid(),
         "threads": torch.get_num_threads(),
@@ -53,25 +53,25 @@ def where(site: Site) -> dict[str, Any]:
 
 
 @task("train")
-def own_rows(site: Site) -> torch.Tensor:
+def own_rows(site: TaskContext) -> torch.Tensor:
     assert site.data is not None
     return site.data.x
 
 
 @task("train")
-def marked(site: Site, mark: str) -> float:
+def marked(site: TaskContext, mark: str) -> float:
     Path(mark).touch()
     return 1.0
 
 
 @task("train")
-def patient(site: Site, seconds: float) -> float:
+def patient(site: TaskContext, seconds: float) -> float:
     time.sleep(seconds)
     return seconds
 
 
 @task("train")
-def meeting(site: Site, marks: str, count: int) -> float:
+def meeting(site: TaskContext, marks: str, count: int) -> float:
     """Ends when as many of these have begun."""
     folder = Path(marks)
     (folder / str(os.getpid())).touch()

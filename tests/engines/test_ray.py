@@ -17,10 +17,10 @@ from pathlib import Path
 
 import pytest
 
-from headwater import codecs
 from headwater.cli.options import direct
-from headwater.engines.ray_cluster import join
-from headwater.engines.ray_values import info_of, outline, packed, unpacked
+from headwater.core import serialization
+from headwater.engines.ray.cluster import join
+from headwater.engines.ray.store import info_of, outline, packed, unpacked
 from headwater.errors import ConfigError
 from processes import output_of, own_network
 
@@ -148,6 +148,6 @@ def test_a_value_is_the_same_after_the_store_and_known_by_its_outline() -> None:
     told = outline(held)
     assert told is not None
     for part in ((), ("a",), ("a", 0), ("b", 0), ("b", 3)):
-        inner = codecs.part_of(value, part)
-        assert info_of(told, part) == codecs.info(inner)
+        inner = serialization.part_of(value, part)
+        assert info_of(told, part) == serialization.info(inner)
     assert outline(packed(torch.ones(3))) is None

@@ -22,18 +22,19 @@ import torch
 from torch import Tensor, nn
 
 import toys
-from headwater import checkpoint, fanout, training
+from headwater.core import precompute
 from headwater.data.base import Data
-from headwater.engines import shelf
 from headwater.engines.base import Job, Ref
 from headwater.engines.inline import Inline
 from headwater.engines.pool import Pool
+from headwater.engines.workers import spill_cache
 from headwater.errors import ConfigError
-from headwater.experiment import Experiment
-from headwater.outcome import Run
-from headwater.stages import stacking
-from headwater.stages.site import Site, task
-from headwater.training import Event, train
+from headwater.tasks.batched import policy
+from headwater.tasks.task import TaskContext, task
+from headwater.training import checkpoint, loop
+from headwater.training.experiment import Experiment
+from headwater.training.loop import Event, train
+from headwater.training.result import Run
 
 LITTLE = 1e-5  # MB: ten bytes, so that everything waits on disk
 SIZES = ((9, 14, 5, 1, 8, 12, 11), (0, 1, 0, 0, 1, 1, 0))  # rows of each client, sector of each
@@ -139,7 +140,7 @@ class Places:
             elif kind == "pool":
                 self._open[name] = Pool(int(count), memory=memory)
             else:
-                from headwater.engines.ray import Ray
+                from headwater.engines.ray.driver import Ray
 
                 self._open[name] = Ray(int(count), memory=memory)
         return self._open[name]
@@ -183,7 +184,7 @@ def told(run: Run) -> dict[str, str]:
 
 
 @task("train")
-def is_hostile(site: Site) -> bool:
+def is_hostile(site: TaskContext) -> bool:
     """Whether whoever carries this out computes with the hostile library."""
     held = sys.modules.get("hostile_library")
     return held is not None and held.active()
@@ -198,10 +199,10 @@ def check(engine: Any, made: Experiment) -> bool:
 def main(tests: list[tuple[str, str, int]], at: list[str]) -> None:
     """Every test at every place; one in which nothing is stacked only for the nets that are not to be."""
     checkpoint.PAUSE = 0  # after every round
-    shelf.SMALL = 1  # these models are so small that none would go to disk
-    training.SMALL = 2100.0  # some small clients share a job, and some do not
-    stacking.WIDEST = 3  # several stacks, for several threads and workers
-    fanout.LEAST = 0.0  # models are asked by jobs of their own, as large ones are
+    spill_cache.SMALL = 1  # these models are so small that none would go to disk
+    loop.SMALL = 2100.0  # some small clients share a job, and some do not
+    policy.WIDEST = 3  # several stacks, for several threads and workers
+    precompute.LEAST = 0.0  # models are asked by jobs of their own, as large ones are
     places = Places()
     try:
         for method, net, number in tests:

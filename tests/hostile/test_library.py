@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from headwater.stages import descent
+from headwater.tasks.batched import descent
 from hostile import library
 
 

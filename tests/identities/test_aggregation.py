@@ -14,13 +14,13 @@ import toys
 from headwater.algorithms.base import State
 from headwater.algorithms.fedavg import FedAvg
 from headwater.algorithms.hfedavg import HFedAvg
+from headwater.core.federation import CLIENTS, SERVER, Federation, Located
+from headwater.core.params import Params, average_of, mean
 from headwater.data.base import Examples
-from headwater.federation import CLIENTS, SERVER, Federation, Located
-from headwater.params import Params, average_of, mean
 from headwater.specs import LocalSpec
-from headwater.stages.combine import average
-from headwater.stages.local import local_train
-from headwater.stages.terms import Proximal
+from headwater.tasks.average import average
+from headwater.tasks.local import local_train
+from headwater.tasks.terms.proximal import Proximal
 from headwater.theory.heterogeneity import Quadratic, mixture
 
 ONE_STEP = LocalSpec(steps=1, batch=64, lr=0.1)

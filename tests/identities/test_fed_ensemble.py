@@ -10,9 +10,9 @@ import pytest
 import toys
 from headwater.algorithms.fed_ensemble import FedEnsemble
 from headwater.algorithms.fedavg import FedAvg
-from headwater.params import Params
+from headwater.core.params import Params
+from headwater.core.sampling import turns
 from headwater.specs import LocalSpec
-from headwater.topology.cohorts import turns
 
 LOCAL = LocalSpec(steps=5, batch=8, lr=0.3)
 CLIENTS = [toys.blobs(n, seed=i) for i, n in enumerate((12, 5, 9, 4))]

@@ -12,13 +12,13 @@ import toys
 from headwater.algorithms.fedalign import FedAlign
 from headwater.algorithms.fedavg import FedAvg
 from headwater.config import Config
+from headwater.core.params import Params
 from headwater.data.base import Data
 from headwater.errors import ConfigError
-from headwater.experiment import prepare
 from headwater.models.base import Net
-from headwater.params import Params
 from headwater.specs import LocalSpec
-from headwater.training import train
+from headwater.training.experiment import prepare
+from headwater.training.loop import train
 
 LOCAL = LocalSpec(epochs=2, batch=4, lr=0.05)
 ROWS = [toys.blobs(n, seed=i) for i, n in enumerate((9, 5, 7))]

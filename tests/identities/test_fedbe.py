@@ -11,8 +11,8 @@ import toys
 from headwater.algorithms.fedavg import FedAvg
 from headwater.algorithms.fedbe import FedBe
 from headwater.algorithms.feddf import FedDf
+from headwater.core.params import Params
 from headwater.errors import ConfigError
-from headwater.params import Params
 from headwater.specs import DistillSpec, LocalSpec
 
 LOCAL = LocalSpec(steps=5, batch=8, lr=0.3)

@@ -13,13 +13,13 @@ from torch import Tensor
 import toys
 from headwater.algorithms.fedavg import FedAvg
 from headwater.algorithms.feddf import FedDf
+from headwater.core.params import Params
 from headwater.data.base import Data, Examples, carve
-from headwater.params import Params
 from headwater.specs import DistillSpec, LocalSpec
-from headwater.stages.consolidate import distill
-from headwater.stages.ensemble import ensemble
-from headwater.stages.optimize import Stepper
-from headwater.stages.site import Site
+from headwater.tasks.distill import distill
+from headwater.tasks.ensemble import ensemble
+from headwater.tasks.optimizers import Stepper
+from headwater.tasks.task import TaskContext
 
 LOCAL = LocalSpec(steps=5, batch=8, lr=0.3)
 SOME = DistillSpec(epochs=3, batch=8, optimizer="sgd", lr=0.2, mix="logits", weights="uniform")
@@ -58,9 +58,9 @@ def members(count: int, seed: int = 0, same: bool = False) -> dict[str, Params]:
     return {f"c{i}": replace(made[0], weight=float(i + 1)) if same else m for i, m in enumerate(made)}
 
 
-def at(home: str = "server", **around: object) -> Site:
+def at(home: str = "server", **around: object) -> TaskContext:
     around = {"classes": 3, "reference": REFERENCE} | around
-    return toys.site(toys.context(CLIENTS_F, toys.net, **around), home)
+    return toys.ctx(toys.context(CLIENTS_F, toys.net, **around), home)
 
 
 @pytest.mark.parametrize("temperature", [1.0, 2.5])
@@ -68,7 +68,7 @@ def at(home: str = "server", **around: object) -> Site:
 def test_f3_identical_teachers(weights: str, temperature: float) -> None:
     """F3: then the mean of logits, the mean of probabilities and a single teacher are the same."""
     team, here = members(4, same=True), at()
-    single = torch.softmax(here.bench(team["c0"]).outputs(REFERENCE) / temperature, 1)
+    single = torch.softmax(here.flat_module(team["c0"]).outputs(REFERENCE) / temperature, 1)
     for mix in ("logits", "probs", "losses"):
         found = ensemble(here, team, REFERENCE, mix=mix, weights=weights, temperature=temperature)
         assert toys.gap(found.probs, single) <= 1e-12
@@ -91,7 +91,7 @@ def test_f4_constant_added_to_logits() -> None:
     """F4: a number added to all logits of a teacher changes neither mean."""
     torch.manual_seed(0)
     nets = [Shifted() for _ in range(3)]
-    here = toys.site(toys.context(CLIENTS_F, Shifted, classes=3), "c0")
+    here = toys.ctx(toys.context(CLIENTS_F, Shifted, classes=3), "c0")
     plain = {f"c{i}": toys.params(n) for i, n in enumerate(nets)}
     for i, n in enumerate(nets):
         n.shift.data.fill_(10.0 * i - 7)
@@ -123,7 +123,7 @@ def test_f4_mean_of_losses_by_definition() -> None:
     logs = torch.log_softmax(output, 1)
     expected = 0.0
     for member in team.values():
-        probs = torch.softmax(here.bench(member).outputs(REFERENCE), 1)
+        probs = torch.softmax(here.flat_module(member).outputs(REFERENCE), 1)
         expected += member.weight / 6 * float((probs * (probs.log() - logs)).sum(1).mean())
     target = ensemble(here, team, REFERENCE, mix="losses")
     assert float(target.loss(torch.arange(20), output, 1.0)) == pytest.approx(expected, abs=1e-12)
@@ -140,26 +140,26 @@ def test_f5_f13_linear_models(by: str, weights: str) -> None:
     start = play(FedAvg(LOCAL, by=by), maker=toys.linear)
     assert toys.gap(found, start) <= 1e-10
     assert toys.gap(play(feddf(replace(spec, mix="probs"), by=by), maker=toys.linear), start) > 1e-4
-    here = toys.site(toys.context(CLIENTS_F, toys.linear, classes=3), "c0")
+    here = toys.ctx(toys.context(CLIENTS_F, toys.linear, classes=3), "c0")
     torch.manual_seed(3)
     team = {f"c{i}": toys.params(toys.linear(), weight=float(i + 1)) for i in range(3)}
     target = ensemble(here, team, REFERENCE, mix="logits", weights=weights)
     total = 6.0 if weights == "samples" else 3.0
     share = [m.weight / total if weights == "samples" else 1 / total for m in team.values()]
     mean = replace(team["c0"], vector=sum(s * m.vector for s, m in zip(share, team.values(), strict=True)))
-    output = here.bench(mean).outputs(REFERENCE)
+    output = here.flat_module(mean).outputs(REFERENCE)
     assert abs(float(target.loss(torch.arange(20), output, 1.0))) <= 1e-12
 
 
 def test_f9_cosine() -> None:
     """F9: the rate of step s of N is ½·lr·(1 + cos(πs/N)), whatever ends training early."""
     spec = DistillSpec(steps=8, batch=2, optimizer="sgd", lr=0.4, schedule="cosine")
-    bench = at("c0").bench(members(1)["c0"])
-    stepper, used = Stepper(bench, spec, total=8), []
+    flat = at("c0").flat_module(members(1)["c0"])
+    stepper, used = Stepper(flat, spec, total=8), []
     for _ in range(8):
-        before = bench.vector.clone()
-        stepper.step(bench(REFERENCE).square().mean())
-        used.append(toys.rate(before, bench.vector, bench.grad))
+        before = flat.vector.clone()
+        stepper.step(flat(REFERENCE).square().mean())
+        used.append(toys.rate(before, flat.vector, flat.grad))
     assert used == pytest.approx([0.5 * 0.4 * (1 + math.cos(math.pi * s / 8)) for s in range(8)], abs=1e-12)
 
 
@@ -186,7 +186,7 @@ def test_f12_distillation_brings_the_student_nearer(mix: str) -> None:
     target = ensemble(here, team, REFERENCE, mix=mix, weights="uniform")
     taught = distill(here, start=start, teachers=team, spec=spec)
     rows = torch.arange(20)
-    before, after = (float(target.loss(rows, here.bench(m).outputs(REFERENCE), 1.0)) for m in (start, taught))
+    before, after = (float(target.loss(rows, here.flat_module(m).outputs(REFERENCE), 1.0)) for m in (start, taught))
     assert after < 0.9 * before
 
 

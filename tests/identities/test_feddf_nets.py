@@ -14,16 +14,16 @@ import toys
 from headwater.algorithms.feddf import FedDf
 from headwater.algorithms.fedhead import FedHead, FedHeadPlus
 from headwater.config import Config, catalog
+from headwater.core.federation import SERVER
+from headwater.core.params import average_of
 from headwater.engines.base import Ref
 from headwater.errors import ConfigError
-from headwater.experiment import Experiment, prepare
-from headwater.federation import SERVER
-from headwater.params import average_of
 from headwater.specs import DistillSpec, LocalSpec
-from headwater.stages.consolidate import distill
-from headwater.stages.local import local_train
-from headwater.stages.site import Site
-from headwater.training import Event, train
+from headwater.tasks.distill import distill
+from headwater.tasks.local import local_train
+from headwater.tasks.task import TaskContext
+from headwater.training.experiment import Experiment, prepare
+from headwater.training.loop import Event, train
 
 LOCAL = LocalSpec(epochs=2, batch=4, lr=0.1)
 SERVER_SPEC = DistillSpec(epochs=2, batch=8, optimizer="adam", lr=0.01, mix="logits", weights="uniform")
@@ -51,8 +51,8 @@ def test_f6_one_prototype_is_the_homogeneous_round() -> None:
         order = lab.tree.holders
         found = lab.round().model
         assert lab.state.also == {}
-    local = {c: local_train(Site(place, c, (1, "local_train", 0, c)), start, LOCAL) for c in order}
-    at = Site(place, "server", (1, "distill", 0, "server"))
+    local = {c: local_train(TaskContext(place, c, (1, "local_train", 0, c)), start, LOCAL) for c in order}
+    at = TaskContext(place, "server", (1, "distill", 0, "server"))
     expected = distill(at, average_of(local), local, SERVER_SPEC)
     assert torch.equal(found.vector, expected.vector)
     assert torch.equal(found.counters, expected.counters)
@@ -141,7 +141,7 @@ class TestLowBit:
         method = FedDf(spec, SERVER_SPEC, drop_worst=False)
         with toys.lab(method, CLIENTS_F, (0, 1, 0), toys.normed, classes=3, reference=REFERENCE) as lab:
             seen = []
-            up = lab.fed.desk.engine.move
+            up = lab.fed.session.engine.move
 
             def watch(ref: Any, home: str, name: str, tiers: tuple[str, ...] = ()) -> None:
                 up(ref, home, name, tiers)
@@ -176,7 +176,7 @@ class TestTeachers:
         method = FedDf(LOCAL, replace(SERVER_SPEC, batch=99), drop_worst=False, swag=4)
         with toys.lab(method, CLIENTS_F, (0, 1, 0), toys.normed, classes=3, reference=REFERENCE) as lab:
             asked = []
-            module = lab.context.bench(toys.ARCH, 0).module
+            module = lab.context.flat_module(toys.ARCH, 0).module
             module.register_forward_hook(lambda m, i, o: asked.append(m.training))
             lab.round()
         assert asked.count(False) == 7

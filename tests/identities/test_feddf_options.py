@@ -12,9 +12,9 @@ from headwater.algorithms.fedavg import FedAvg
 from headwater.algorithms.feddf import FedDf
 from headwater.algorithms.fedprox import FedProx
 from headwater.config import Config
-from headwater.experiment import prepare
 from headwater.specs import DistillSpec, LocalSpec
-from headwater.training import train
+from headwater.training.experiment import prepare
+from headwater.training.loop import train
 
 LOCAL = LocalSpec(steps=5, batch=8, lr=0.3)
 SOME = DistillSpec(epochs=3, batch=8, optimizer="sgd", lr=0.2, mix="logits", weights="uniform")

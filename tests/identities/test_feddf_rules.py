@@ -13,7 +13,7 @@ from headwater.algorithms.fedavg import FedAvg
 from headwater.algorithms.feddf import FedDf
 from headwater.data.base import Examples
 from headwater.specs import DistillSpec, LocalSpec
-from headwater.stages.consolidate import distill, drop_outliers, drop_worst
+from headwater.tasks.distill import distill, drop_outliers, drop_worst
 
 LOCAL = LocalSpec(steps=5, batch=8, lr=0.3)
 NONE = DistillSpec(epochs=0)
@@ -28,7 +28,7 @@ class TestF7:
     def kept(self, *starts: tuple[float, float], val: Examples = VAL, outliers: bool = False) -> list[str]:
         around = toys.context([toys.points((1, 0))], toys.Slopes, validation=val)
         team = {f"c{i}": toys.params(toys.Slopes(start)) for i, start in enumerate(starts)}
-        here = toys.site(around, "server")
+        here = toys.ctx(around, "server")
         return list((drop_outliers if outliers else drop_worst)(here, team))
 
     def test_drops_those_below_chance(self) -> None:
@@ -66,10 +66,11 @@ class TestF7:
         """Nobody at or above 1.2 × chance goes, somebody stays, and where all pass nothing happens."""
         torch.manual_seed(seed)
         val = toys.blobs(30, seed=seed)
-        here = toys.site(toys.context([val], toys.net, classes=3, validation=val), "server")
+        here = toys.ctx(toys.context([val], toys.net, classes=3, validation=val), "server")
         team = {f"c{i}": toys.params(toys.net()) for i in range(5)}
         right = {
-            name: float((here.bench(m).outputs(val.x).argmax(1) == val.y).double().mean()) for name, m in team.items()
+            name: float((here.flat_module(m).outputs(val.x).argmax(1) == val.y).double().mean())
+            for name, m in team.items()
         }
         kept = drop_worst(here, team)
         passed = [name for name in team if right[name] >= 0.4]
@@ -100,7 +101,7 @@ class TestF8:
     def taught(self, start: tuple[float, float] = (0.0, 0.0), **changes: object) -> tuple[Tensor, int]:
         reference = torch.tensor([[1.0], [2.0], [3.0]], dtype=torch.float64)
         around = toys.context([toys.points((1, 0))], toys.Slopes, reference=reference, validation=self.VAL)
-        here = toys.site(around, "server")
+        here = toys.ctx(around, "server")
         team = {"c0": toys.params(toys.Slopes((2.0, -2.0)))}
         spec = replace(self.SPEC, **changes)
         found = distill(here, start=toys.params(toys.Slopes(start)), teachers=team, spec=spec)
@@ -137,7 +138,7 @@ class TestF8:
         team = {"c0": toys.params(toys.Slopes((2.0, -2.0)))}
         found = [
             distill(
-                toys.site(around, "server"),
+                toys.ctx(around, "server"),
                 start=toys.params(toys.Slopes()),
                 teachers=team,
                 spec=replace(self.SPEC, patience=None, restore=restore),

@@ -14,15 +14,15 @@ from headwater.algorithms.fedavg import FedAvg
 from headwater.algorithms.feddf import FedDf
 from headwater.algorithms.fedeed import FedEed
 from headwater.config import Config
+from headwater.core.params import Params
+from headwater.core.rng import stream
+from headwater.core.sampling import deal
 from headwater.data.base import Examples
 from headwater.errors import ConfigError
-from headwater.experiment import prepare
-from headwater.params import Params
-from headwater.rng import stream
 from headwater.specs import DistillSpec, LocalSpec
-from headwater.stages.ensemble import ensemble
-from headwater.topology.cohorts import deal
-from headwater.training import train
+from headwater.tasks.ensemble import ensemble
+from headwater.training.experiment import prepare
+from headwater.training.loop import train
 
 LOCAL = LocalSpec(steps=5, batch=8, lr=0.3)
 SOME = DistillSpec(epochs=3, batch=8, optimizer="sgd", lr=0.2, mix="logits", weights="uniform", temperature=2, t2=True)
@@ -64,8 +64,8 @@ def test_e3_one_cohort_of_one_round() -> None:
     assert toys.gap(play(eed(cohorts=1)), play(FedAvg(LOCAL))) <= 1e-12
     with toys.lab(eed(cohorts=1), CLIENTS, SECTORS, toys.net, **AROUND) as lab:
         start = models(lab.round())[0]
-        target = ensemble(toys.site(lab.context, "server"), lab.fed.read(lab.state.teachers), REFERENCE, mix="logits")
-        logits = lab.context.bench(toys.ARCH, 0).load(start).outputs(REFERENCE).requires_grad_()
+        target = ensemble(toys.ctx(lab.context, "server"), lab.fed.read(lab.state.teachers), REFERENCE, mix="logits")
+        logits = lab.context.flat_module(toys.ARCH, 0).load(start).outputs(REFERENCE).requires_grad_()
         (gradient,) = torch.autograd.grad(target.loss(torch.arange(20), logits, 1.0), logits)
         assert float(gradient.abs().max()) <= 1e-12
     assert toys.gap(play(eed(cohorts=1, kept=2), 2), play(FedAvg(LOCAL), 2)) > 1e-4
@@ -172,9 +172,9 @@ def test_e9_other_models_do_not_wait_for_the_designated_one(through: bool) -> No
 def test_e11_equal_models() -> None:
     """E11: their ensemble is each of them."""
     model = toys.params(toys.net())
-    here = toys.site(toys.context(CLIENTS, toys.net, **AROUND), "server")
+    here = toys.ctx(toys.context(CLIENTS, toys.net, **AROUND), "server")
     found = ensemble(here, {f"0.{k}": model for k in range(4)}, REFERENCE, mix="logits", weights="uniform")
-    assert toys.gap(found.probs, torch.softmax(here.bench(model).outputs(REFERENCE), 1)) <= 1e-12
+    assert toys.gap(found.probs, torch.softmax(here.flat_module(model).outputs(REFERENCE), 1)) <= 1e-12
 
 
 def test_e12_basic_with_one_cohort() -> None:
@@ -309,9 +309,9 @@ def test_teachers_are_tested_as_they_teach(weights: str) -> None:
     made = toys.tiny("fedeed", sizes=([40, 6, 8], [0, 0, 1]), **short)
     with toys.lab_of(made) as lab:
         members = lab.round().fed.read(lab.state.teachers)
-        site = toys.site(lab.context, "server")
+        ctx = toys.ctx(lab.context, "server")
     counts = {"c0": 40.0, "c1": 6.0, "c2": 8.0} if weights == "samples" else dict.fromkeys(members, 1.0)
     test = made.split.test
-    logits = sum(counts[name] * site.bench(member).outputs(test.x) for name, member in members.items())
+    logits = sum(counts[name] * ctx.flat_module(member).outputs(test.x) for name, member in members.items())
     expected = float((logits.argmax(1) == test.y).double().mean())
     assert train(made).history[0]["ensemble_accuracy"] == pytest.approx(expected, abs=1e-12)

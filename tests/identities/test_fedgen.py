@@ -12,12 +12,12 @@ from torch import nn
 import toys
 from headwater.algorithms.fedavg import FedAvg
 from headwater.algorithms.fedgen import GENERATOR, FedGen
+from headwater.core.params import Params
+from headwater.core.tree import Tree
 from headwater.errors import ConfigError
 from headwater.models.base import Net
-from headwater.params import Params
 from headwater.specs import LocalSpec
-from headwater.topology.tree import Tree
-from headwater.training import train
+from headwater.training.loop import train
 
 LOCAL = LocalSpec(epochs=2, batch=4, lr=0.2)
 ROWS = [toys.blobs(n, seed=i) for i, n in enumerate((9, 5, 7))]
@@ -97,11 +97,11 @@ def test_loss_falls_on_what_is_drawn() -> None:
     made = lab(FedGen(LOCAL, **(SMALL | {"gen_epochs": 40, "gen_lr": 0.02, "gen_batch": 16})))
     for number in range(1, 4):
         made.round(number)
-    site = toys.site(made.context, "server")
+    ctx = toys.ctx(made.context, "server")
     y = torch.arange(3).repeat(30)
     torch.manual_seed(0)
-    drawn = site.bench(made.fed.read(made.state.generator)).module.eval().draw(y)[1]
-    guess = site.bench(made.model).classify(drawn).argmax(1)
+    drawn = ctx.flat_module(made.fed.read(made.state.generator)).module.eval().draw(y)[1]
+    guess = ctx.flat_module(made.model).classify(drawn).argmax(1)
     made.close()
     assert float((guess == y).double().mean()) > 0.9
 

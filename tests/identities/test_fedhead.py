@@ -14,14 +14,14 @@ import toys
 from headwater.algorithms.fedavg import FedAvg
 from headwater.algorithms.feddf import FedDf
 from headwater.algorithms.fedhead import FedHead, FedHeadPlus
+from headwater.core.federation import CLIENTS, SECTORS, SERVER
+from headwater.core.leaders import choose
+from headwater.core.params import Params
 from headwater.data.base import Examples
-from headwater.federation import CLIENTS, SECTORS, SERVER
-from headwater.params import Params
 from headwater.specs import DistillSpec, LocalSpec
-from headwater.stages.combine import average
-from headwater.stages.consolidate import distill
-from headwater.stages.local import local_train
-from headwater.topology.leaders import choose
+from headwater.tasks.average import average
+from headwater.tasks.distill import distill
+from headwater.tasks.local import local_train
 
 LOCAL = LocalSpec(steps=5, batch=8, lr=0.3)
 FULL = LocalSpec(steps=3, batch=99, lr=0.3)
@@ -100,7 +100,7 @@ def test_h5_sectors_of_one_client() -> None:
     around = toys.context(CLIENTS_H, toys.net, classes=3)
     for i in alone:
         own = {f"c{i}": parts["local"][f"c{i}"]}
-        expected = distill(toys.site(around, f"c{i}"), start=z, teachers=own, spec=WHOLE)
+        expected = distill(toys.ctx(around, f"c{i}"), start=z, teachers=own, spec=WHOLE)
         assert toys.gap(parts["taught"][f"s{i}"], expected) <= 1e-10
     total = sum(map(len, CLIENTS_H))
     mean = sum(m.vector * (m.weight / total) for m in parts["taught"].values())

@@ -15,10 +15,10 @@ import toys
 from headwater.algorithms.fedavg import FedAvg
 from headwater.algorithms.feddf import FedDf
 from headwater.algorithms.fedhead import FedHead, FedHeadPlus
+from headwater.core.leaders import choose
 from headwater.specs import DistillSpec, LocalSpec
-from headwater.stages.consolidate import distill
-from headwater.stages.ensemble import ensemble, learn
-from headwater.topology.leaders import choose
+from headwater.tasks.distill import distill
+from headwater.tasks.ensemble import ensemble, learn
 
 FULL = LocalSpec(steps=3, batch=99, lr=0.3)
 WHOLE = DistillSpec(epochs=3, batch=99, optimizer="sgd", lr=0.2)
@@ -71,16 +71,16 @@ def test_h8_teachers_are_distributions(weights: str) -> None:
     members = {f"c{i}": toys.params(toys.net(), weight=float(len(rows))) for i, rows in enumerate(CLIENTS_H)}
     around = toys.context(CLIENTS_H, toys.net, classes=3)
     counts = {f"c{i}": torch.bincount(rows.y, minlength=3).double() for i, rows in enumerate(CLIENTS_H)}
-    at = toys.site(around)
+    at = toys.ctx(around)
     rows = toys.blobs(15, seed=7)
-    shares = learn({name: at.bench(model).outputs(rows.x) for name, model in members.items()}, rows.y)
+    shares = learn({name: at.flat_module(model).outputs(rows.x) for name, model in members.items()}, rows.y)
     assert sum(shares.values()) == pytest.approx(1)
     found = ensemble(at, members, REFERENCE, weights=weights, counts=counts, shares=shares).probs
     assert toys.gap(found.sum(1), torch.ones(20, dtype=torch.float64)) <= 1e-12
     assert (found >= 0).all()
     if weights == "labels":
         return
-    apart = torch.stack([torch.softmax(at.bench(m).outputs(REFERENCE), 1) for m in members.values()])
+    apart = torch.stack([torch.softmax(at.flat_module(m).outputs(REFERENCE), 1) for m in members.values()])
     assert (found >= apart.amin(0) - 1e-12).all()
     assert (found <= apart.amax(0) + 1e-12).all()
     if weights == "samples":
@@ -94,7 +94,7 @@ def test_h9_cross_entropy_and_divergence_have_one_gradient() -> None:
     """H9: they differ by the teacher's entropy, which no student changes."""
     torch.manual_seed(1)
     around = toys.context(CLIENTS_H, toys.net, classes=3)
-    at = toys.site(around)
+    at = toys.ctx(around)
     target = ensemble(at, {"a": toys.params(toys.net()), "b": toys.params(toys.net())}, REFERENCE)
     output = torch.randn(20, 3, dtype=torch.float64, requires_grad=True)
     batch = torch.arange(20)
@@ -123,7 +123,7 @@ class TestH10:
 
     def taught(self, **changes: object) -> tuple[Tensor, int]:
         around = toys.context([toys.points((1, 0), (2, 0), (3, 0))], toys.Slopes)
-        at = toys.site(around)
+        at = toys.ctx(around)
         spec = replace(self.SPEC, **changes)
         found = distill(at, start=self.START, teachers={"c0": self.TEACHER}, val=self.VAL, spec=spec)
         return found.vector, int(at.notes["distill_steps"])

@@ -16,12 +16,12 @@ from torch import nn
 import toys
 from headwater.algorithms.fedavg import FedAvg
 from headwater.algorithms.fedhkd import FedHkd, FedHkdStar
+from headwater.core.params import Params
+from headwater.core.tree import SERVER
 from headwater.errors import ConfigError
 from headwater.models.base import Net
-from headwater.params import Params
 from headwater.specs import LocalSpec
 from headwater.theory.privacy import spent
-from headwater.topology.tree import SERVER
 
 LOCAL = LocalSpec(epochs=2, batch=4, lr=0.3)
 ROWS = [toys.blobs(n, seed=i) for i, n in enumerate((12, 5, 9, 1, 7))]

@@ -14,15 +14,15 @@ import toys
 from headwater.algorithms.fedavg import FedAvg
 from headwater.algorithms.fedma import FedMa
 from headwater.config import Config
+from headwater.core.params import Params, average_of
 from headwater.data.base import Data, Examples
 from headwater.errors import ConfigError
-from headwater.experiment import prepare
 from headwater.models.base import Net
-from headwater.params import Params, average_of
 from headwater.specs import LocalSpec
-from headwater.stages.matching import Prior, assembled, layer_of, match_layer, neurons, placed, retrain, rewired
+from headwater.tasks.matching import Prior, assembled, layer_of, match_layer, neurons, placed, retrain, rewired
 from headwater.theory.communication import Active, Payload, model_bytes, round_traffic
-from headwater.training import train
+from headwater.training.experiment import prepare
+from headwater.training.loop import train
 
 NONE = LocalSpec(epochs=0, batch=4)
 LOCAL = LocalSpec(epochs=2, batch=4, lr=0.2)
@@ -63,21 +63,21 @@ def test_b10_permuted_copies_are_recovered(maker: Any, rows: Any) -> None:
     """B10: the cycle over all layers of permuted copies of one net gives that net's function; their mean does not."""
     around = toys.context([rows(8, seed=i) for i in range(4)], maker, classes=3)
     start, x = around.initial(toys.ARCH, 0), rows(20, seed=9).x
-    server, layers = toys.site(around, "server"), [n for n, _ in _weights(start)]
+    server, layers = toys.ctx(around, "server"), [n for n, _ in _weights(start)]
     models = {f"c{i}": permuted(start, layers, seed=i) for i in range(4)}
     mean = average_of(models, by="uniform")
     done: list[Tensor] = []
     for number in range(len(layers) - 1):
-        sent = {c: layer_of(toys.site(around, c), m, number) for c, m in models.items()}
+        sent = {c: layer_of(toys.ctx(around, c), m, number) for c, m in models.items()}
         found = match_layer(server, sent, tuple(models), Prior())
         done.append(found["layer"])
         models = {
-            c: retrain(toys.site(around, c), m, found["layer"], found["places"][c], number, NONE)
+            c: retrain(toys.ctx(around, c), m, found["layer"], found["places"][c], number, NONE)
             for c, m in models.items()
         }
-    last = {c: layer_of(toys.site(around, c), m, len(layers) - 1) for c, m in models.items()}
+    last = {c: layer_of(toys.ctx(around, c), m, len(layers) - 1) for c, m in models.items()}
     joined = assembled(server, start, tuple(done), last, dict.fromkeys(models, 1.0))
-    expected, found_out, averaged = (server.bench(m).outputs(x) for m in (start, joined, mean))
+    expected, found_out, averaged = (server.flat_module(m).outputs(x) for m in (start, joined, mean))
     assert toys.gap(found_out, expected) <= 1e-10
     assert toys.gap(averaged, expected) > 1e-2
 

@@ -13,12 +13,12 @@ from headwater.algorithms.fedavg import FedAvg
 from headwater.algorithms.fedmd import FedMd
 from headwater.algorithms.local import Local
 from headwater.config import Config
+from headwater.core.params import Params
 from headwater.errors import ConfigError
-from headwater.experiment import Experiment, prepare
-from headwater.params import Params
 from headwater.specs import LocalSpec
-from headwater.stages.consensus import Rows
-from headwater.training import train
+from headwater.tasks.consensus import Rows
+from headwater.training.experiment import Experiment, prepare
+from headwater.training.loop import train
 
 LOCAL = LocalSpec(epochs=2, batch=4, lr=0.3)
 FULL = LocalSpec(steps=2, batch=99, lr=0.3)

@@ -14,12 +14,12 @@ from headwater.algorithms.fedavg import FedAvg
 from headwater.algorithms.fedproto import FedProto
 from headwater.algorithms.local import Local
 from headwater.config import Config
+from headwater.core.params import Params
 from headwater.errors import ConfigError
-from headwater.experiment import Experiment, prepare
 from headwater.models.base import Net
-from headwater.params import Params
 from headwater.specs import LocalSpec
-from headwater.training import train
+from headwater.training.experiment import Experiment, prepare
+from headwater.training.loop import train
 
 LOCAL = LocalSpec(epochs=2, batch=4, lr=0.3)
 ROWS = [toys.blobs(n, seed=i) for i, n in enumerate((12, 5, 9, 1, 7))]

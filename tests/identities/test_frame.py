@@ -21,13 +21,13 @@ from headwater.algorithms.fedprox import FedProx
 from headwater.algorithms.frame import Frame
 from headwater.algorithms.moon import Moon
 from headwater.algorithms.scaffold import Scaffold
+from headwater.core.federation import SERVER
+from headwater.core.params import Params
+from headwater.core.sampling import deal
 from headwater.errors import ConfigError
-from headwater.experiment import prepare
-from headwater.federation import SERVER
 from headwater.models.base import Net
-from headwater.params import Params
 from headwater.specs import DistillSpec, LocalSpec
-from headwater.topology.cohorts import deal
+from headwater.training.experiment import prepare
 
 LOCAL = LocalSpec(epochs=2, batch=4, lr=0.2)
 TAUGHT = DistillSpec(epochs=2, batch=8, optimizer="sgd", lr=0.2, mix="logits", weights="uniform")

@@ -12,12 +12,12 @@ import toys
 from headwater.algorithms.fedavg import FedAvg
 from headwater.algorithms.moon import Moon
 from headwater.config import Config
+from headwater.core.federation import SERVER
+from headwater.core.params import Params
 from headwater.errors import ConfigError
-from headwater.experiment import prepare
-from headwater.federation import SERVER
 from headwater.models.base import Net
-from headwater.params import Params
 from headwater.specs import LocalSpec
+from headwater.training.experiment import prepare
 
 LOCAL = LocalSpec(epochs=2, batch=4, lr=0.2)
 ROWS = [toys.blobs(n, seed=i) for i, n in enumerate((9, 5, 7))]

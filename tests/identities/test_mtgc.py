@@ -17,8 +17,8 @@ from headwater.algorithms.hfedavg import HFedAvg
 from headwater.algorithms.hscaffold import HScaffold
 from headwater.algorithms.mtgc import Mtgc
 from headwater.algorithms.scaffold import Scaffold
+from headwater.core.federation import CLIENTS, SECTORS, SERVER, each
 from headwater.data.base import Examples
-from headwater.federation import CLIENTS, SECTORS, SERVER, each
 from headwater.models.base import ModelSpec
 from headwater.specs import LocalSpec
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 import toys
 from headwater.algorithms import ALGORITHMS
-from headwater.federation import CLIENTS, SERVER
+from headwater.core.federation import CLIENTS, SERVER
 from headwater.models.base import Net
 from headwater.specs import DistillSpec, LocalSpec
 

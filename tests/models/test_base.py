@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from headwater.core.params import Layout
 from headwater.errors import ConfigError
 from headwater.models import MODELS, TOKENS
 from headwater.models.base import ModelSpec
-from headwater.params import Layout
 
 IMAGE, TEXT = (3, 16, 16), (9,)
 OPTIONS: dict[str, dict[str, object]] = {"bilstm": {"words": 20, "embedding": 4, "widths": [5, 3], "hidden": [6, 4]}}

@@ -14,8 +14,8 @@ from torch.nn import functional as F
 
 import headwater as hw
 from headwater.config import Config
-from headwater.experiment import prepare
 from headwater.models.base import ModelSpec
+from headwater.training.experiment import prepare
 
 SMALL = {"embedding": 4, "widths": [5, 3], "hidden": [6, 4]}
 QUICK: dict[str, Any] = {"clients": 3, "sectors": 1, "rounds": 1, "local__epochs": 1, "local__batch": 16}

@@ -14,9 +14,9 @@ import toys
 from headwater.config import Config
 from headwater.data.base import Data
 from headwater.errors import ConfigError
-from headwater.experiment import prepare
 from headwater.models.base import ModelSpec
 from headwater.models.fit import fitted
+from headwater.training.experiment import prepare
 
 Maker = Callable[[], nn.Module]
 Pair = namedtuple("Pair", ("logits", "auxiliary"))

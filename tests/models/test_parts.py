@@ -10,14 +10,14 @@ import torch
 from torch import Tensor, nn
 
 import toys
+from headwater.core.params import Params
 from headwater.errors import ConfigError
 from headwater.models.base import ModelSpec, Net
 from headwater.models.fit import fitted
 from headwater.models.parts import layers_before, need_parts, split, width_of
-from headwater.params import Params
 from headwater.planning import plan
-from headwater.stages.bench import Bench
-from headwater.training import train
+from headwater.tasks.flat_module import FlatModule
+from headwater.training.loop import train
 
 Maker = Callable[[], nn.Module]
 
@@ -164,38 +164,38 @@ class TestFinds:
         spec = spec_of(maker, shape)
         assert spec.head == head
         need_parts(spec, "this method")
-        bench = Bench(spec, "custom")
+        flat = FlatModule(spec, "custom")
         x = torch.randn(7, *shape)
-        bench.module.eval()
+        flat.module.eval()
         with torch.no_grad():
-            features = bench.features(x)
+            features = flat.features(x)
             assert features.dim() == 2
             assert features.shape[1] == width_of(spec)
-            assert torch.equal(bench.classify(features), bench(x))
-        assert torch.equal(bench.represent(x), features)
+            assert torch.equal(flat.classify(features), flat(x))
+        assert torch.equal(flat.represent(x), features)
 
     def test_looking_leaves_no_trace(self) -> None:
         torch.manual_seed(0)
         before = torch.random.get_rng_state()
         spec = spec_of(Odd)
         assert torch.equal(torch.random.get_rng_state(), before)
-        bench = Bench(spec, "custom")
-        bench.features(torch.randn(3, 4))
-        assert not any(part._forward_hooks or part._forward_pre_hooks for part in bench.module.modules())
-        assert bench.layout.trainable[0][0] == "n.weight"
+        flat = FlatModule(spec, "custom")
+        flat.features(torch.randn(3, 4))
+        assert not any(part._forward_hooks or part._forward_pre_hooks for part in flat.module.modules())
+        assert flat.layout.trainable[0][0] == "n.weight"
 
     def test_gradients_go_through_the_features(self) -> None:
-        bench = Bench(spec_of(plain), "custom")
-        bench.train(8)
-        features = bench.features(torch.randn(8, 4))
-        (bench.classify(features).square().sum() + features.sum()).backward()
-        assert all(float(p.grad.abs().sum()) > 0 for p in bench.module.parameters() if p.grad is not None)
+        flat = FlatModule(spec_of(plain), "custom")
+        flat.train(8)
+        features = flat.features(torch.randn(8, 4))
+        (flat.classify(features).square().sum() + features.sum()).backward()
+        assert all(float(p.grad.abs().sum()) > 0 for p in flat.module.parameters() if p.grad is not None)
 
     def test_the_classifier_of_a_model_by_its_own_names(self) -> None:
         """Tied weights travel under their first name."""
         torch.manual_seed(0)
         model = Tied()
-        head = Bench(spec_of(Tied), "custom").head(Params.of(model, "custom"))
+        head = FlatModule(spec_of(Tied), "custom").head(Params.of(model, "custom"))
         assert sorted(head) == ["bias", "weight"]
         assert torch.equal(head["weight"], model.first.weight)
         assert torch.equal(head["bias"], model.last.bias)
@@ -302,12 +302,12 @@ def test_a_convolution_is_folded_behind_the_split() -> None:
         first = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(16, 5))
         return nn.Sequential(*first, nn.Linear(5, 3))
 
-    bench = Bench(spec_of(maker, (1, 4, 4)), "custom")
-    assert bench._twin is not None
+    flat = FlatModule(spec_of(maker, (1, 4, 4)), "custom")
+    assert flat._twin is not None
     x = torch.randn(9, 1, 4, 4)
     with torch.no_grad():
-        expected = nn.Sequential(*list(bench.module.eval().children())[:-1])(x)
-    torch.testing.assert_close(bench.represent(x), expected)
+        expected = nn.Sequential(*list(flat.module.eval().children())[:-1])(x)
+    torch.testing.assert_close(flat.represent(x), expected)
 
 
 def test_the_split_is_the_same_in_every_process() -> None:

@@ -9,10 +9,10 @@ import pytest
 import toys
 from headwater.config import Config
 from headwater.errors import ConfigError
-from headwater.experiment import prepare
 from headwater.papers.measures import Measure
 from headwater.report.runs import RunRecord, read
-from headwater.training import train
+from headwater.training.experiment import prepare
+from headwater.training.loop import train
 
 
 def record(method: str, out: Path, **algorithm: object) -> RunRecord:

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from headwater import papers, presets
-from headwater.cells import Size
 from headwater.config import Config
 from headwater.papers import scales
 from headwater.papers.plan import Plan, plan
 from headwater.papers.table import Claim, Table, load
+from headwater.sweep import Size
 
 PAPERS = ("feddf", "fedeed")
 PRESETS = [name for name in presets.names() if name.startswith(PAPERS) and name != "feddf_as_in_fedhead"]

@@ -11,7 +11,7 @@ import pytest
 from headwater import presets
 from headwater.config import Config
 from headwater.data.base import Data
-from headwater.experiment import prepare
+from headwater.training.experiment import prepare
 
 PRESETS = [name for name in presets.names() if name.startswith(("feddf", "fedeed")) and "fedhead" not in name]
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from headwater.cells import Asked
-from headwater.cells.facts import facts_of
 from headwater.config import Config
-from headwater.experiment import prepare
 from headwater.papers.measures import Measure
 from headwater.report.runs import RunRecord
+from headwater.sweep import Asked
+from headwater.sweep.facts import facts_of
+from headwater.training.experiment import prepare
 
 CURVE = [0.2, None, 0.5, 0.8, 0.7]
 

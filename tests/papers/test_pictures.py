@@ -12,13 +12,13 @@ import torch
 from PIL import Image
 
 from headwater.config import Config
+from headwater.core.params import digest
 from headwater.errors import ConfigError
-from headwater.experiment import prepare
 from headwater.papers import pictures
 from headwater.papers.pictures import Parts, bars, before_after, boundaries, curves, over_seeds, parts_of
-from headwater.params import digest
 from headwater.report import style
-from headwater.training import train
+from headwater.training.experiment import prepare
+from headwater.training.loop import train
 
 TOY = Config.load("feddf/fig1", engine__name="inline")
 

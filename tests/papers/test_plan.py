@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from headwater import papers
-from headwater.cells import Ended, Size
 from headwater.errors import ConfigError, DataError
 from headwater.papers import scales
 from headwater.papers.plan import CORES, Plan, plan
 from headwater.papers.results import collect
 from headwater.papers.table import load, parse
+from headwater.sweep import Ended, Size
 
 COLOUR, GREY = (3, 32, 32), (1, 28, 28)
 SIZES = {
@@ -31,7 +31,7 @@ SIZES = {
 }
 
 
-class Shelf:
+class SpillCache:
     """Says what there is to say of data sets, without reading any; counts how often it is asked."""
 
     def __init__(self, *absent: str) -> None:
@@ -47,10 +47,10 @@ class Shelf:
         return found
 
 
-def made(text: str, scale: str = "paper", shelf: Shelf | None = None, **options: Any) -> Plan:
+def made(text: str, scale: str = "paper", shelf: SpillCache | None = None, **options: Any) -> Plan:
     head = "" if "preset" in text else 'preset = "demo"\n'
     table = parse(f"# T\n{head}{text}", "mine.toml", scales.names())
-    return plan(table, scales.find(scale), Path("out"), shelf or Shelf(), **options)
+    return plan(table, scales.find(scale), Path("out"), shelf or SpillCache(), **options)
 
 
 TWO = """
@@ -99,7 +99,7 @@ class TestRuns:
 
     def test_a_row_may_start_elsewhere(self) -> None:
         rows = '[[row]]\nname = "FedDF"\npreset = "feddf_as_in_fedhead"\n[[row]]\nname = "FedHEAD"\n'
-        found = made(f'preset = "fedhead/table2"\n{rows}[[column]]\nname = "x"\n', shelf=Shelf())
+        found = made(f'preset = "fedhead/table2"\n{rows}[[column]]\nname = "x"\n', shelf=SpillCache())
         assert [cell.config.method for cell in found.cells] == ["feddf", "fedhead"]
 
     def test_a_column_may_have_some_rows_only(self) -> None:
@@ -152,14 +152,14 @@ class TestAsked:
 
 class TestStandins:
     def test_data_that_is_there_is_used(self) -> None:
-        found = plan(load("fedhead/table2", scales.names()), scales.find("smoke"), Path("out"), Shelf("svhn"))
+        found = plan(load("fedhead/table2", scales.names()), scales.find("smoke"), Path("out"), SpillCache("svhn"))
         assert not any("cifar10 stands in" in told for told in found.remarks)
         names = {cell.config.data.name for cell in found.cells}
         assert names == {"fashion_mnist", "cifar10", "cifar100"}
         assert "fashion_mnist stands in for svhn, which is not in the data directory." in found.remarks
 
     def test_a_reference_set_that_became_the_clients_own_is_replaced(self) -> None:
-        shelf = Shelf("svhn", "cifar100")
+        shelf = SpillCache("svhn", "cifar100")
         found = plan(load("fedhead/table2", scales.names()), scales.find("smoke"), Path("out"), shelf)
         pairs = {(cell.config.data.name, cell.config.data.reference) for cell in found.cells}
         assert ("cifar10", "tiny_imagenet32") in pairs
@@ -167,15 +167,17 @@ class TestStandins:
         assert sum("stands in for" in told and "as the reference set" in told for told in found.remarks) == 2
 
     def test_without_photographs_a_part_of_the_data_is_set_aside(self) -> None:
-        shelf = Shelf("tiny_imagenet32", "cifar100")
+        shelf = SpillCache("tiny_imagenet32", "cifar100")
         column = '[[column]]\nname = "x"\nset = { data = { name = "cifar10", reference = "cifar100" } }\n'
         found = made(f"{TWO}{column}", shelf=shelf)
         assert {cell.config.data.reference for cell in found.cells} == {"holdout"}
 
     def test_what_has_no_stand_in_is_refused(self) -> None:
         with pytest.raises(DataError, match="cifar10 is not in the data directory"):
-            made(f'{TWO}[[column]]\nname = "x"\nset = {{ data = {{ name = "cifar10" }} }}\n', shelf=Shelf("cifar10"))
-        both = Shelf("cifar100", "tiny_imagenet32")
+            made(
+                f'{TWO}[[column]]\nname = "x"\nset = {{ data = {{ name = "cifar10" }} }}\n', shelf=SpillCache("cifar10")
+            )
+        both = SpillCache("cifar100", "tiny_imagenet32")
         with pytest.raises(DataError, match="'tiny_imagenet32', which could stand in for it, is not there either"):
             made(f'{TWO}[[column]]\nname = "x"\nset = {{ data = {{ name = "cifar100" }} }}\n', shelf=both)
 
@@ -187,7 +189,7 @@ class TestStandins:
             plan(load("fedhead/table2", scales.names()), scales.find("smoke"), Path("out"), damaged)
 
     def test_each_set_is_asked_for_once(self) -> None:
-        shelf = Shelf("svhn")
+        shelf = SpillCache("svhn")
         plan(load("fedhead/table2", scales.names()), scales.find("smoke"), Path("out"), shelf)
         assert shelf.asked <= 2 * len({"svhn", "fashion_mnist", "cifar10", "cifar100", "tiny_imagenet32"})
 
@@ -228,7 +230,7 @@ class TestRemarks:
         assert made(TWO + column + own).remarks == ()
 
     def test_the_length_of_texts_is_told(self) -> None:
-        found = plan(load("fedhead/table3", scales.names()), scales.find("small"), Path("out"), Shelf())
+        found = plan(load("fedhead/table3", scales.names()), scales.find("small"), Path("out"), SpillCache())
         assert any(remark.startswith("At this scale data.length is 64 in place of") for remark in found.remarks)
 
 
@@ -246,14 +248,15 @@ class TestFit:
 
     @pytest.mark.parametrize("name", ["fedhead/table2", "fedeed/table4", "mtgc/settings"])
     def test_small_takes_an_hour_or_less_and_not_next_to_nothing(self, name: str) -> None:
-        found = plan(load(name, scales.names()), scales.find("small"), Path("out"), Shelf("svhn", "cifar100"))
+        found = plan(load(name, scales.names()), scales.find("small"), Path("out"), SpillCache("svhn", "cifar100"))
         minutes = found.seconds / CORES / 60
         assert 15 < minutes <= 61
 
     def test_it_is_a_function_of_the_table_alone(self) -> None:
         table = load("fedhead/table2", scales.names())
         one, two = (
-            plan(table, scales.find("small"), Path("out"), Shelf("svhn"), seeds=seeds) for seeds in ([0], [0, 1, 2])
+            plan(table, scales.find("small"), Path("out"), SpillCache("svhn"), seeds=seeds)
+            for seeds in ([0], [0, 1, 2])
         )
         assert [cell.config for cell in one.cells] == [cell.config for cell in two.cells][: len(one.cells)]
 
@@ -261,7 +264,7 @@ class TestFit:
 @pytest.mark.parametrize("name", papers.names())
 def test_every_table_has_runs_at_smoke_scale(name: str) -> None:
     table = load(name, scales.names())
-    found = plan(table, scales.find("smoke"), Path("out"), Shelf())
+    found = plan(table, scales.find("smoke"), Path("out"), SpillCache())
     places = {(row.name, column.name) for row in table.rows for column in table.columns if table.has(row, column)}
     assert {(row, column) for row, column, _ in found.at} == places
     for cell in found.cells:

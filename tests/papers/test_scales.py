@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from headwater.cells import Size
 from headwater.config import Config
 from headwater.errors import ConfigError
 from headwater.papers import scales
 from headwater.papers.scales import Rule, Scale, find, get, shrink
 from headwater.papers.table import Override
+from headwater.sweep import Size
 
 PICTURES = Size(50_000, 10_000, (3, 32, 32), 10)
 

@@ -8,10 +8,10 @@ import json
 import numpy as np
 import pytest
 
+from headwater.core.rng import stream
 from headwater.errors import DataError
 from headwater.partition.base import Partition
 from headwater.partition.dirichlet import Dirichlet
-from headwater.rng import stream
 
 TWO = Partition((np.array([3, 0]), np.array([1])), (1, 0))
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from headwater.core.rng import stream
 from headwater.errors import ConfigError
 from headwater.partition.base import Partition
 from headwater.partition.blocked import Blocked
 from headwater.partition.summary import summarise
-from headwater.rng import stream
 
 LABELS = np.tile(np.arange(10), 600)
 

@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from headwater.core.rng import stream
 from headwater.data.owners import Owners
 from headwater.errors import ConfigError, DataError
 from headwater.partition import PARTITIONS
 from headwater.partition.base import Partition
 from headwater.partition.given import Manifest, Natural
 from headwater.partition.iid import Iid
-from headwater.rng import stream
 
 Split = Callable[..., list[Any]]
 OPTIONS: dict[str, dict[str, Any]] = {  # so that tiny sets can be split too, and by few clients

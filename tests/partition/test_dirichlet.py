@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from headwater.core.rng import stream
 from headwater.errors import ConfigError
 from headwater.partition import dirichlet
 from headwater.partition.base import Partition
 from headwater.partition.dirichlet import Dirichlet, DirichletBalanced, whole
 from headwater.partition.summary import summarise
-from headwater.rng import stream
 
 LABELS = np.tile(np.arange(10), 600)
 

@@ -14,10 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater.config import Config
+from headwater.core.rng import stream
 from headwater.errors import ConfigError, DataError
 from headwater.partition.base import SHOWN, Partition, pack, unpack
 from headwater.partition.drawn import Drawn
-from headwater.rng import stream
 
 LABELS = np.tile(np.arange(10), 100)
 MILLION = 1_000_000

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 from headwater.config import Config
+from headwater.core.rng import stream
 from headwater.data.base import Data
 from headwater.errors import ConfigError, DataError
-from headwater.evaluation import cautions
-from headwater.experiment import Experiment, prepare
 from headwater.partition.base import Partition
 from headwater.partition.given import Manifest
-from headwater.rng import stream
+from headwater.training.evaluation import cautions
+from headwater.training.experiment import Experiment, prepare
 
 LABELS = np.arange(240) % 3
 SITES = [f"site {client % 5}" for client in stream(0).permutation(240)]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from headwater.core.rng import stream
 from headwater.partition.iid import Iid
-from headwater.rng import stream
 
 
 def test_sizes_differ_by_at_most_one() -> None:

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from headwater.core.rng import stream
 from headwater.partition import PARTITIONS
 from headwater.partition.base import Partition
 from headwater.partition.summary import Summary, summarise
-from headwater.rng import stream
 
 LABELS = np.tile(np.arange(20), 300)
 SCHEMES = ("dirichlet", "dirichlet-balanced", "client-prior", "blocked", "two-level", "drawn")

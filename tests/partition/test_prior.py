@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headwater.core.rng import stream
 from headwater.errors import ConfigError
 from headwater.partition.base import Partition
 from headwater.partition.prior import ClientPrior, even, fill
 from headwater.partition.summary import summarise
-from headwater.rng import stream
 
 LABELS = np.tile(np.arange(10), 600)
 

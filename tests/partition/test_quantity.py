@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headwater.core.rng import stream
 from headwater.errors import ConfigError
 from headwater.partition.iid import Iid
 from headwater.partition.quantity import Quantity
-from headwater.rng import stream
 
 LABELS = np.tile(np.arange(10), 600)
 

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headwater.core.rng import stream
 from headwater.partition.drawn import Drawn
 from headwater.partition.rows import OwnRows, training_sizes
-from headwater.rng import stream
 
 
 def written_out(indices: list[Any], share: float, seed: int) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
+from headwater.core.rng import stream
 from headwater.partition.shards import Shards
-from headwater.rng import stream
 
 LABELS = stream(7).permutation(np.repeat(np.arange(10), 60))
 

@@ -7,11 +7,11 @@ import math
 import numpy as np
 import pytest
 
+from headwater.core.rng import stream
 from headwater.errors import DataError
 from headwater.partition.base import Partition
 from headwater.partition.dirichlet import Dirichlet
 from headwater.partition.summary import jensen_shannon, summarise, total_variation
-from headwater.rng import stream
 
 LABELS = np.array([0, 0, 1, 1])
 APART = Partition((np.array([0, 1]), np.array([2, 3]), np.empty(0, np.int64)), (0, 1, 1))

@@ -10,14 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater.config import Config
+from headwater.core.rng import stream
 from headwater.data.base import Data, carve
 from headwater.errors import ConfigError
-from headwater.experiment import divide
 from headwater.partition.base import Partition
 from headwater.partition.prior import ClientPrior
 from headwater.partition.summary import Summary, summarise
 from headwater.partition.two_level import TwoLevel
-from headwater.rng import stream
+from headwater.training.experiment import divide
 
 LABELS = np.tile(np.arange(10), 1000)
 BLOCKS = tuple(client // 10 for client in range(100))

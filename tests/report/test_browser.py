@@ -1,4 +1,4 @@
-"""The page in a real browser, at the width of a desk and of a telephone. Skipped where there is no Chromium."""
+"""The page in a real browser, at the width of a session and of a telephone. Skipped where there is no Chromium."""
 
 from __future__ import annotations
 

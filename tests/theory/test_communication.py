@@ -12,8 +12,10 @@ import torch
 
 import toys
 from headwater.algorithms import ALGORITHMS
+from headwater.core.ledger import TIERS
+from headwater.core.sampling import participants
+from headwater.core.tree import Tree
 from headwater.errors import ConfigError
-from headwater.ledger import TIERS
 from headwater.models.base import in_two_parts
 from headwater.theory.communication import (
     FORMULAS,
@@ -27,9 +29,7 @@ from headwater.theory.communication import (
     run_traffic,
     setup_traffic,
 )
-from headwater.topology.presence import participants
-from headwater.topology.tree import Tree
-from headwater.training import train
+from headwater.training.loop import train
 
 DATA = toys.tiny_data()
 UNEQUAL = ([9, 0, 4, 1, 6, 3, 0], [0, 0, 0, 1, 0, 1, 2])  # sector 2 holds nobody with data

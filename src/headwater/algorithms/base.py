@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
+from headwater.core.federation import CLIENTS, SECTORS, SERVER, Federation, Located, nothing
+from headwater.core.tree import ROOT
 from headwater.engines.base import Bundle
-from headwater.federation import CLIENTS, SECTORS, SERVER, Federation, Located, nothing
 from headwater.specs import DistillSpec, Mix, Weights
-from headwater.stages.combine import average, initial
-from headwater.topology.tree import ROOT
+from headwater.tasks.average import average, initial
 
 
 @dataclass(frozen=True)

@@ -25,9 +25,9 @@ from typing import Any, ClassVar
 from pydantic.dataclasses import dataclass
 
 from headwater.algorithms.base import State
-from headwater.federation import CLIENTS, SERVER, Federation, Located
+from headwater.core.federation import CLIENTS, SERVER, Federation, Located
 from headwater.specs import LOCAL, STRICT, LocalSpec
-from headwater.stages.local import local_train, own_rows, pooled
+from headwater.tasks.local import local_train, own_rows, pooled
 
 
 @plain_dataclass(frozen=True)

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from headwater.algorithms.base import Team, gather
+from headwater.core.federation import CLIENTS, SERVER, Federation, Located
+from headwater.core.sampling import Cohorts, Remainder, deal
+from headwater.core.tree import ROOT
 from headwater.engines.base import Bundle
-from headwater.federation import CLIENTS, SERVER, Federation, Located
 from headwater.specs import Mix, Weights
-from headwater.stages.combine import average
-from headwater.topology.cohorts import Cohorts, Remainder, deal
-from headwater.topology.tree import ROOT
+from headwater.tasks.average import average
 
 Models = dict[int, Located]
 

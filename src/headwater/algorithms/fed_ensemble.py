@@ -45,12 +45,12 @@ from pydantic.dataclasses import dataclass
 
 from headwater.algorithms.base import Team
 from headwater.algorithms.cohorts import Models, gather_by, renewed, spread_by
-from headwater.federation import CLIENTS, SERVER, Federation, Located
-from headwater.params import By
+from headwater.core.federation import CLIENTS, SERVER, Federation, Located
+from headwater.core.params import By
+from headwater.core.sampling import turns
 from headwater.specs import LOCAL, STRICT, AtLeastOne, LocalSpec, Positive
-from headwater.stages.combine import initial
-from headwater.stages.local import local_train
-from headwater.topology.cohorts import turns
+from headwater.tasks.average import initial
+from headwater.tasks.local import local_train
 
 
 @plain_dataclass(frozen=True)
@@ -80,7 +80,7 @@ class FedEnsemble:
         return EnsembleState({0: model} | drawn)
 
     def round(self, fed: Federation, state: EnsembleState) -> EnsembleState:
-        cohorts = turns(fed.clients, self.cohorts, fed.desk.seed, fed.round)
+        cohorts = turns(fed.clients, self.cohorts, fed.session.seed, fed.round)
         start = spread_by(fed, state.members, cohorts, self.through_sectors)
         decay = (self.lr_decay or 1.0) ** ((fed.round - 1) // self.lr_decay_every)
         spec = replace(self.local, lr=self.local.lr * decay)

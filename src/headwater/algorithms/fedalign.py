@@ -40,14 +40,14 @@ from annotated_types import Gt, Le
 from pydantic.dataclasses import dataclass
 
 from headwater.algorithms.base import LocalState, gather, kept, spread
-from headwater.federation import CLIENTS, Federation, Located
+from headwater.core.federation import CLIENTS, Federation, Located
+from headwater.core.params import By
 from headwater.models.base import ModelSpec
 from headwater.models.parts import layers_before
 from headwater.models.slim import last_block
-from headwater.params import By
 from headwater.specs import LOCAL, STRICT, AtLeastOne, LocalSpec, NotNegative
-from headwater.stages.lipschitz import Steepness
-from headwater.stages.local import local_train
+from headwater.tasks.local import local_train
+from headwater.tasks.terms.lipschitz import Steepness
 
 
 @dataclass(frozen=True, config=STRICT)

@@ -33,10 +33,10 @@ from typing import Any, ClassVar
 from pydantic.dataclasses import dataclass
 
 from headwater.algorithms.base import LocalState, gather, kept, spread
-from headwater.federation import CLIENTS, Federation, Located
-from headwater.params import By
+from headwater.core.federation import CLIENTS, Federation, Located
+from headwater.core.params import By
 from headwater.specs import LOCAL, STRICT, LocalSpec
-from headwater.stages.local import local_train
+from headwater.tasks.local import local_train
 
 
 @dataclass(frozen=True, config=STRICT)

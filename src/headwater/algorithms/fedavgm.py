@@ -36,11 +36,11 @@ from annotated_types import Ge, Lt
 from pydantic.dataclasses import dataclass
 
 from headwater.algorithms.base import State, gather, spread
-from headwater.federation import CLIENTS, SERVER, Federation, Located, maybe, nothing
-from headwater.params import By
+from headwater.core.federation import CLIENTS, SERVER, Federation, Located, maybe, nothing
+from headwater.core.params import By
 from headwater.specs import LOCAL, STRICT, LocalSpec
-from headwater.stages.corrections import momentum_step
-from headwater.stages.local import local_train
+from headwater.tasks.corrections import momentum_step
+from headwater.tasks.local import local_train
 
 
 @plain_dataclass(frozen=True)

@@ -40,13 +40,13 @@ from pydantic.dataclasses import dataclass
 
 from headwater.algorithms.base import State
 from headwater.algorithms.cohorts import together
-from headwater.federation import CLIENTS, SERVER, Federation, Located
-from headwater.params import By
+from headwater.core.federation import CLIENTS, SERVER, Federation, Located
+from headwater.core.params import By
 from headwater.specs import DISTILL, LOCAL, STRICT, Count, DistillSpec, LocalSpec, Positive
-from headwater.stages.combine import average
-from headwater.stages.consolidate import distill
-from headwater.stages.local import local_train
-from headwater.stages.sampling import Sampler, distill_per_class, sample_models
+from headwater.tasks.average import average
+from headwater.tasks.distill import distill
+from headwater.tasks.local import local_train
+from headwater.tasks.model_sampling import Sampler, distill_per_class, sample_models
 
 
 @dataclass(frozen=True, config=STRICT)

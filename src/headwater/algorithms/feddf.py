@@ -54,15 +54,15 @@ from typing import Any, ClassVar, Literal
 from pydantic.dataclasses import dataclass
 
 from headwater.algorithms.base import State, Team, voting
-from headwater.federation import CLIENTS, SERVER, Federation, Located
-from headwater.params import By
+from headwater.core.federation import CLIENTS, SERVER, Federation, Located
+from headwater.core.params import By
 from headwater.specs import DISTILL, LOCAL, STRICT, Count, DistillSpec, LocalSpec, NotNegative
-from headwater.stages.combine import initial
-from headwater.stages.consolidate import average_like, distill, drop_outliers
-from headwater.stages.consolidate import drop_worst as without_worst
-from headwater.stages.local import label_counts, local_train
-from headwater.stages.swag import with_swag
-from headwater.stages.terms import Proximal
+from headwater.tasks.average import initial
+from headwater.tasks.distill import average_like, distill, drop_outliers
+from headwater.tasks.distill import drop_worst as without_worst
+from headwater.tasks.local import label_counts, local_train
+from headwater.tasks.model_sampling import with_swag
+from headwater.tasks.terms.proximal import Proximal
 
 
 @plain_dataclass(frozen=True)

@@ -45,13 +45,13 @@ from typing import Any, ClassVar, Literal
 from pydantic.dataclasses import dataclass
 
 from headwater.algorithms.base import State, gather, spread
-from headwater.federation import CLIENTS, SERVER, Federation, Located, each, maybe, nothing
+from headwater.core.federation import CLIENTS, SERVER, Federation, Located, each, maybe, nothing
+from headwater.core.tree import Tree
 from headwater.models.base import ModelSpec
 from headwater.specs import LOCAL, STRICT, LocalSpec, Positive
-from headwater.stages.corrections import buffers_caution, dual, dynamic_server
-from headwater.stages.local import local_train
-from headwater.stages.terms import Dynamic
-from headwater.topology.tree import Tree
+from headwater.tasks.corrections import buffers_caution, dual, dynamic_server
+from headwater.tasks.local import local_train
+from headwater.tasks.terms.proximal import Dynamic
 
 AlphaBy = Literal["equal", "size"]
 

@@ -62,13 +62,13 @@ from headwater.algorithms.cohorts import (
     spread_by,
     together,
 )
-from headwater.federation import CLIENTS, SERVER, Federation, Located
+from headwater.core.federation import CLIENTS, SERVER, Federation, Located
+from headwater.core.sampling import Remainder
 from headwater.specs import DISTILL, LOCAL, STRICT, AtLeastOne, Count, DistillSpec, LocalSpec
-from headwater.stages.combine import average, initial
-from headwater.stages.consolidate import distill
-from headwater.stages.local import label_counts, local_train
-from headwater.stages.sampling import Sampler, sample_models, tally
-from headwater.topology.cohorts import Remainder
+from headwater.tasks.average import average, initial
+from headwater.tasks.distill import distill
+from headwater.tasks.local import label_counts, local_train
+from headwater.tasks.model_sampling import Sampler, sample_models, tally
 
 Ensemble = Literal["clients", "bayesian", "aggregated", "clients_multi", "aggregated_temporal"]
 

@@ -41,16 +41,16 @@ from pydantic.dataclasses import dataclass
 from torch import nn
 
 from headwater.algorithms.base import State, kept
+from headwater.core.federation import CLIENTS, SERVER, Federation, Located, maybe, nothing
+from headwater.core.params import By
 from headwater.errors import ConfigError
-from headwater.federation import CLIENTS, SERVER, Federation, Located, maybe, nothing
 from headwater.models.base import ModelSpec
 from headwater.models.generator import Generator
 from headwater.models.parts import classifier_of
-from headwater.params import By
 from headwater.specs import LOCAL, STRICT, AtLeastOne, Count, DistillSpec, LocalSpec, NotNegative, Positive
-from headwater.stages.combine import average, initial
-from headwater.stages.generator import Generated, Lesson, teach_generator
-from headwater.stages.local import label_counts, local_train
+from headwater.tasks.average import average, initial
+from headwater.tasks.feature_generator import Generated, Lesson, teach_generator
+from headwater.tasks.local import label_counts, local_train
 
 GENERATOR = "generator"
 

@@ -51,13 +51,13 @@ from typing import Any, ClassVar, Literal
 from pydantic.dataclasses import dataclass
 
 from headwater.algorithms.base import State, rejoined
-from headwater.federation import CLIENTS, SECTORS, SERVER, Federation, Located, maybe, nothing
+from headwater.core.federation import CLIENTS, SECTORS, SERVER, Federation, Located, maybe, nothing
+from headwater.core.leaders import Leader, choose, reseat, vacant
 from headwater.specs import DISTILL, LOCAL, STRICT, DistillSpec, LocalSpec
-from headwater.stages.combine import average
-from headwater.stages.consolidate import distill, validation
-from headwater.stages.local import label_counts, local_train
-from headwater.stages.sampling import tally
-from headwater.topology.leaders import Leader, choose, reseat, vacant
+from headwater.tasks.average import average
+from headwater.tasks.distill import distill, validation
+from headwater.tasks.local import label_counts, local_train
+from headwater.tasks.model_sampling import tally
 
 ValSource = Literal["server", "leader"]
 

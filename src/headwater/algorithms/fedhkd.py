@@ -50,11 +50,11 @@ from annotated_types import Ge, Le
 from pydantic.dataclasses import dataclass
 
 from headwater.algorithms.base import State, gather, spread
-from headwater.federation import CLIENTS, SERVER, Federation, Located, maybe, nothing
-from headwater.params import By
+from headwater.core.federation import CLIENTS, SERVER, Federation, Located, maybe, nothing
+from headwater.core.params import By
 from headwater.specs import LOCAL, STRICT, Count, LocalSpec, NotNegative, Positive
-from headwater.stages.knowledge import Agree, Agreement, Norms, Pull, Release, Sensitivity, knowledge, pool, settled
-from headwater.stages.local import Term, local_train
+from headwater.tasks.knowledge import Agree, Agreement, Norms, Pull, Release, Sensitivity, knowledge, pool, settled
+from headwater.tasks.local import Term, local_train
 
 
 @plain_dataclass(frozen=True)

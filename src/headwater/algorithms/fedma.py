@@ -41,13 +41,13 @@ from annotated_types import Ge, Lt
 from pydantic.dataclasses import dataclass
 
 from headwater.algorithms.base import State
-from headwater.federation import CLIENTS, SERVER, Federation, Located
+from headwater.core.federation import CLIENTS, SERVER, Federation, Located
+from headwater.core.params import By
 from headwater.models.base import ModelSpec
 from headwater.models.slim import weighted
-from headwater.params import By
 from headwater.specs import LOCAL, STRICT, Count, LocalSpec, Positive
-from headwater.stages.local import local_train
-from headwater.stages.matching import Prior, assembled, depth, layer_of, match_layer, retrain, with_room
+from headwater.tasks.local import local_train
+from headwater.tasks.matching import Prior, assembled, depth, layer_of, match_layer, retrain, with_room
 
 
 @plain_dataclass(frozen=True)

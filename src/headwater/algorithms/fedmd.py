@@ -46,12 +46,12 @@ from typing import Any, ClassVar, Literal
 from pydantic.dataclasses import dataclass
 
 from headwater.algorithms.base import gather, own_models, spread
+from headwater.core.federation import CLIENTS, SERVER, Federation, Located, maybe, nothing
+from headwater.core.params import By
 from headwater.errors import ConfigError
-from headwater.federation import CLIENTS, SERVER, Federation, Located, maybe, nothing
-from headwater.params import By
 from headwater.specs import LOCAL, STRICT, AtLeastOne, Count, LocalSpec, NotNegative, Positive
-from headwater.stages.consensus import Heed, Rows, about_public, digest, mean_of, predict, public
-from headwater.stages.local import local_train
+from headwater.tasks.consensus import Heed, Rows, about_public, digest, mean_of, predict, public
+from headwater.tasks.local import local_train
 
 
 @plain_dataclass(frozen=True)

@@ -43,12 +43,12 @@ from typing import Any, ClassVar, Literal
 from pydantic.dataclasses import dataclass
 
 from headwater.algorithms.base import gather, own_models, spread
+from headwater.core.federation import CLIENTS, SERVER, Federation, Located, maybe, nothing
+from headwater.core.params import By
 from headwater.errors import ConfigError
-from headwater.federation import CLIENTS, SERVER, Federation, Located, maybe, nothing
-from headwater.params import By
 from headwater.specs import LOCAL, STRICT, LocalSpec, NotNegative
-from headwater.stages.knowledge import Norms, Pull, pool, prototypes, settled, train_collecting, width
-from headwater.stages.local import local_train
+from headwater.tasks.knowledge import Norms, Pull, pool, prototypes, settled, train_collecting, width
+from headwater.tasks.local import local_train
 
 
 @plain_dataclass(frozen=True)

@@ -38,11 +38,11 @@ from annotated_types import Ge, Le
 from pydantic.dataclasses import dataclass
 
 from headwater.algorithms.base import LocalState, gather, kept, spread
-from headwater.federation import CLIENTS, Federation, Located, each
-from headwater.params import By
+from headwater.core.federation import CLIENTS, Federation, Located, each
+from headwater.core.params import By
 from headwater.specs import LOCAL, STRICT, LocalSpec, NotNegative
-from headwater.stages.local import local_train
-from headwater.stages.terms import Proximal
+from headwater.tasks.local import local_train
+from headwater.tasks.terms.proximal import Proximal
 
 
 @dataclass(frozen=True, config=STRICT)

@@ -40,18 +40,18 @@ from pydantic.dataclasses import dataclass
 
 from headwater.algorithms import frame_parts as parts
 from headwater.algorithms.cohorts import Models, bring_by, over, renewed, spread_by, together
+from headwater.core.federation import CLIENTS, SECTORS, SERVER, Federation, Located, maybe, nothing
+from headwater.core.leaders import Leader, choose
+from headwater.core.params import By
+from headwater.core.sampling import Remainder
 from headwater.errors import ConfigError
-from headwater.federation import CLIENTS, SECTORS, SERVER, Federation, Located, maybe, nothing
 from headwater.models.base import ModelSpec
-from headwater.params import By
 from headwater.specs import DISTILL, LOCAL, STRICT, AtLeastOne, Count, DistillSpec, LocalSpec, NotNegative, Positive
-from headwater.stages.combine import average, initial
-from headwater.stages.consolidate import distill, validation
-from headwater.stages.corrections import check_path
-from headwater.stages.local import label_counts
-from headwater.stages.sampling import Sampler
-from headwater.topology.cohorts import Remainder
-from headwater.topology.leaders import Leader, choose
+from headwater.tasks.average import average, initial
+from headwater.tasks.corrections import check_path
+from headwater.tasks.distill import distill, validation
+from headwater.tasks.local import label_counts
+from headwater.tasks.model_sampling import Sampler
 
 
 @dataclass(frozen=True, config=STRICT)

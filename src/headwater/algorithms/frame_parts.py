@@ -11,17 +11,17 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from headwater.algorithms.cohorts import Models, Several, bring_by, deal_out, gather_by, spread_by
-from headwater.federation import CLIENTS, SERVER, Federation, Located, each, maybe, nothing
+from headwater.core.federation import CLIENTS, SERVER, Federation, Located, each, maybe, nothing
+from headwater.core.params import By
+from headwater.core.sampling import Cohorts, turns
 from headwater.models.base import ModelSpec
 from headwater.models.parts import need_parts
-from headwater.params import By
 from headwater.specs import LocalSpec
-from headwater.stages.contrast import Contrast, remember
-from headwater.stages.corrections import dual, dynamic_server, minus, shift, total, variate, zeros_like
-from headwater.stages.local import Term, label_counts, local_train
-from headwater.stages.sampling import Sampler, sample_models, tally
-from headwater.stages.terms import Dynamic, Proximal
-from headwater.topology.cohorts import Cohorts, turns
+from headwater.tasks.corrections import dual, dynamic_server, minus, shift, total, variate, zeros_like
+from headwater.tasks.local import Term, label_counts, local_train
+from headwater.tasks.model_sampling import Sampler, sample_models, tally
+from headwater.tasks.terms.contrastive import Contrast, remember
+from headwater.tasks.terms.proximal import Dynamic, Proximal
 
 if TYPE_CHECKING:
     from headwater.algorithms.frame import Frame
@@ -196,7 +196,7 @@ def trainer_of(frame: Frame) -> Averaging:
 
 def cohorts_of(frame: Frame, fed: Federation) -> Cohorts:
     if frame.schedule == "blocks":
-        return turns(fed.clients, frame.cohorts, fed.desk.seed, fed.round)
+        return turns(fed.clients, frame.cohorts, fed.session.seed, fed.round)
     return deal_out(fed, frame.cohorts, frame.remainder)
 
 

@@ -31,11 +31,11 @@ from typing import Any, ClassVar
 from pydantic.dataclasses import dataclass
 
 from headwater.algorithms.base import State
-from headwater.federation import CLIENTS, SECTORS, SERVER, Federation, Located
-from headwater.params import By
+from headwater.core.federation import CLIENTS, SECTORS, SERVER, Federation, Located
+from headwater.core.params import By
 from headwater.specs import LOCAL, STRICT, AtLeastOne, LocalSpec
-from headwater.stages.combine import average
-from headwater.stages.local import local_train
+from headwater.tasks.average import average
+from headwater.tasks.local import local_train
 
 
 @dataclass(frozen=True, config=STRICT)

@@ -39,13 +39,13 @@ from pydantic.dataclasses import dataclass
 
 from headwater.algorithms.base import State
 from headwater.algorithms.feddyn import AlphaBy, alphas
-from headwater.federation import CLIENTS, SECTORS, SERVER, Federation, Located, each, maybe, nothing
+from headwater.core.federation import CLIENTS, SECTORS, SERVER, Federation, Located, each, maybe, nothing
 from headwater.models.base import ModelSpec
 from headwater.specs import LOCAL, STRICT, AtLeastOne, LocalSpec, Positive
-from headwater.stages.combine import average
-from headwater.stages.corrections import buffers_caution, dual, dynamic_server
-from headwater.stages.local import local_train
-from headwater.stages.terms import Dynamic
+from headwater.tasks.average import average
+from headwater.tasks.corrections import buffers_caution, dual, dynamic_server
+from headwater.tasks.local import local_train
+from headwater.tasks.terms.proximal import Dynamic
 
 
 @plain_dataclass(frozen=True)

@@ -35,13 +35,13 @@ from typing import Any, ClassVar
 from pydantic.dataclasses import dataclass
 
 from headwater.algorithms.base import State
-from headwater.federation import CLIENTS, SECTORS, SERVER, Federation, Located, maybe, nothing
+from headwater.core.federation import CLIENTS, SECTORS, SERVER, Federation, Located, maybe, nothing
+from headwater.core.params import By
 from headwater.models.base import ModelSpec
-from headwater.params import By
 from headwater.specs import LOCAL, STRICT, AtLeastOne, LocalSpec
-from headwater.stages.combine import average
-from headwater.stages.corrections import alike, buffers_caution, check_path, check_steps, corrected
-from headwater.stages.local import local_train
+from headwater.tasks.average import average
+from headwater.tasks.corrections import alike, buffers_caution, check_path, check_steps, corrected
+from headwater.tasks.local import local_train
 
 
 @plain_dataclass(frozen=True)

@@ -21,9 +21,9 @@ from typing import Any, ClassVar
 from pydantic.dataclasses import dataclass
 
 from headwater.algorithms.base import PersonalState
-from headwater.federation import CLIENTS, Federation, Located
+from headwater.core.federation import CLIENTS, Federation, Located
 from headwater.specs import LOCAL, STRICT, LocalSpec
-from headwater.stages.local import local_train
+from headwater.tasks.local import local_train
 
 
 @dataclass(frozen=True, config=STRICT)

@@ -37,11 +37,11 @@ from typing import Any, ClassVar, Literal
 from pydantic.dataclasses import dataclass
 
 from headwater.algorithms.base import State, gather, kept, spread
-from headwater.federation import CLIENTS, Federation, Located, maybe, nothing
-from headwater.params import By
+from headwater.core.federation import CLIENTS, Federation, Located, maybe, nothing
+from headwater.core.params import By
 from headwater.specs import LOCAL, STRICT, AtLeastOne, LocalSpec, NotNegative, Positive
-from headwater.stages.contrast import Contrast, remember
-from headwater.stages.local import local_train
+from headwater.tasks.local import local_train
+from headwater.tasks.terms.contrastive import Contrast, remember
 
 
 @plain_dataclass(frozen=True)

@@ -47,12 +47,13 @@ from typing import Any, ClassVar, Literal
 from pydantic.dataclasses import dataclass
 
 from headwater.algorithms.base import State
-from headwater.federation import CLIENTS, SECTORS, SERVER, Federation, Located, maybe, nothing
+from headwater.core.federation import CLIENTS, SECTORS, SERVER, Federation, Located, maybe, nothing
+from headwater.core.leaders import Leader, choose
+from headwater.core.params import By
 from headwater.models.base import ModelSpec
-from headwater.params import By
 from headwater.specs import LOCAL, STRICT, AtLeastOne, LocalSpec
-from headwater.stages.combine import average
-from headwater.stages.corrections import (
+from headwater.tasks.average import average
+from headwater.tasks.corrections import (
     alike,
     buffers_caution,
     check_path,
@@ -62,8 +63,7 @@ from headwater.stages.corrections import (
     minus,
     zeros_like,
 )
-from headwater.stages.local import local_train
-from headwater.topology.leaders import Leader, choose
+from headwater.tasks.local import local_train
 
 
 @plain_dataclass(frozen=True)

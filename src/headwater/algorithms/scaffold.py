@@ -42,12 +42,12 @@ from typing import Any, ClassVar, Literal
 from pydantic.dataclasses import dataclass
 
 from headwater.algorithms.base import State, gather, spread
-from headwater.federation import CLIENTS, SERVER, Federation, Located, maybe, nothing
+from headwater.core.federation import CLIENTS, SERVER, Federation, Located, maybe, nothing
+from headwater.core.params import By
 from headwater.models.base import ModelSpec
-from headwater.params import By
 from headwater.specs import LOCAL, STRICT, LocalSpec, Positive
-from headwater.stages.combine import average
-from headwater.stages.corrections import (
+from headwater.tasks.average import average
+from headwater.tasks.corrections import (
     buffers_caution,
     check_path,
     minus,
@@ -58,8 +58,8 @@ from headwater.stages.corrections import (
     variate,
     zeros_like,
 )
-from headwater.stages.local import local_train
-from headwater.stages.optimize import total_steps
+from headwater.tasks.local import local_train
+from headwater.tasks.optimizers import total_steps
 
 
 @plain_dataclass(frozen=True)

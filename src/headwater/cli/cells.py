@@ -19,8 +19,8 @@ from headwater.cli.show import say
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-    from headwater.cells import Cell, Ended
-    from headwater.cells.crew import Crew
+    from headwater.sweep import Cell, Ended
+    from headwater.sweep.processes import Crew
 
 OURS, USER = 1, 2
 
@@ -31,7 +31,7 @@ def crew_for(engine: str | None, workers: int | None, address: str | None = None
     Unless another engine is asked for, a cell keeps to its process and as many are trained at once as there are
     workers. On another engine there is one cell at a time, and the workers are the engine's.
     """
-    from headwater.cells.crew import Crew
+    from headwater.sweep.processes import Crew
 
     count = workers or os.cpu_count() or 1
     keys = direct(engine=engine, address=address)
@@ -42,9 +42,9 @@ def crew_for(engine: str | None, workers: int | None, address: str | None = None
 
 def prepare_directories(cells: Sequence[Cell], *, force: bool) -> list[Cell]:
     """The cells that are not finished; with `force` all of them, their directories empty."""
-    from headwater.cells import left_to_do
     from headwater.cli.directory import check_path, clear
     from headwater.errors import OutputError
+    from headwater.sweep import left_to_do
 
     known: dict[Path, Cell] = {}
     for cell in cells:

@@ -96,7 +96,7 @@ def _one_seed(configs: list[Config], out: Path, done: list[Path], *, quiet: bool
     with status(f"reading {first.data.name} for seed {first.seed} …", quiet):
         from headwater.api import place
         from headwater.data.loading import open_data
-        from headwater.experiment import prepare
+        from headwater.training.experiment import prepare
 
         startup.end()
         data = open_data(first.data)
@@ -105,7 +105,7 @@ def _one_seed(configs: list[Config], out: Path, done: list[Path], *, quiet: bool
     held = [claim(directory, each.config, force) for directory, each in zip(places, experiments, strict=True)]
     waiting = [each for each, directory in zip(experiments, held, strict=True) if directory.result is None]
     if waiting:
-        from headwater.training import open_engine, train
+        from headwater.training.loop import open_engine, train
 
         with open_engine(waiting[0].config, waiting) as engine:
             for each in waiting:

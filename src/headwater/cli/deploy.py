@@ -73,7 +73,7 @@ def init(
 
     folders.check(config, out, force=force)
     with telling(f"reading {config.data.name} …", quiet):
-        from headwater.experiment import prepare
+        from headwater.training.experiment import prepare
 
         startup.end()
         experiment = prepare(config)

@@ -10,7 +10,7 @@ from headwater.config.write import HEADER
 from headwater.errors import ConfigError, OutputError
 
 if TYPE_CHECKING:
-    from headwater.rundir import RunDirectory
+    from headwater.training.run_directory import RunDirectory
 
 CONFIG, CHECKPOINTS = "config.toml", "checkpoints"
 REST = (
@@ -33,7 +33,7 @@ def check_path(out: Path) -> None:
 
 def claim(out: Path, config: Config, force: bool) -> RunDirectory:
     """The directory as this run's own. Another run in it is refused, or with `force` removed, file by known file."""
-    from headwater.rundir import RunDirectory
+    from headwater.training.run_directory import RunDirectory
 
     check_path(out)
     file = out / CONFIG

@@ -59,9 +59,9 @@ def partition(
     out = out or Path("runs") / f"partition-{plain_name(config.data.name)}-seed{config.seed}"
     check_path(out)
     with status(f"reading {config.data.name} …", quiet):
-        from headwater.experiment import prepare
         from headwater.partition.figure import figure
         from headwater.partition.summary import summarise
+        from headwater.training.experiment import prepare
 
         made = prepare(config)
     labels, classes = made.split.train.y.numpy(), made.split.classes

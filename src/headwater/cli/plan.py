@@ -43,8 +43,8 @@ def plan(
 
     config = configure(source, sets, seed=seed, rounds=rounds, engine=engine, workers=workers, data_dir=data_dir)
     with status(f"reading {config.data.name} …", quiet):
-        from headwater.experiment import prepare
         from headwater.planning.memory import resident
+        from headwater.training.experiment import prepare
 
         startup, bare = time.process_time(), resident()  # so far all was loading, as a worker has to
         experiment = prepare(config)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-    from headwater.training import Event
+    from headwater.training.loop import Event
 
 
 @contextmanager

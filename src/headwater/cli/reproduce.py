@@ -28,11 +28,11 @@ from headwater.cli.show import as_json, say, table
 from headwater.cli.show import out as console
 
 if TYPE_CHECKING:
-    from headwater.cells import Cell
-    from headwater.cells.crew import Crew
     from headwater.papers.plan import Plan
     from headwater.papers.table import Table
     from headwater.papers.write import Told
+    from headwater.sweep import Cell
+    from headwater.sweep.processes import Crew
 
 Wanted = Annotated[
     str | None,

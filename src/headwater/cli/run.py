@@ -94,7 +94,7 @@ def carry_out(config: Config, out: Path, *, quiet: bool, json: bool, force: bool
 
     check_path(out)
     with status(f"reading {config.data.name} …", quiet):
-        from headwater.experiment import prepare
+        from headwater.training.experiment import prepare
 
         startup.end()
         experiment = prepare(config)
@@ -104,7 +104,7 @@ def carry_out(config: Config, out: Path, *, quiet: bool, json: bool, force: bool
         if directory.result is not None:
             say(f"{out} already holds this run, finished; start anew with --force")
         else:
-            from headwater.training import train
+            from headwater.training.loop import train
 
             with watch:
                 train(experiment, out=out, watch=watch)

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from headwater.strict import to_json
+from headwater.core.records import to_json
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -35,8 +35,8 @@ from headwater.cli.show import out as console
 from headwater.errors import ConfigError
 
 if TYPE_CHECKING:
-    from headwater.cells import Cell, Ended
     from headwater.config import Config
+    from headwater.sweep import Cell, Ended
 
 Grid = Annotated[
     list[str] | None,
@@ -160,7 +160,7 @@ def _label(point: dict[str, str]) -> str:
 
 def _cells(names: Sequence[str], configs: list[list[Config]], out: Path) -> tuple[list[list[Path]], list[Cell]]:
     """The runs of every point, each configuration once."""
-    from headwater.cells import Cell, identity
+    from headwater.sweep import Cell, identity
 
     known: dict[str, Cell] = {}
     places = []
@@ -212,7 +212,7 @@ def _show(
     good = [(name, point, paths) for name, point, paths in good if paths]
     found = summary([Group(name, tuple(read(path) for path in paths)) for name, _, paths in good])
     if found.rows:
-        from headwater.checkpoint import write_whole
+        from headwater.training.checkpoint import write_whole
 
         with status("writing the table …", quiet):
             write_whole(out / "table.csv", csv_text(found))

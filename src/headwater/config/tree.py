@@ -153,12 +153,12 @@ def _useless(stage: str, values: Mapping[str, Any], tree: Mapping[str, Any]) -> 
 
 def _check_together(tree: Tree) -> None:
     """What no single key can tell."""
+    from headwater.core.sectors import MOST_COUNTED
+    from headwater.core.sectors import check as check_assign
     from headwater.data import columns
     from headwater.data.reference import WORDS, Reference
     from headwater.engines import ENGINES
     from headwater.partition import PARTITIONS
-    from headwater.topology.assign import MOST_COUNTED
-    from headwater.topology.assign import check as check_assign
 
     engine = tree["engine"].get("name", "auto")
     if engine != "auto" and engine not in ENGINES:

@@ -12,12 +12,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from headwater.core.rng import stream
 from headwater.data.arrays import as_float, count_classes, inputs, labels
 from headwater.data.owners import Names, Owners
 from headwater.data.preparation import Preparation
 from headwater.data.reference import HOLDOUT, Reference
 from headwater.errors import ConfigError, DataError
-from headwater.rng import stream
 
 Indices = Sequence[int] | np.ndarray[Any, np.dtype[np.int64]] | Tensor
 

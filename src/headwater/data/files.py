@@ -6,11 +6,11 @@ from pathlib import Path
 
 import numpy as np
 
+from headwater.core.rng import stream
 from headwater.data.base import Data
 from headwater.data.store import Array, read_npz
 from headwater.errors import DataError
 from headwater.partition.rows import kept
-from headwater.rng import stream
 
 FOUR = ("x_train", "y_train", "x_test", "y_test")
 

@@ -16,8 +16,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from headwater.core.rng import stream
 from headwater.errors import DataError
-from headwater.rng import stream
 
 Floats = np.ndarray[Any, np.dtype[np.float32]]
 Rng = np.random.Generator

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from headwater.core.rng import derive, stream
 from headwater.data import DATASETS, kind_of_path
 from headwater.data.arrays import as_float, inputs, labels
 from headwater.data.base import Data, Examples
@@ -20,7 +21,6 @@ from headwater.data.loading import like, load
 from headwater.data.reference import GENERATOR, NOISE, Reference
 from headwater.errors import ConfigError, DataError
 from headwater.registry import load as load_object
-from headwater.rng import derive, stream
 
 Ints = np.ndarray[Any, np.dtype[np.int64]]
 Found = tuple[Tensor, Tensor | None]  # inputs, and labels where these number the classes of the clients' data

@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from headwater.core.rng import stream
 from headwater.data.base import Data
-from headwater.rng import stream
 
 REACH = 3.0  # the picture shows (-REACH, REACH) in both directions
 CLASSES = 3

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import numpy as np
 from annotated_types import Ge
 
+from headwater.core.rng import stream
 from headwater.data.base import Data
 from headwater.data.encoding import Columns, Encoded
 from headwater.data.files import held_for_tests
 from headwater.data.parsing import parse, parse_in_pieces
 from headwater.data.store import Array, absent, broken, root
 from headwater.errors import DataError
-from headwater.rng import stream
 
 if TYPE_CHECKING:
     from pandas import DataFrame

@@ -13,15 +13,15 @@ import torch
 from headwater.algorithms import ALGORITHMS
 from headwater.config import Config, method_from, spec_from
 from headwater.config.catalog import stage_fields
+from headwater.core.lazy_clients import number_of
+from headwater.core.tree import Tree
 from headwater.data.base import Examples, Split
-from headwater.experiment import Experiment, specs_of
 from headwater.partition.base import Partition
 from headwater.partition.rows import OwnRows
 from headwater.specs import DistillSpec, LocalSpec
-from headwater.stages.site import Context
-from headwater.topology.members import number_of
-from headwater.topology.tree import Tree
-from headwater.training import context_of
+from headwater.tasks.task import RunContext
+from headwater.training.experiment import Experiment, specs_of
+from headwater.training.loop import context_of
 
 if TYPE_CHECKING:
     from headwater.deploy.folder import Federated
@@ -83,16 +83,16 @@ def _numbers(described: Federated, sizes: Mapping[str, int]) -> tuple[np.ndarray
     return np.array([sizes.get(f"c{n}", 0) for n in range(count)], dtype=np.int64), tuple(sectors)
 
 
-def server_context(made: Deployed) -> Context:
+def server_context(made: Deployed) -> RunContext:
     return context_of(made)
 
 
-def host_context(described: Federated) -> Context:
+def host_context(described: Federated) -> RunContext:
     """A sector's host has no data."""
     return context_of(experiment(described, nobodys(described), _alike(described)))
 
 
-def client_context(described: Federated, name: str, data: Examples) -> Context:
+def client_context(described: Federated, name: str, data: Examples) -> RunContext:
     """A client has its own rows, some of which it may keep for a test of its own."""
     made = experiment(described, replace(nobodys(described), train=data), _alike(described))
     number = number_of(name, 1 << 40) or 0

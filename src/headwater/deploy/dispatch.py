@@ -20,8 +20,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from headwater import codecs
-from headwater.codecs import Info
+from headwater.core import serialization
+from headwater.core.params import Params
+from headwater.core.serialization import Info
 from headwater.deploy import program
 from headwater.deploy.link import Link
 from headwater.deploy.message import Message, Unanswered
@@ -32,8 +33,7 @@ from headwater.deploy.wire import Customs, Refused, pack
 from headwater.engines.base import LOST, Job, Lost, Ref, pick
 from headwater.engines.execution import execute
 from headwater.errors import TaskError, UserError
-from headwater.params import Params
-from headwater.stages.site import Context
+from headwater.tasks.task import RunContext
 
 HERE = ""  # in place of a party below
 RELAY = "relay"
@@ -53,7 +53,7 @@ class Party:
     """What belongs to one party in one run."""
 
     name: str
-    context: Context
+    context: RunContext
     store: Store
     customs: Customs
     meter: Meter
@@ -270,7 +270,7 @@ class Dispatcher:
         """Take down a value that is here, or is lost."""
         if value is LOST or name not in self._store:
             self._store[name] = value
-        self._out.infos[name] = None if value is LOST else codecs.info(value)
+        self._out.infos[name] = None if value is LOST else serialization.info(value)
         self._waiting.pop(name, None)
 
     # -- those below
@@ -307,7 +307,7 @@ class Dispatcher:
     def _metered(self, child: str, name: str, tier: str) -> None:
         value = self._store[name]
         if value is not LOST:
-            size = codecs.info(value)
+            size = serialization.info(value)
             self._party.meter.add(self._round, child, size.kind, tier, "down", size.bytes, name)
 
     def _batch(self, child: str) -> tuple[list[Step], list[str]]:

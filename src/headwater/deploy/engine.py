@@ -12,17 +12,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from headwater import codecs
-from headwater.checkpoint import KEPT
-from headwater.codecs import Info
+from headwater.core import serialization
+from headwater.core.serialization import Info
+from headwater.core.tree import ROOT
 from headwater.deploy.dispatch import Dispatcher
 from headwater.deploy.outcome import Outcome
 from headwater.deploy.program import Choice, Move, Step
 from headwater.deploy.store import Store
 from headwater.engines.base import LOST, Bundle, Done, Files, Infos, Job, Perhaps, Ref, field_names, pick, rebuilt
 from headwater.errors import TaskError
-from headwater.stages.site import Context
-from headwater.topology.tree import ROOT
+from headwater.tasks.task import RunContext
+from headwater.training.checkpoint import KEPT
 
 IDLE = 3  # rounds in a row that may count for nothing
 HELD = Info(0, 0, "held")  # of what was made before this process was started
@@ -51,7 +51,7 @@ class Deployed:
         """Parties of whom nothing is to be had any more in this round."""
         return self._dispatcher.gone
 
-    def start(self, context: Context) -> None:
+    def start(self, context: RunContext) -> None:
         self.done.clear()
 
     def submit(self, *jobs: Job) -> None:
@@ -103,7 +103,7 @@ class Deployed:
             ref, home = self._renamed(Ref(name, self._homes[name])), self._homes[name]
             if home == ROOT:
                 value = self._store[ref.name]
-                files[name] = "" if value is LOST else codecs.store(value, directory)
+                files[name] = "" if value is LOST else serialization.store(value, directory)
             elif self._infos.get(ref.name, HELD) is None:  # whatever whoever was lost may have made of it
                 files[name] = ""
             else:  # under the name that it has there
@@ -117,7 +117,9 @@ class Deployed:
         known = {name: file for name, file in files.items() if isinstance(file, str)}
         if len(known) < len(files):
             raise ValueError("groups of values are made in simulations only")
-        values = {name: codecs.read(directory / file) for name, file in known.items() if file and file[0] != AWAY}
+        values = {
+            name: serialization.read(directory / file) for name, file in known.items() if file and file[0] != AWAY
+        }
         for name, file in known.items():
             if name in values or not file:
                 self._store[name] = values.get(name, LOST)
@@ -204,4 +206,4 @@ class Deployed:
 
 
 def _info(value: Any) -> Info | None:
-    return None if value is LOST else codecs.info(value)
+    return None if value is LOST else serialization.info(value)

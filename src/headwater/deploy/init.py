@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import tomli_w
 
-from headwater import codecs
 from headwater.config import ARRAYS, CUSTOM, Config
+from headwater.core import serialization
 from headwater.data import PATHS, kind_of_path
 from headwater.deploy import status, units
 from headwater.deploy.address import PORTS, Address
@@ -24,7 +24,7 @@ from headwater.deploy.keys import Authority, Pair, need_cryptography, node
 from headwater.deploy.listing import PARTY, find
 from headwater.deploy.own import describe
 from headwater.errors import ConfigError, OutputError
-from headwater.experiment import Experiment
+from headwater.training.experiment import Experiment
 
 CA = "ca"
 MOST = 1000  # clients: each gets a folder
@@ -168,7 +168,7 @@ class _Plan:
         }
         _write(folder / PUBLIC, b"")
         with (folder / PUBLIC).open("wb") as file:
-            codecs.write(public, file)
+            serialization.write(public, file)
         return party
 
     def _sector(self, folder: Path, name: str, authority: Authority, nodes: dict[str, Pair]) -> Party:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from math import isfinite
 from typing import Any
 
-from headwater.codecs import Info
+from headwater.core.serialization import Info
 from headwater.deploy.program import Choice, Step
 from headwater.engines.base import Done, Job, Ref
 

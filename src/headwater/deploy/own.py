@@ -27,7 +27,7 @@ from headwater.registry import load as load_object
 
 if TYPE_CHECKING:
     from headwater.deploy.folder import Federated, PartyFolder
-    from headwater.experiment import Experiment
+    from headwater.training.experiment import Experiment
 
 TABLE, TEXT, IMAGES, ARRAYS = "table", "text", "images", "arrays"
 LOOK = 256  # samples that tell whether inputs were bytes

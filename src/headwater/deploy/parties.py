@@ -13,8 +13,7 @@ from typing import Any, TypeGuard
 
 import torch
 
-from headwater import codecs
-from headwater.checkpoint import write_whole
+from headwater.core import serialization
 from headwater.deploy import assemble, program
 from headwater.deploy.audit import CONTROL, Sent
 from headwater.deploy.dispatch import REJOIN, Dispatcher, Party
@@ -29,9 +28,10 @@ from headwater.deploy.status import Status
 from headwater.deploy.store import Store
 from headwater.deploy.wire import Customs
 from headwater.errors import TaskError
-from headwater.progress import Event
-from headwater.stages.site import Context
-from headwater.training import train
+from headwater.tasks.task import RunContext
+from headwater.training.checkpoint import write_whole
+from headwater.training.loop import train
+from headwater.training.progress import Event
 
 RUN = re.compile(r"[0-9a-f]{16}")
 MEGABYTE = 1 << 20
@@ -46,11 +46,11 @@ PHASES = {"train": "clients train", "distill": "distilling", "average": "averagi
 def serve(folder: PartyFolder, *, quiet: bool) -> int:
     """Run a party until the federation has finished; 0 then."""
     torch.set_num_threads(folder.federation.config.engine.threads)  # results depend on it, so it is the same everywhere
-    desk = _Desk(folder, Log(folder, quiet), Status(folder), Sent(folder))
+    session = _Desk(folder, Log(folder, quiet), Status(folder), Sent(folder))
     try:
-        return {"server": _server, "sector": _sector, "client": _client}[folder.role](desk)
+        return {"server": _server, "sector": _sector, "client": _client}[folder.role](session)
     finally:
-        desk.close()
+        session.close()
 
 
 @dataclass
@@ -79,7 +79,7 @@ class _Desk:
         self.links.append(link := FlowerUplink(self.folder, self.most))
         return link
 
-    def party(self, run: str, context: Context) -> Party:
+    def party(self, run: str, context: RunContext) -> Party:
         described = self.folder.federation
         config = described.config
         store = Store(self.folder.state / "values", run)
@@ -103,21 +103,21 @@ class _Desk:
 # -- those who answer: clients and hosts
 
 
-def _client(desk: _Desk) -> int:
-    folder = desk.folder
-    data = own_data(folder, desk.say)
+def _client(session: _Desk) -> int:
+    folder = session.folder
+    data = own_data(folder, session.say)
     context = replace(assemble.client_context(folder.federation, folder.name, data), secret=_secret(folder))
     size = len(context.rows[folder.name])
-    desk.say(f"client {folder.name} has {size} rows to train on; it joins {folder.above}")
+    session.say(f"client {folder.name} has {size} rows to train on; it joins {folder.above}")
 
     def party(run: str) -> Client:
-        return Client(desk.party(run, context))
+        return Client(session.party(run, context))
 
     def hello(message: Message) -> Message:
-        desk.sent.add(0, "above", CONTROL, "", "up", 0, "how many rows it trains on")
+        session.sent.add(0, "above", CONTROL, "", "up", 0, "how many rows it trains on")
         return Message({"size": size})
 
-    return _answer(desk, desk.up(), party, hello, lambda: None)
+    return _answer(session, session.up(), party, hello, lambda: None)
 
 
 def _secret(folder: PartyFolder) -> str:
@@ -131,34 +131,34 @@ def _secret(folder: PartyFolder) -> str:
     return path.read_text(encoding="ascii")
 
 
-def _sector(desk: _Desk) -> int:
-    folder = desk.folder
+def _sector(session: _Desk) -> int:
+    folder = session.folder
     context = assemble.host_context(folder.federation)
-    link, team = desk.down(), folder.link.members if folder.link else ()
+    link, team = session.down(), folder.link.members if folder.link else ()
     quorum = folder.federation.config.deploy.quorum
     sizes: dict[str, int] = {}
-    desk.say(f"sector {folder.name} waits for {', '.join(team)} at {folder.link and folder.link.address}")
+    session.say(f"sector {folder.name} waits for {', '.join(team)} at {folder.link and folder.link.address}")
 
     def below(home: str) -> str | None:
         return home if home in team else None
 
     def party(run: str) -> Host:
-        made = desk.party(run, context)
-        return Host(made, Dispatcher(made, below, link, "sector_client", quorum, lambda: _present(desk, link)))
+        made = session.party(run, context)
+        return Host(made, Dispatcher(made, below, link, "sector_client", quorum, lambda: _present(session, link)))
 
     def hello(message: Message) -> Message:
         unknown = [name for name in sorted(link.present()) if name not in sizes]
         for name, reply in _ask(link, unknown, Message(dict(message.head)), GREETING).items():
             if _is_size(size := reply.head.get("size")):
                 sizes[name] = size
-        desk.sent.add(0, "above", CONTROL, "", "up", 0, "how many rows each client trains on")
+        session.sent.add(0, "above", CONTROL, "", "up", 0, "how many rows each client trains on")
         return Message({"sizes": dict(sizes)})
 
-    return _answer(desk, desk.up(), party, hello, lambda: _end(desk, link), lambda: _present(desk, link))
+    return _answer(session, session.up(), party, hello, lambda: _end(session, link), lambda: _present(session, link))
 
 
 def _answer(
-    desk: _Desk,
+    session: _Desk,
     uplink: Uplink,
     party: Callable[[str], Client | Host],
     hello: Callable[[Message], Message],
@@ -166,7 +166,7 @@ def _answer(
     look: Callable[[], None] = lambda: None,
 ) -> int:
     """Answer whatever comes from above until it is over."""
-    stop, known = threading.Event(), desk.folder.federation.sha256
+    stop, known = threading.Event(), session.folder.federation.sha256
     current: tuple[str, Client | Host | None] = "", None
     ended = False
 
@@ -174,7 +174,7 @@ def _answer(
         nonlocal current, ended
         head = message.head
         if head.get("federation") != known:
-            desk.say("refused a message: it is of another federation than this folder's")
+            session.say("refused a message: it is of another federation than this folder's")
             return Message({"failed": "refused it: its federation.json is another one"})
         look()
         match head.get("do"):
@@ -191,12 +191,12 @@ def _answer(
                 served, round = current[1], head.get("round")
                 assert served is not None
                 number = round if type(round) is int else 0
-                desk.status.update(phase=_phase(head), round=number)
+                session.status.update(phase=_phase(head), round=number)
                 reply = served.answer(message)
-                desk.sent.add(number, "above", CONTROL, "", "up", 0, "training losses and times")
-                desk.status.update(phase="waiting")
+                session.sent.add(number, "above", CONTROL, "", "up", 0, "training losses and times")
+                session.status.update(phase="waiting")
                 return reply
-        desk.say("refused a message: it asks for nothing that is known here")
+        session.say("refused a message: it asks for nothing that is known here")
         return Message({"failed": "refused it: it asks for nothing that is known here"})
 
     def leave() -> None:
@@ -205,14 +205,14 @@ def _answer(
 
     def signs_of_life() -> None:
         while not stop.wait(LIFE):
-            desk.status.update()
+            session.status.update()
             look()
 
-    desk.status.update(phase="waiting")
+    session.status.update(phase="waiting")
     threading.Thread(target=signs_of_life, daemon=True).start()
     uplink.serve(answer, stop)
-    desk.status.update(phase="finished" if ended else "ended")
-    desk.say(f"the federation has finished, and {desk.folder.role} {desk.folder.name} ends")
+    session.status.update(phase="finished" if ended else "ended")
+    session.say(f"the federation has finished, and {session.folder.role} {session.folder.name} ends")
     return 0
 
 
@@ -230,8 +230,8 @@ def _is_size(size: Any) -> TypeGuard[int]:
     return type(size) is int and 0 <= size <= MOST_ROWS
 
 
-def _present(desk: _Desk, link: Link) -> None:
-    desk.status.update(present=link.present())
+def _present(session: _Desk, link: Link) -> None:
+    session.status.update(present=link.present())
 
 
 def _ask(link: Link, names: list[str], message: Message, seconds: float) -> dict[str, Message]:
@@ -252,77 +252,81 @@ def _ask(link: Link, names: list[str], message: Message, seconds: float) -> dict
 # -- the server
 
 
-def _server(desk: _Desk) -> int:
-    folder, described = desk.folder, desk.folder.federation
+def _server(session: _Desk) -> int:
+    folder, described = session.folder, session.folder.federation
     out = folder.state / "run"
     if (out / "result.json").exists():
-        desk.say(f"this federation has finished; its results are in {out}")
-        _end(desk, desk.down())  # the server may have ended before it could tell
+        session.say(f"this federation has finished; its results are in {out}")
+        _end(session, session.down())  # the server may have ended before it could tell
         return 0
     config = described.config.deploy
     if described.config.algorithm.get("sigma") and not config.secret_noise:
-        desk.say(
+        session.say(
             "the noise of this run follows from its seed, which every party has, so it hides nothing from them; "
             "deploy.secret_noise = true at `headwater deploy init` changes that"
         )
-    link = desk.down()
+    link = session.down()
     try:
-        begun = _begin(desk, link)
-        split = assemble.with_public(described, codecs.read(folder.path / PUBLIC))
+        begun = _begin(session, link)
+        split = assemble.with_public(described, serialization.read(folder.path / PUBLIC))
         made = assemble.experiment(described, split, begun["sizes"])
-        party = desk.party(begun["run"], assemble.server_context(made))
+        party = session.party(begun["run"], assemble.server_context(made))
         sector_of = {client: sector for sector, team in described.sectors.items() for client in team}
 
         def below(home: str) -> str | None:
             return home if home in described.sectors else sector_of.get(home)
 
         def before(round: int) -> None:
-            desk.status.update(round=round, phase="waiting for sectors")
-            _await(desk, link, max(1, -int(-config.quorum * len(described.sectors) // 1)), round)
-            desk.status.update(phase="sectors at work")
+            session.status.update(round=round, phase="waiting for sectors")
+            _await(session, link, max(1, -int(-config.quorum * len(described.sectors) // 1)), round)
+            session.status.update(phase="sectors at work")
 
-        dispatcher = Dispatcher(party, below, link, "server_sector", config.quorum, lambda: _present(desk, link))
+        dispatcher = Dispatcher(party, below, link, "server_sector", config.quorum, lambda: _present(session, link))
         engine = Deployed(party.store, dispatcher, config.deadline, before)
-        run = train(made, out=out, engine=engine, watch=lambda event: _tell(desk, event))
+        run = train(made, out=out, engine=engine, watch=lambda event: _tell(session, event))
         from headwater import report
 
         report.write([out], out / "report.html")
         accuracy = run.result["accuracy"]
-        desk.status.update(phase="finished", accuracy=accuracy)
-        desk.say(f"finished after {run.result['rounds']} rounds with accuracy {accuracy:.3f}; results are in {out}")
-        _end(desk, link)
+        session.status.update(phase="finished", accuracy=accuracy)
+        session.say(f"finished after {run.result['rounds']} rounds with accuracy {accuracy:.3f}; results are in {out}")
+        _end(session, link)
     except TaskError as error:
-        desk.say(str(error))
+        session.say(str(error))
         raise
     return 0
 
 
-def _end(desk: _Desk, link: Link) -> None:
+def _end(session: _Desk, link: Link) -> None:
     """Tell everybody below that it is over, and those who are not there if they come soon."""
-    message = Message({"do": "end", "federation": desk.folder.federation.sha256})
-    left, until, waits = set(desk.folder.link.members if desk.folder.link else ()), time.monotonic() + REJOIN, False
+    message = Message({"do": "end", "federation": session.folder.federation.sha256})
+    left, until, waits = (
+        set(session.folder.link.members if session.folder.link else ()),
+        time.monotonic() + REJOIN,
+        False,
+    )
     while left and time.monotonic() < until:
         left -= _ask(link, sorted(left & link.present()), message, FAREWELL).keys()
         if left and not waits:
             waits = True
-            desk.say(f"waiting up to {REJOIN:.0f} s for {', '.join(sorted(left))} to hear that it is over")
+            session.say(f"waiting up to {REJOIN:.0f} s for {', '.join(sorted(left))} to hear that it is over")
         time.sleep(0.5 if left else 0)
     if left:
-        desk.say(f"{', '.join(sorted(left))} did not hear that it is over; end what waits there by hand")
+        session.say(f"{', '.join(sorted(left))} did not hear that it is over; end what waits there by hand")
 
 
-def _begin(desk: _Desk, link: Link) -> dict[str, Any]:
+def _begin(session: _Desk, link: Link) -> dict[str, Any]:
     """The run's number and clients' sizes: asked once, and kept for when the server is started again."""
-    path, described = desk.folder.state / "begun.json", desk.folder.federation
+    path, described = session.folder.state / "begun.json", session.folder.federation
     if path.exists():
         begun: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        desk.say("the server was started again, and carries on")
+        session.say("the server was started again, and carries on")
         return begun
     wanted = {client for team in described.sectors.values() for client in team}
     sizes: dict[str, int] = {}
     until = time.monotonic() + described.config.deploy.start
-    desk.say(f"waiting for {len(described.sectors)} sectors and {len(wanted)} clients")
-    desk.status.update(phase="waiting for everybody")
+    session.say(f"waiting for {len(described.sectors)} sectors and {len(wanted)} clients")
+    session.status.update(phase="waiting for everybody")
     while wanted - set(sizes):
         open_ = [s for s in sorted(link.present()) if set(described.sectors[s]) - set(sizes)]
         hello = Message({"do": "hello", "federation": described.sha256})
@@ -332,42 +336,42 @@ def _begin(desk: _Desk, link: Link) -> dict[str, Any]:
                 if client in described.sectors[sector] and _is_size(size):
                     sizes[client] = size
             if failed := reply.head.get("failed"):
-                desk.say(f"{sector} {failed}")
-        _present(desk, link)
+                session.say(f"{sector} {failed}")
+        _present(session, link)
         if time.monotonic() > until and sizes:
             break
         if wanted - set(sizes):
             time.sleep(AGAIN)
     if absent := sorted(wanted - set(sizes)):
-        desk.say(
+        session.say(
             f"{', '.join(absent)} did not come within deploy.start = {described.config.deploy.start:g} s; the run "
             "begins without"
         )
     begun = {"run": secrets.token_hex(8), "sizes": sizes}
     write_whole(path, json.dumps(begun))
-    desk.say(f"{len(sizes)} clients are there with {sum(sizes.values())} rows in all; the run begins")
+    session.say(f"{len(sizes)} clients are there with {sum(sizes.values())} rows in all; the run begins")
     return begun
 
 
-def _await(desk: _Desk, link: Link, least: int, round: int) -> None:
+def _await(session: _Desk, link: Link, least: int, round: int) -> None:
     """Until enough sectors are there."""
     told = False
     while len(link.present()) < least:
         if not told:
-            desk.say(f"round {round}: {len(link.present())} sectors are there and {least} are needed; waiting")
+            session.say(f"round {round}: {len(link.present())} sectors are there and {least} are needed; waiting")
             told = True
-        _present(desk, link)
+        _present(session, link)
         time.sleep(0.5)
-    _present(desk, link)
+    _present(session, link)
 
 
-def _tell(desk: _Desk, event: Event) -> None:
+def _tell(session: _Desk, event: Event) -> None:
     match event.kind:
         case "task":
-            desk.status.update(round=event.round, phase=PHASES.get(event.phase, event.phase))
+            session.status.update(round=event.round, phase=PHASES.get(event.phase, event.phase))
         case "warning":
-            desk.say(event.text)
+            session.say(event.text)
         case "round":
             shown = "" if event.accuracy is None else f", accuracy {event.accuracy:.3f}"
-            desk.status.update(round=event.round, accuracy=event.accuracy)
-            desk.say(f"round {event.round} of {event.rounds} is done{shown}")
+            session.status.update(round=event.round, accuracy=event.accuracy)
+            session.say(f"round {event.round} of {event.rounds} is done{shown}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from headwater import codecs, records
+from headwater.core import records, serialization
 from headwater.data.base import Examples
 from headwater.deploy import program
 from headwater.deploy.dispatch import RELAY, Dispatcher, Party
@@ -96,7 +96,7 @@ class Client:
                 if _shows_rows(value):
                     raise Refused(f"{step.ref.name!r} is examples, which no client gives away")
                 charge(party, round, step, value, "sector_client")
-            out.infos[step.name] = None if value is LOST else codecs.info(value)
+            out.infos[step.name] = None if value is LOST else serialization.info(value)
         store.sync()
         return pack(out.write(), sent)
 
@@ -146,6 +146,6 @@ def _shows_rows(value: Any) -> bool:
 def charge(party: Party, round: int, step: Move, value: Any, tier: str) -> None:
     """Write down what goes up."""
     if value is not LOST:
-        size = codecs.info(value)
+        size = serialization.info(value)
         charged = tier if tier in step.tiers else RELAY
         party.meter.add(round, "above", size.kind, charged, UP, size.bytes, step.name)

@@ -10,13 +10,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from headwater import records
+from headwater.core import records
 from headwater.deploy.wire import Refused
 from headwater.engines.base import Bundle, Job, Perhaps, Ref
 from headwater.errors import TaskError
 
 Trusted = Callable[[str], bool]
-SHOWS_ROWS = ("headwater.stages.local:own_rows", "headwater.stages.consensus:public")  # of wherever they are done
+SHOWS_ROWS = ("headwater.tasks.local:own_rows", "headwater.tasks.consensus:public")  # of wherever they are done
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from headwater.core.records import to_json
 from headwater.errors import ConfigError
-from headwater.strict import to_json
 
 if TYPE_CHECKING:
     from headwater.deploy.folder import PartyFolder

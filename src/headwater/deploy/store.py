@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote
 
-from headwater import codecs
+from headwater.core import serialization
 from headwater.engines.base import LOST
 
 SUFFIX = ".value"
@@ -32,7 +32,7 @@ class Store:
 
     def __getitem__(self, name: str) -> Any:
         """LOST for what is not here."""
-        return codecs.read(self._path(name)) if name in self._held else LOST
+        return serialization.read(self._path(name)) if name in self._held else LOST
 
     def __setitem__(self, name: str, value: Any) -> None:
         self.discard(name)
@@ -42,7 +42,7 @@ class Store:
         path = self._path(name)
         draft = path.with_suffix(".draft")
         with draft.open("wb") as file:
-            codecs.write(value, file)
+            serialization.write(value, file)
         os.replace(draft, path)
         self._held.add(name)
         self._unsynced.add(name)

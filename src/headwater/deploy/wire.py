@@ -14,13 +14,13 @@ from urllib.parse import quote
 
 import torch
 
-from headwater import codecs
+from headwater.core import serialization
+from headwater.core.params import Layout, Params
 from headwater.data.base import Examples
 from headwater.deploy.message import Message, Part
 from headwater.engines.base import LOST
-from headwater.engines.health import sound
+from headwater.engines.nan_check import sound
 from headwater.models.base import ModelSpec
-from headwater.params import Layout, Params
 
 DTYPES = ("float32", "float64", "float16", "bfloat16", "int64", "int32", "uint8", "bool")
 CARGO = "cargo"
@@ -40,7 +40,7 @@ def pack(head: dict[str, Any], values: Mapping[str, Any]) -> Message:
         if value is LOST:
             rows.append([name, None, 0])
             continue
-        skeleton, tensors = codecs.flatten(value)
+        skeleton, tensors = serialization.flatten(value)
         numbers: list[float] = []
         skeleton = _lifted(skeleton, numbers)
         parts += [_part(tensor) for tensor in tensors]
@@ -124,7 +124,7 @@ class Customs:
     def _value(self, name: str, skeleton: Any, parts: Sequence[Part]) -> Any:
         tensors = [_tensor(name, part) for part in parts]
         ints, floats = tensors.pop(-2).tolist(), tensors.pop().tolist()
-        value = codecs.rebuild(_lowered(skeleton, ints, floats), tensors)
+        value = serialization.rebuild(_lowered(skeleton, ints, floats), tensors)
         self._check(name, value)
         return value
 

@@ -12,14 +12,14 @@ from headwater.registry import Entry, Registry
 if TYPE_CHECKING:
     from headwater.config import Config
     from headwater.engines.base import Engine
-    from headwater.experiment import Experiment
+    from headwater.training.experiment import Experiment
 
 ENGINES = Registry(
     "engine",
     {
         "inline": Entry("headwater.engines.inline:Inline", "one after the other, in this process: the specification"),
         "pool": Entry("headwater.engines.pool:Pool", "worker processes on this machine, one thread each"),
-        "ray": Entry("headwater.engines.ray:Ray", "workers on a Ray cluster, on this machine or on many"),
+        "ray": Entry("headwater.engines.ray.driver:Ray", "workers on a Ray cluster, on this machine or on many"),
     },
 )
 PAYS = 4e6  # numbers read by training from which starting workers is worth it: about ten seconds of work

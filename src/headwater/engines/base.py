@@ -12,9 +12,9 @@ from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from headwater.codecs import Info, part_of
-from headwater.rng import Key
-from headwater.stages.site import Context
+from headwater.core.rng import Key
+from headwater.core.serialization import Info, part_of
+from headwater.tasks.task import RunContext
 
 EVERY = "*"  # all members of a group
 
@@ -150,7 +150,7 @@ class Engine(Protocol):
     done: list[Done]  # finished jobs, in order of completion; the training loop takes them out
     watch: Callable[[Done], None] | None
 
-    def start(self, context: Context) -> None:
+    def start(self, context: RunContext) -> None:
         """Take up a run: forget every value of the run before."""
 
     def submit(self, *jobs: Job) -> None:

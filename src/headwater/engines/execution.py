@@ -8,18 +8,18 @@ from typing import Any
 
 import torch
 
+from headwater.core.rng import derive
 from headwater.engines.base import LOST, Bundle, Done, Job, LostInput, Ref, Stream, resolve
-from headwater.engines.health import BAD, Complaint, all_sound
+from headwater.engines.nan_check import BAD, Complaint, all_sound
 from headwater.errors import Diverged, TaskError, UserError
-from headwater.rng import derive
-from headwater.stages.site import ALONE, Context, Site
+from headwater.tasks.task import ALONE, RunContext, TaskContext
 
 Fetch = Callable[[Ref], Any]
 JUDGED = ("train", "distill")  # phases whose results have to be made of numbers
 
 
 def execute(
-    job: Job, context: Context, fetch: Fetch, release: Callable[[Ref], None], worker: int = 0
+    job: Job, context: RunContext, fetch: Fetch, release: Callable[[Ref], None], worker: int = 0
 ) -> tuple[Any, Done]:
     """Carry out one job: its value and the report.
 
@@ -31,20 +31,20 @@ def execute(
         found, done = execute_together([job], context, fetch, worker)
         return found[job.node], done
     begun = time.time()
-    site = Site(context, job.home, job.key)
+    ctx = TaskContext(context, job.home, job.key)
     streamed = {name for name in getattr(job.task, "streaming", ()) if isinstance(job.inputs.get(name), Bundle)}
     value: Any = LOST
     with _told(job):
         given = _given(job, fetch, streamed)
         if given is not None:
             given |= {name: Stream(job.inputs[name].refs, fetch, release) for name in streamed}
-            value = _alone(job, context, site, given)
-    (value,) = _judged([job], context, [site], [value])
-    return value, _report([job], [site], begun, worker)
+            value = _alone(job, context, ctx, given)
+    (value,) = _judged([job], context, [ctx], [value])
+    return value, _report([job], [ctx], begun, worker)
 
 
 def execute_together(
-    jobs: Sequence[Job], context: Context, fetch: Fetch, worker: int = 0
+    jobs: Sequence[Job], context: RunContext, fetch: Fetch, worker: int = 0
 ) -> tuple[dict[str, Any], Done]:
     """Carry out jobs of one task as one: their values by node and the report."""
     group = Group(jobs, context)
@@ -61,9 +61,9 @@ class Group:
     they draw from a random generator of the whole process.
     """
 
-    def __init__(self, jobs: Sequence[Job], context: Context) -> None:
+    def __init__(self, jobs: Sequence[Job], context: RunContext) -> None:
         self._jobs, self._context = jobs, context
-        self._sites = [Site(context, job.home, job.key) for job in jobs]
+        self._sites = [TaskContext(context, job.home, job.key) for job in jobs]
         self._given: dict[int, dict[str, Any]] = {}
         self._found: Sequence[Any] = ()
         self._fine: list[bool] | None = None  # whether values are sound, where that is known
@@ -125,11 +125,11 @@ def _given(job: Job, fetch: Fetch, streamed: Collection[str] = ()) -> dict[str, 
         return None
 
 
-def _alone(job: Job, context: Context, site: Site, given: dict[str, Any]) -> Any:
+def _alone(job: Job, context: RunContext, ctx: TaskContext, given: dict[str, Any]) -> Any:
     before = torch.default_generator.get_state()
     try:
         torch.default_generator.manual_seed(derive(context.seed, "torch", *job.key))
-        return job.task(site, **given)
+        return job.task(ctx, **given)
     except LostInput:
         return LOST
     finally:  # chance outside tasks is not ours
@@ -154,7 +154,11 @@ class _told:  # noqa: N801 (used as a statement)
 
 
 def _judged(
-    jobs: Sequence[Job], context: Context, sites: Sequence[Site], values: list[Any], sound: list[bool] | None = None
+    jobs: Sequence[Job],
+    context: RunContext,
+    contexts: Sequence[TaskContext],
+    values: list[Any],
+    sound: list[bool] | None = None,
 ) -> list[Any]:
     """A value that is not made of numbers counts as lost, or ends the run; the jobs are of one task."""
     if jobs[0].phase not in JUDGED:
@@ -163,16 +167,18 @@ def _judged(
     if all(sound):
         return values
     found = []
-    for job, site, value, fine in zip(jobs, sites, values, sound, strict=True):
+    for job, ctx, value, fine in zip(jobs, contexts, values, sound, strict=True):
         if not fine and context.bad_update == "stop":
             raise Diverged(Complaint(context, job.phase, job.title, job.node, job.round).ended)
         if not fine:
-            site.note(**{BAD: 1})
+            ctx.note(**{BAD: 1})
         found.append(value if fine else LOST)
     return found
 
 
-def _report(jobs: Sequence[Job], sites: Sequence[Site], begun: float, worker: int, ended: float | None = None) -> Done:
+def _report(
+    jobs: Sequence[Job], contexts: Sequence[TaskContext], begun: float, worker: int, ended: float | None = None
+) -> Done:
     """Of a job, or of several of one task in one round."""
-    first, notes = jobs[0], {job.node: site.notes for job, site in zip(jobs, sites, strict=True)}
+    first, notes = jobs[0], {job.node: ctx.notes for job, ctx in zip(jobs, contexts, strict=True)}
     return Done(first.name, first.title, first.phase, notes, first.round, begun, ended or time.time(), worker)

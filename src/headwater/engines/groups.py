@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 from headwater.engines.base import Done, Job, Ref
 from headwater.engines.execution import Fetch, Group
-from headwater.stages.helpers import Helpers
-from headwater.stages.site import Context
+from headwater.tasks.batched.threads import Helpers
+from headwater.tasks.task import RunContext
 
 
 class Jobs:
@@ -34,7 +34,7 @@ class Waiting(NamedTuple):
 class Groups:
     """Those of one run. With `helpers`, a stack is computed by one of them; other groups are computed at once."""
 
-    def __init__(self, context: Context, helpers: Helpers | None) -> None:
+    def __init__(self, context: RunContext, helpers: Helpers | None) -> None:
         self._context, self._helpers = context, helpers
         self._waiting: dict[str, tuple[Jobs, Waiting]] = {}  # in the order of submission
         self._begun: dict[str, tuple[Group, Future[None]]] = {}

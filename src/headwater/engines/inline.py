@@ -21,16 +21,16 @@ from typing import Any
 
 import torch
 
-from headwater import codecs
-from headwater.codecs import Info
+from headwater.core import serialization
+from headwater.core.serialization import Info
+from headwater.engines.availability import Presence
 from headwater.engines.base import EVERY, LOST, Done, Files, Infos, Job, Ref, pick, refs_in
 from headwater.engines.execution import execute
 from headwater.engines.groups import Groups, Jobs
-from headwater.engines.presence import Presence
-from headwater.engines.shelf import Shelf, budget_of
+from headwater.engines.workers.spill_cache import SpillCache, budget_of
 from headwater.errors import TaskError
-from headwater.stages.helpers import Helpers
-from headwater.stages.site import Context
+from headwater.tasks.batched.threads import Helpers
+from headwater.tasks.task import RunContext
 
 DEEPEST = 40  # waiting jobs on top of each other before some are carried out ahead of need: each takes stack frames
 
@@ -38,20 +38,20 @@ DEEPEST = 40  # waiting jobs on top of each other before some are carried out ah
 class Inline:
     def __init__(self, threads: int = 1, hands: int = 1, memory: float = 0.0) -> None:
         """`hands` groups of jobs that are carried out together are computed at a time; `memory` as engine.memory."""
-        self._values = Shelf(budget_of(memory))
+        self._values = SpillCache(budget_of(memory))
         self.done: list[Done] = []
         self.watch: Callable[[Done], None] | None = None
         self._threads, self._outer_threads, self._hands = threads, torch.get_num_threads(), hands
         self._helpers: Helpers | None = None  # from the first run that can use them to `close`
 
-    def start(self, context: Context) -> None:
+    def start(self, context: RunContext) -> None:
         torch.set_num_threads(self._threads)  # results depend on it, so it is the same on every engine
         helped = self._hands > 1 and context.stack == "hand"  # other ways to train swap the parameters of one module
         if helped:
             self._helpers = self._helpers or Helpers(self._hands - 1, self._threads)
             context = replace(context, helpers=self._helpers)
             for arch in context.models:  # here: to make one draws from a generator that tasks use too
-                context.bench(arch, 0)
+                context.flat_module(arch, 0)
         self._context, self._presence = context, Presence(context)
         self._jobs: dict[str, Job | Jobs] = {}  # not yet carried out
         self._groups = Groups(context, context.helpers)
@@ -95,7 +95,7 @@ class Inline:
 
     def info(self, ref: Ref) -> Info | None:
         value = self._fetch(ref)
-        return None if value is LOST else codecs.info(value)
+        return None if value is LOST else serialization.info(value)
 
     def read(self, ref: Ref) -> Any:
         return self._fetch(ref)
@@ -109,7 +109,7 @@ class Inline:
     def trim(self, members: Mapping[str, Collection[str]]) -> None:
         for name, kept in members.items():
             if name in self._values and not self._uses.get(name) and len(kept) < len(held := self._values[name]):
-                self._values[name] = {node: codecs.on_its_own(held[node]) for node in kept if node in held}
+                self._values[name] = {node: serialization.on_its_own(held[node]) for node in kept if node in held}
 
     def finish(self, names: Iterable[str]) -> dict[str, Infos]:
         asked = list(names)
@@ -143,15 +143,15 @@ class Inline:
             files[name] = {node: known.get(node, "") for node in values}
             for node, value in values.items():
                 if value is not LOST and not ((file := files[name][node]) and (directory / file).exists()):
-                    stores[name, node] = partial(codecs.store, value, directory)
-        for (name, node), file in codecs.store_all(stores).items():
+                    stores[name, node] = partial(serialization.store, value, directory)
+        for (name, node), file in serialization.store_all(stores).items():
             files[name][node] = file
         self._files |= files
         return {name: held if name in groups else held[""] for name, held in files.items()}
 
     def load(self, files: Files, directory: Path) -> None:
         def read(file: str) -> Any:
-            return codecs.read(directory / file) if file else LOST
+            return serialization.read(directory / file) if file else LOST
 
         for name, file in files.items():
             if isinstance(file, str):
@@ -213,7 +213,7 @@ class Inline:
             value, done = execute(job, self._context, self._fetch, release)
             value = _as_read_back(job, value)
             self._reported(done)
-        infos = None if value is LOST else codecs.info(value)
+        infos = None if value is LOST else serialization.info(value)
         self._values.put(name, value, 0 if infos is None else infos.bytes)
         self._keep(job, value, infos, released)
 
@@ -225,7 +225,7 @@ class Inline:
         del self._jobs[jobs.name], self._depth[jobs.name]
         value = {job.node: _as_read_back(job, found[job.node]) for job in jobs.jobs if found[job.node] is not LOST}
         self._reported(done)
-        infos = {job.node: codecs.info(value[job.node]) if job.node in value else None for job in jobs.jobs}
+        infos = {job.node: serialization.info(value[job.node]) if job.node in value else None for job in jobs.jobs}
         self._several.add(jobs.name)
         self._values.put(jobs.name, value, sum(info.bytes for info in infos.values() if info is not None))
         self._keep(jobs, value, infos, [])
@@ -304,7 +304,7 @@ def uses_of(job: Job | Jobs) -> Counter[str]:
 def _as_read_back(job: Job, value: Any) -> Any:
     """A value as other engines and a resumed run find it: the same types, and strides, by which kernels are chosen."""
     try:
-        return value if value is LOST else codecs.read_back(value)
+        return value if value is LOST else serialization.read_back(value)
     except TypeError as error:
         raise TaskError(f"{job.title} at {job.node} (home {job.home}) failed: TypeError: {error}") from error
 
@@ -312,8 +312,8 @@ def _as_read_back(job: Job, value: Any) -> Any:
 def infos_of(value: Any, ref: Ref) -> Infos:
     """Size and kind of what a ref picked: of one value, or of each member of a group."""
     if ref.member == EVERY:
-        return {node: codecs.info(held) for node, held in value.items()}
-    return None if value is LOST else codecs.info(value)
+        return {node: serialization.info(held) for node, held in value.items()}
+    return None if value is LOST else serialization.info(value)
 
 
 def _either(new: Any, old: Any) -> Any:

@@ -15,17 +15,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from headwater import codecs
-from headwater.codecs import Info
+from headwater.core import serialization
+from headwater.core.serialization import Info
+from headwater.engines.availability import Presence
 from headwater.engines.base import Ref, pick
-from headwater.engines.crew import Hand
-from headwater.engines.crewed import TRIES, Crewed
-from headwater.engines.orders import Kept, Order
-from headwater.engines.presence import Presence
-from headwater.engines.shared import Reply, Space, pack
-from headwater.engines.shelf import Budget, budget_of
+from headwater.engines.workers.engine import TRIES, WorkerEngine
+from headwater.engines.workers.process import Hand
+from headwater.engines.workers.scheduler import Kept, Order
+from headwater.engines.workers.shared_memory import Reply, Space, pack
+from headwater.engines.workers.spill_cache import Budget, budget_of
 from headwater.errors import TaskError
-from headwater.stages.site import Context
+from headwater.tasks.task import RunContext
 
 
 @dataclass(frozen=True)
@@ -42,17 +42,17 @@ class File:
         return File(path, budget, bytes)
 
     def value(self) -> Any:
-        return codecs.read(self.path)
+        return serialization.read(self.path)
 
     def info(self, part: tuple[Any, ...]) -> Info:
-        return codecs.info(pick(self.value(), Ref("", "", part)))
+        return serialization.info(pick(self.value(), Ref("", "", part)))
 
     def remove(self) -> None:
         self.path.unlink(missing_ok=True)
         self.budget.used -= self.bytes
 
 
-class Pool(Crewed):
+class Pool(WorkerEngine):
     def __init__(self, workers: int, threads: int = 1, memory: float = 0.0) -> None:
         self._workers, self._threads, self._memory = workers, threads, budget_of(memory)
         self._space: Space | None = None  # there is one from the first `start` to `close`
@@ -67,7 +67,7 @@ class Pool(Crewed):
 
     # -- what the federation calls, in one thread -------------------------------------------------------------------
 
-    def start(self, context: Context) -> None:
+    def start(self, context: RunContext) -> None:
         with self._changed:
             if self._space is None:
                 self._space, self._owner, self._closing = Space.create(), os.getpid(), False

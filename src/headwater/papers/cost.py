@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from headwater.cells import Size
+from headwater.sweep import Size
 
 FORWARD = 1 / 3  # of a sample that is learnt from
 STEP = 2.0  # milliseconds that a step costs, however small

@@ -8,10 +8,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from statistics import fmean
 
-from headwater.cells import Asked
 from headwater.errors import ConfigError, nearest
 from headwater.report.numbers import number
 from headwater.report.runs import RunRecord
+from headwater.sweep import Asked
 
 LAST = {
     "accuracy": "accuracy",

@@ -18,19 +18,19 @@ import torch
 from torch import Tensor
 
 from headwater.config import Config
+from headwater.core.federation import SERVER, Federation
+from headwater.core.params import Params
+from headwater.core.sampling import participants
+from headwater.core.tree import ROOT
 from headwater.data.toy import REACH
 from headwater.engines.inline import Inline
 from headwater.errors import ConfigError
-from headwater.experiment import Experiment, prepare
-from headwater.federation import SERVER, Federation
-from headwater.params import Params
 from headwater.report import style
-from headwater.stages.combine import initial
-from headwater.stages.ensemble import ensemble
-from headwater.stages.site import Site
-from headwater.topology.presence import participants
-from headwater.topology.tree import ROOT
-from headwater.training import desk_of
+from headwater.tasks.average import initial
+from headwater.tasks.ensemble import ensemble
+from headwater.tasks.task import TaskContext
+from headwater.training.experiment import Experiment, prepare
+from headwater.training.loop import open_session
 
 History = Sequence[Mapping[str, Any]]
 Cells = Mapping[str, Mapping[str, Sequence[History]]]
@@ -140,8 +140,8 @@ def parts_of(experiment: Experiment) -> Parts:
     engine = Inline()
     engine.start(replace(context, method=config.method, stack=experiment.stacking.way))
     try:
-        desk = desk_of(experiment, engine)
-        fed = Federation(experiment.tree, desk, experiment.tree.holders, purpose="setup")
+        session = open_session(experiment, engine)
+        fed = Federation(experiment.tree, session, experiment.tree.holders, purpose="setup")
         state = experiment.method.init(fed, fed.run(initial, at=SERVER, arch=experiment.model.name))
         for number in range(1, config.rounds + 1):
             fed.keep(state)
@@ -151,14 +151,14 @@ def parts_of(experiment: Experiment) -> Parts:
         local, mean, fused = (fed.read(x) for x in (state.team.members, state.starts["average"], state.model))
     finally:
         engine.close()
-    site = Site(context, ROOT, ("picture",))
+    ctx = TaskContext(context, ROOT, ("picture",))
     titles = {client: f"local model {at}" for at, client in enumerate(local, 1)}
     members = {titles[client]: {client: model} for client, model in local.items()}
     members |= {"average": {"": mean}, "ensemble": local, "fused": {"": fused}}
 
     def asked(models: Mapping[str, Params]) -> Callable[[Tensor], Tensor]:
         options = {"mix": state.team.mix, "weights": state.team.weights}
-        return lambda x: ensemble(site, models, x, **options).probs
+        return lambda x: ensemble(ctx, models, x, **options).probs
 
     panels = {title: asked(models) for title, models in members.items()}
     own = {titles[client]: split.train.take(experiment.rows[client]) for client in local}

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from headwater.cells import Cell, Size, identity
 from headwater.config import Config, catalog
 from headwater.config.fields import plain, shown
 from headwater.config.load import nested, pairs, read, share
@@ -21,6 +20,7 @@ from headwater.papers.measures import Measure
 from headwater.papers.scales import Rule, Scale, costs, get, shrink
 from headwater.papers.standins import Ask, Library, with_standins
 from headwater.papers.table import Column, Row, Table
+from headwater.sweep import Cell, Size, identity
 
 Tree = dict[str, Any]
 Place = tuple[str, str]  # a row and a column

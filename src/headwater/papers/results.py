@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from headwater.cells import Ended
-from headwater.metrics import mean_interval
+from headwater.core.statistics import mean_interval
 from headwater.papers.measures import Measure
 from headwater.papers.plan import Plan
 from headwater.report.runs import RunRecord, read
+from headwater.sweep import Ended
 
 
 @dataclass(frozen=True)

@@ -13,11 +13,11 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from headwater.cells import Size
 from headwater.config import catalog
 from headwater.config.tree import merge
 from headwater.errors import ConfigError, nearest
 from headwater.papers.table import Override
+from headwater.sweep import Size
 
 Tree = dict[str, Any]
 FOLLOWERS = ("patience", "eval_every", "swa_from", "swa_every")  # keys of a stage that count in its steps

@@ -6,11 +6,11 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from headwater.cells import Size
 from headwater.config.tree import merge
 from headwater.data import DATASETS
 from headwater.errors import DataError
 from headwater.papers.scales import standins
+from headwater.sweep import Size
 
 Tree = dict[str, Any]
 Ask = Callable[[Sequence[tuple[Mapping[str, Any], bool]]], list[Size]]

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from headwater.core.records import to_json
 from headwater.errors import ConfigError
 from headwater.papers.results import Entry, Results
 from headwater.papers.words import Judged, Ranks, judge, ranks, sentences
 from headwater.report.numbers import NONE
-from headwater.strict import to_json
 
 COLUMNS = (
     "row",
@@ -69,7 +69,7 @@ def put_all(told: Told, out: Path, say: Callable[[str], None]) -> list[Path]:
 
     A picture that cannot be drawn is no reason to lose a table; `say` is told why.
     """
-    from headwater.checkpoint import write_whole
+    from headwater.training.checkpoint import write_whole
 
     out.mkdir(parents=True, exist_ok=True)
     written = []

@@ -11,10 +11,10 @@ import numpy as np
 from pydantic import model_validator
 from pydantic.dataclasses import dataclass
 
+from headwater.core.rng import stream
 from headwater.errors import ConfigError
 from headwater.partition.base import Ints, Lazy, Rule, check, fingerprint
 from headwater.partition.dirichlet import check_alpha, draw
-from headwater.rng import stream
 from headwater.specs import STRICT, AtLeastOne
 
 NAME = "drawn"

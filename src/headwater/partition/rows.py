@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
+from headwater.core.lazy_clients import number_of
+from headwater.core.rng import stream
 from headwater.partition.base import Ints
-from headwater.rng import stream
-from headwater.topology.members import number_of
 
 
 def kept(length: int, share: float) -> int:

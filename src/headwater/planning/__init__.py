@@ -14,17 +14,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from headwater.core.sampling import participants
+from headwater.core.tree import ROOT
 from headwater.engines import ENGINES, chosen
-from headwater.evaluation import cautions
-from headwater.experiment import Experiment
 from headwater.planning.memory import memory_of, peak, resident
 from headwater.planning.rehearsal import Rehearsed, rehearse
 from headwater.planning.schedule import Unit, makespan
 from headwater.planning.timing import ASKED, Measured, measure, together
 from headwater.planning.traffic import Moved, Size, moved, sizes_of
 from headwater.planning.work import Work
-from headwater.topology.presence import participants
-from headwater.topology.tree import ROOT
+from headwater.training.evaluation import cautions
+from headwater.training.experiment import Experiment
 
 PHASES = ("train", "distill", "evaluate")
 

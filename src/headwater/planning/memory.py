@@ -8,12 +8,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from headwater.engines.shelf import budget_of
-from headwater.experiment import Experiment
+from headwater.engines.workers.spill_cache import budget_of
 from headwater.planning.rehearsal import Rehearsed
 from headwater.planning.timing import Measured
 from headwater.planning.traffic import Size
 from headwater.specs import DistillSpec, LocalSpec
+from headwater.training.experiment import Experiment
 
 STATE = {"sgd": 0, "adam": 2, "adamw": 2}  # vectors that an optimiser keeps beside the model
 STREAMED = 2  # models that an average holds: the sum so far and the one that is added
@@ -77,10 +77,10 @@ def memory_of(
     largest = max((work.samples and _rows(experiment, work.job.home) for work in jobs if work.round == 1), default=0)
     row = experiment.split.train.x[0].nbytes + 8 if len(experiment.split.train) else 0
     # A worker's own: the module with its gradients, what the optimiser keeps, a copy to give and one to go back to.
-    desk = (4 + beside) * model + max(measured.saved.values(), default=0) + largest * row
+    session = (4 + beside) * model + max(measured.saved.values(), default=0) + largest * row
     held = (kept + (taking if pool else max(most, STREAMED))) * model
     held = min(held, budget_of(experiment.config.engine.memory))  # values beyond it wait on disk
-    parts = {"process and data": now, "models": held, "training": desk * (workers if pool else 1)}
+    parts = {"process and data": now, "models": held, "training": session * (workers if pool else 1)}
     if pool:
         parts["workers"] = workers * (max(0, now - data) if bare is None else bare)
         parts["data for workers"] = data

@@ -12,19 +12,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from headwater.codecs import Info
+from headwater.core.federation import SERVER, Federation
+from headwater.core.precompute import Precompute
+from headwater.core.sampling import participants
+from headwater.core.serialization import Info
+from headwater.core.values import names_in
 from headwater.engines.base import EVERY, Done, Files, Infos, Job, Ref, pick
 from headwater.engines.execution import execute
-from headwater.evaluation import ask, tests_for
-from headwater.experiment import Experiment
-from headwater.fanout import Fanout
-from headwater.federation import SERVER, Federation
-from headwater.located import names_in
 from headwater.planning.work import Account, Value, Work
-from headwater.stages.combine import initial
-from headwater.stages.site import Context
-from headwater.topology.presence import participants
-from headwater.training import desk_of
+from headwater.tasks.average import initial
+from headwater.tasks.task import RunContext
+from headwater.training.evaluation import ask, tests_for
+from headwater.training.experiment import Experiment
+from headwater.training.loop import open_session
 
 JOBS = 20_000  # tasks of clients that are gone through one by one; a longer run is judged by its first rounds
 LEAST = 3  # rounds that are gone through however many clients there are: the first is often unlike the others
@@ -46,7 +46,7 @@ class Nobody:
         self._context = experiment.context()
         self._account = Account(experiment, lambda ref: self._known[ref.key])
 
-    def start(self, context: Context) -> None:
+    def start(self, context: RunContext) -> None:
         self._context = context
 
     def submit(self, *jobs: Job) -> None:
@@ -125,8 +125,8 @@ def rehearse(experiment: Experiment) -> Rehearsed | None:
     active = max(1, len(participants(tree, share, seed, 1)))
     rounds = min(config.rounds, max(LEAST, JOBS // active))
     own_tests, engine = config.partition.local_test > 0, Nobody(experiment)
-    desk = desk_of(experiment, engine, Fanout.of(experiment.context()))
-    fed = Federation(tree, desk, tree.holders, purpose="setup")
+    session = open_session(experiment, engine, Precompute.of(experiment.context()))
+    fed = Federation(tree, session, tree.holders, purpose="setup")
     try:
         state = experiment.method.init(fed, fed.run(initial, at=SERVER, arch=experiment.model.name))
         tests = tests_for(fed, state, own_tests)
@@ -136,8 +136,8 @@ def rehearse(experiment: Experiment) -> Rehearsed | None:
             state = experiment.method.round(fed, state)
             if number % config.eval_every == 0 or number == config.rounds:
                 ask(fed, state, tests, own_tests)
-            fed.desk.release(names_in([state, tests]))
-            fed.desk.settle(number)
+            fed.session.release(names_in([state, tests]))
+            fed.session.settle(number)
     except Unforeseen:
         return None
     seconds = (time.process_time() - begun) / rounds

@@ -21,11 +21,11 @@ from torch import Tensor
 from headwater.data.base import Examples
 from headwater.engines.base import Job, refs_in
 from headwater.engines.execution import execute, execute_together
-from headwater.experiment import Experiment
 from headwater.planning.work import Work
 from headwater.specs import LocalSpec
-from headwater.stages.local import local_train
-from headwater.stages.site import Context
+from headwater.tasks.local import local_train
+from headwater.tasks.task import RunContext
+from headwater.training.experiment import Experiment
 
 BUDGET = 0.8  # seconds for all measurements together, if one of each takes no longer
 ASKED = 256  # samples of a pass that is measured
@@ -119,7 +119,7 @@ def _sample(groups: Sequence[Sequence[Work]], arch: str) -> Sequence[Work]:
 class Trial:
     """One training, cut down to some steps on some rows."""
 
-    def __init__(self, context: Context, work: Work, experiment: Experiment) -> None:
+    def __init__(self, context: RunContext, work: Work, experiment: Experiment) -> None:
         self.context, self.work = context, work
         self.spec: LocalSpec = work.job.inputs["spec"]
         self.start = context.initial(work.arch, 0)
@@ -142,18 +142,18 @@ class Trial:
 
     def ask(self, rows: int) -> tuple[Callable[[int], None], int]:
         x = self.inputs[:rows]
-        bench = self.context.bench(self.work.arch, 0).load(self.start)
+        net = self.context.flat_module(self.work.arch, 0).load(self.start)
 
         def call(times: int) -> None:
             for _ in range(times):
-                bench.outputs(x)
+                net.outputs(x)
 
         return call, len(x)
 
     def saved(self) -> int:
         """Bytes that one step keeps for its backward pass, without the model itself and its inputs."""
-        bench = self.context.bench(self.work.arch, 0).load(self.start)
-        own = {bench.vector.untyped_storage().data_ptr(), self.rows.x.untyped_storage().data_ptr()}
+        net = self.context.flat_module(self.work.arch, 0).load(self.start)
+        own = {net.vector.untyped_storage().data_ptr(), self.rows.x.untyped_storage().data_ptr()}
         found: dict[int, int] = {}
 
         def keep(tensor: Tensor) -> Tensor:
@@ -163,13 +163,13 @@ class Trial:
             return tensor
 
         with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-            bench.train(self.most)
-            bench.loss(bench(self.rows.x), self.rows.y)
+            net.train(self.most)
+            net.loss(net(self.rows.x), self.rows.y)
         largest = max(found.values(), default=0)
         return sum(found.values()) + 2 * largest  # and gradients of two layers on the way back
 
 
-def _stack_rate(context: Context, group: Sequence[Work], budget: float) -> Rate:
+def _stack_rate(context: RunContext, group: Sequence[Work], budget: float) -> Rate:
     start = context.initial(group[0].arch, 0)
 
     def part(width: int) -> tuple[Callable[[int], None], int]:

@@ -10,16 +10,16 @@ from typing import Any
 
 import numpy as np
 
+from headwater.core.ledger import TIERS
+from headwater.core.params import Layout
+from headwater.core.sampling import participants
+from headwater.core.tree import ROOT
 from headwater.data.base import Examples
-from headwater.experiment import Experiment
-from headwater.ledger import TIERS
 from headwater.models.base import ModelSpec
 from headwater.models.slim import weighted
-from headwater.params import Layout
 from headwater.planning.rehearsal import LEAST
 from headwater.theory.communication import FORMULAS, Active, Link, Payload, Traffic, round_traffic, setup_traffic
-from headwater.topology.presence import participants
-from headwater.topology.tree import ROOT
+from headwater.training.experiment import Experiment
 
 DRAWS = 1_000_000  # clients drawn to take part, over all rounds, that are looked at one by one
 LOOKS = 30_000_000  # and clients that are drawn from
@@ -159,8 +159,8 @@ def features_of(experiment: Experiment) -> int:
     """How many numbers a representation has, for the methods that work with it."""
     if "features" not in getattr(experiment.method, "NEEDS", ()):
         return 0
-    bench = experiment.context().bench(experiment.model.name, 0)
-    return int(bench.represent(experiment.split.test.x[:1]).shape[1])
+    net = experiment.context().flat_module(experiment.model.name, 0)
+    return int(net.represent(experiment.split.test.x[:1]).shape[1])
 
 
 def _whole(traffic: Traffic) -> Traffic:

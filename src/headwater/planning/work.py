@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from headwater.core.tree import ROOT
 from headwater.engines.base import Bundle, Job, Perhaps, Ref
-from headwater.experiment import Experiment
 from headwater.specs import Descent, DistillSpec, LocalSpec
-from headwater.stages.optimize import steps_per_epoch, total_steps
-from headwater.topology.tree import ROOT
+from headwater.tasks.optimizers import steps_per_epoch, total_steps
+from headwater.training.experiment import Experiment
 
 
 @dataclass(frozen=True)

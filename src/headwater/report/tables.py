@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass
 from statistics import fmean
 from typing import Any
 
-from headwater.metrics import mean_interval
+from headwater.core.statistics import mean_interval
 from headwater.report.groups import Group, group
 from headwater.report.numbers import NBSP, NONE, count, duration, number, percent, size
 from headwater.report.runs import DIRECTIONS, RunRecord

@@ -13,8 +13,8 @@ def pairs(who: Active, options: Options, by_turns: bool) -> int:
     cohorts = int(options.get("cohorts", 5 if by_turns else 4))
     if "active" not in options:
         return sum(min(team, cohorts) for team in who.teams)
-    from headwater.rng import stream  # with numpy, which reading the table of costs can do without
-    from headwater.topology.cohorts import Cohorts, deal, turns
+    from headwater.core.rng import stream  # with numpy, which reading the table of costs can do without
+    from headwater.core.sampling import Cohorts, deal, turns
 
     seed, round = int(options.get("seed", 0)), int(options["round"])
     clients = tuple(options["active"][round - 1])

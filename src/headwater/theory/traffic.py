@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from headwater.topology.tree import Tree
+    from headwater.core.tree import Tree
 
 NUMBER = 8  # bytes of a number on its own, of a label and of a count
 

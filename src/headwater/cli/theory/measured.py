@@ -22,9 +22,9 @@ from headwater.errors import ConfigError, OutputError
 
 if TYPE_CHECKING:
     from headwater.config import Config
-    from headwater.experiment import Experiment
-    from headwater.outcome import Run
     from headwater.theory.convergence import Problem
+    from headwater.training.experiment import Experiment
+    from headwater.training.result import Run
 
 PICTURE = "bounds.png"
 
@@ -100,7 +100,7 @@ def _check(config: Config) -> None:
 
 
 def _steps(experiment: Experiment) -> list[int]:
-    from headwater.stages.optimize import total_steps
+    from headwater.tasks.optimizers import total_steps
 
     spec = experiment.method.local  # type: ignore[attr-defined]
     return [total_steps(len(experiment.rows[c]), spec) for c in experiment.tree.holders]
@@ -112,7 +112,7 @@ def _fewest(experiment: Experiment) -> int:
 
 def _lengths(experiment: Experiment, run: Run) -> tuple[int, int, float, float]:
     """n_l of the client that takes most steps; n_s as it is allowed; both means as the rounds' rows tell."""
-    from headwater.stages.optimize import total_steps
+    from headwater.tasks.optimizers import total_steps
 
     spec = getattr(experiment.method, "sector", None)
     sector = max(total_steps(len(experiment.rows[c]), spec) for c in experiment.tree.holders) if spec else 1

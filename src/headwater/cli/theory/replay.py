@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from headwater.config import Config
-    from headwater.experiment import Experiment
-    from headwater.outcome import Run
     from headwater.theory.convergence import Problem
     from headwater.theory.softmax import Array, Regression
+    from headwater.training.experiment import Experiment
+    from headwater.training.result import Run
 
 
 def again(config: Config) -> tuple[Experiment, list[Array], Run]:
     """The run once more, in this process, with its model after every round and before the first."""
-    from headwater.experiment import prepare
-    from headwater.training import train
+    from headwater.training.experiment import prepare
+    from headwater.training.loop import train
 
     experiment = prepare(config.merged({"engine": {"name": "inline", "overlap": False}}))
     seen: list[Any] = []

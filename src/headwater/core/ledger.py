@@ -1,0 +1,145 @@
+"""What crossed which edge in which round. Only moves write here; the list of moves is also the audit of who saw what.
+
+A row is opened when a move is called and holds the name of the value; its size is known once the value exists.
+`settle` is told the sizes of a round and adds its rows up, so memory does not grow with the rows of past rounds.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from headwater.core.serialization import Info
+
+TIERS = ("server_sector", "sector_client")
+UP, DOWN = "up", "down"
+
+
+class Path(NamedTuple):
+    """Which way values go: what all moves of one kind have in common."""
+
+    round: int
+    purpose: str  # train, setup, evaluate, export
+    tiers: tuple[str, ...]  # those that are crossed
+    direction: str
+    roles: tuple[str, str]  # of the true ends, sender and receiver: server, sector, leader, client
+
+
+class Row(NamedTuple):
+    """One move: of a value to one receiver or to several, or of a group's values from one sender each."""
+
+    path: Path
+    name: str
+    lower: tuple[str, ...]  # the nodes at the lower ends, for counting round trips
+    members: tuple[str, ...] = ()  # of a group, whose value each of them is
+
+
+@dataclass
+class Ledger:
+    bytes_: Counter[tuple[int, str, str, str]] = field(default_factory=Counter)  # round, purpose, tier, direction
+    models: Counter[tuple[str, str, str]] = field(default_factory=Counter)  # purpose, tier, direction
+    trips: Counter[tuple[str, str]] = field(default_factory=Counter)  # purpose, tier
+    seen: Counter[tuple[str, str, str, str]] = field(
+        default_factory=Counter
+    )  # purpose, sender role, receiver role, kind
+    _sent: set[tuple[str, str, str]] = field(default_factory=set)  # lower ends that were sent to and have not answered
+    _open: list[Row] = field(default_factory=list)
+
+    def charge(self, row: Row) -> None:
+        self._open.append(row)
+
+    def prepare(self, kind: str, up: Mapping[str, int], down: int) -> None:
+        """What clients told the server about their rows before the first round, and what each was sent back."""
+        for tier in TIERS:  # straight through: a sector is a wire here
+            self.bytes_[0, "setup", tier, UP] += sum(up.values())
+            self.bytes_[0, "setup", tier, DOWN] += down * len(up)
+        self.seen["setup", "client", "server", kind] += len(up)
+        self.seen["setup", "server", "client", kind] += len(up)
+
+    def settle(self, infos: Mapping[str, Info | Mapping[str, Info | None] | None], until: int) -> None:
+        """Close the rows of rounds up to this one. A value whose sender was lost has no size and is not charged."""
+        due = [row for row in self._open if row.path.round <= until]
+        self._open = [row for row in self._open if row.path.round > until]
+        alike: Counter[tuple[Path, Info]] = Counter()  # a round has many moves of few kinds
+        for path, name, lower, members in due:
+            found = infos[name]
+            if isinstance(found, Mapping):
+                sizes = Counter(size for member in members if (size := found.get(member)) is not None)
+                lower = tuple(node for node, member in zip(lower, members, strict=True) if found.get(member))
+            else:
+                sizes = Counter() if found is None else Counter({found: len(lower)})
+            if not sizes:
+                continue
+            for size, count in sizes.items():
+                alike[path, size] += count
+            for tier in path.tiers:
+                edges = {(path.purpose, tier, node) for node in lower}
+                if path.direction == DOWN:
+                    self._sent |= edges
+                else:
+                    answered = edges & self._sent
+                    self._sent -= answered
+                    self.trips[path.purpose, tier] += len(answered)
+        for (path, size), count in alike.items():
+            self.seen[path.purpose, *path.roles, size.kind] += count
+            for tier in path.tiers:
+                self.bytes_[path.round, path.purpose, tier, path.direction] += count * size.bytes
+                self.models[path.purpose, tier, path.direction] += count * size.models
+
+    def bytes(
+        self, tier: str, direction: str | None = None, *, purpose: str = "train", round: int | None = None
+    ) -> int:
+        """Bytes on a tier, of training unless another purpose is named."""
+        if tier not in TIERS:
+            raise ValueError(f"a tier is one of {', '.join(TIERS)}, got {tier!r}")
+        rounds = {r for r, *_ in self.bytes_} if round is None else (round,)
+        directions = (UP, DOWN) if direction is None else (direction,)
+        return sum(self.bytes_.get((r, purpose, tier, d), 0) for r in rounds for d in directions)
+
+    def of_round(self, round: int) -> dict[str, dict[str, int]]:
+        return {t: {d: self.bytes(t, d, round=round) for d in (UP, DOWN)} for t in TIERS}
+
+    def round_trips(self, tier: str) -> int:
+        return self.trips["train", tier]
+
+    def summary(self) -> dict[str, Any]:
+        """The ledger as `result.json` shows it."""
+        purposes = {key[0] for key in self.models} - {"train", "setup"}
+        rows: dict[str, Any] = self._tiers("train") | {"setup": self._tiers("setup")}
+        rows |= {purpose: self._tiers(purpose) for purpose in sorted(purposes)}
+        rows["moves"] = [
+            {"purpose": p, "from": a, "to": b, "kind": kind, "count": n}
+            for (p, a, b, kind), n in sorted(self.seen.items())
+        ]
+        return rows
+
+    def _tiers(self, purpose: str) -> dict[str, dict[str, int]]:
+        return {
+            tier: {f"{d}_bytes": self.bytes(tier, d, purpose=purpose) for d in (UP, DOWN)}
+            | {f"{d}_models": self.models[purpose, tier, d] for d in (UP, DOWN)}
+            | {"round_trips": self.trips[purpose, tier]}
+            for tier in TIERS
+        }
+
+    def copy(self) -> Ledger:
+        """As it is now: what is settled later is not in it, nor are the rows that are open."""
+        counted = (self.bytes_.copy(), self.models.copy(), self.trips.copy(), self.seen.copy())
+        return Ledger(*counted, self._sent.copy())
+
+    def state(self) -> dict[str, Any]:
+        """All of it, for a checkpoint."""
+        rows: dict[str, Any] = {
+            name: [[*key, n] for key, n in getattr(self, name).items()]
+            for name in ("bytes_", "models", "trips", "seen")
+        }
+        return rows | {"sent": sorted(self._sent)}
+
+    @staticmethod
+    def restore(state: dict[str, Any]) -> Ledger:
+        def counter(name: str) -> Counter[Any]:
+            return Counter({tuple(row[:-1]): row[-1] for row in state[name]})
+
+        sent = {(purpose, tier, lower) for purpose, tier, lower in state["sent"]}
+        return Ledger(counter("bytes_"), counter("models"), counter("trips"), counter("seen"), sent)

@@ -1,0 +1,84 @@
+"""Plain things and frozen records as JSON and back: states in checkpoints, jobs between parties. No code is executed.
+
+`leaf` writes, and `back` reads, what else there is among them, such as handles; both give UNKNOWN for what they do not
+know.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+UNKNOWN = object()
+Leaf = Callable[[Any], Any]
+
+
+def encode(thing: Any, leaf: Leaf) -> Any:
+    found = leaf(thing)
+    if found is not UNKNOWN:
+        return found
+    if is_dataclass(thing) and not isinstance(thing, type):
+        named = {f.name: encode(getattr(thing, f.name), leaf) for f in fields(thing)}
+        return {"$": "record", "class": address(type(thing)), "fields": named}
+    if isinstance(thing, Mapping):
+        return {"$": "dict", "items": [[encode(key, leaf), encode(item, leaf)] for key, item in thing.items()]}
+    if isinstance(thing, tuple | list):
+        return {"$": "tuple", "items": [encode(item, leaf) for item in thing]}
+    if thing is None or isinstance(thing, bool | int | float | str):
+        return thing
+    raise TypeError(f"a {type(thing).__name__} cannot be written down")
+
+
+def decode(row: Any, back: Leaf, trusted: Callable[[str], bool] = lambda module: True) -> Any:
+    """`trusted` says of which modules records may be made. A record is given its fields as they are."""
+    if not isinstance(row, dict):
+        return row
+    found = back(row)
+    if found is not UNKNOWN:
+        return found
+    if row["$"] == "record":
+        kind = find(row["class"], trusted)
+        if not (isinstance(kind, type) and is_dataclass(kind)):
+            raise ValueError(f"{row['class']} is no record")
+        made = object.__new__(kind)
+        for name in (f.name for f in fields(kind)):
+            object.__setattr__(made, name, decode(row["fields"][name], back, trusted))
+        return made
+    if row["$"] == "dict":
+        return {decode(key, back, trusted): decode(item, back, trusted) for key, item in row["items"]}
+    if row["$"] == "tuple":
+        return tuple(decode(item, back, trusted) for item in row["items"])
+    raise ValueError(f"{row['$']!r} is nothing known")
+
+
+def address(thing: Any) -> str:
+    """Where a class or a function is found."""
+    return f"{thing.__module__}:{thing.__qualname__}"
+
+
+def find(where: str, trusted: Callable[[str], bool] = lambda module: True) -> Any:
+    module, _, name = where.partition(":")
+    if not trusted(module):
+        raise ValueError(f"{where} is not part of this federation")
+    found: Any = importlib.import_module(module)
+    for part in name.split("."):
+        found = getattr(found, part)
+    if not trusted(getattr(found, "__module__", module)):  # a module has what it imports, too
+        raise ValueError(f"{where} is not part of this federation")
+    return found
+
+
+def finite(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {key: finite(item) for key, item in value.items()}
+    return [finite(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def to_json(value: Any, indent: int | None = None) -> str:
+    return json.dumps(finite(value), indent=indent, allow_nan=False, default=str)

@@ -1,0 +1,272 @@
+"""What a value looks like as bytes: on the wire, in shared memory and in a checkpoint alike.
+
+A value is a tree of plain things (None, numbers, strings, tuples, lists, dicts) with tensors and a few known records
+(models, examples) in it. `flatten` splits it into a JSON skeleton and a list of tensors, `rebuild` joins them again;
+no code is ever executed by reading. A file is the skeleton, then each tensor on a 64-byte boundary, so that it can be
+used in place by mapping it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, fields, is_dataclass
+from functools import lru_cache
+from math import prod
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from headwater.core.params import Layout, Params
+from headwater.data.base import Examples
+
+ALIGN = 64
+MAGIC = b"HEADWATER1"
+WRITERS = 16  # files that are made to last at a time
+PLAIN = (str, int, float, bool, type(None))
+SHORT = 4096  # bytes of a skeleton that is worth remembering
+Key = TypeVar("Key")
+RECORDS: dict[str, type] = {kind.__name__: kind for kind in (Examples, Params)}
+
+
+class Info(NamedTuple):
+    """What the ledger wants to know of a value."""
+
+    bytes: int
+    models: int
+    kind: str  # model, examples, array, number, …
+
+
+NUMBER = Info(8, 0, "number")
+
+
+@lru_cache(maxsize=256)
+def _layout(text: str) -> Layout:
+    arch, trainable, floats, counters, buffers = json.loads(text)
+    back = [tuple((n, tuple(s)) for n, s in part) for part in (trainable, floats, counters)]
+    return Layout(arch, back[0], back[1], back[2], buffers)
+
+
+@lru_cache(maxsize=256)
+def _layout_text(layout: Layout) -> str:
+    return json.dumps([layout.arch, layout.trainable, layout.floats, layout.counters, layout.buffers])
+
+
+def flatten(value: Any) -> tuple[Any, list[Tensor]]:
+    """(skeleton, tensors)."""
+    tensors: list[Tensor] = []
+    return _flat(value, tensors), tensors
+
+
+def _flat(v: Any, tensors: list[Tensor]) -> Any:
+    if v is None or isinstance(v, bool | int | float | str):
+        return v
+    if isinstance(v, np.generic):
+        return v.item()
+    if isinstance(v, np.ndarray):
+        v = torch.from_numpy(np.ascontiguousarray(v))
+    if isinstance(v, Tensor):
+        tensors.append(v.detach().contiguous())
+        return {"$": "tensor", "n": len(tensors) - 1}
+    if isinstance(v, Layout):
+        return {"$": "layout", "v": _layout_text(v)}
+    if isinstance(v, tuple | list):
+        return {"$": type(v).__name__, "v": [_flat(item, tensors) for item in v]}
+    if isinstance(v, dict):
+        return {"$": "dict", "v": [[_flat(key, tensors), _flat(item, tensors)] for key, item in v.items()]}
+    if is_dataclass(v) and type(v).__name__ in RECORDS:
+        return {"$": type(v).__name__, "v": {f.name: _flat(getattr(v, f.name), tensors) for f in fields(v)}}
+    raise TypeError(
+        f"a value of type {type(v).__name__} cannot travel; use numbers, strings, tensors, models, tuples and dicts"
+    )
+
+
+def rebuild(skeleton: Any, tensors: list[Tensor]) -> Any:
+    if not isinstance(skeleton, dict):
+        return skeleton
+    kind: str = skeleton["$"]
+    held: Any = skeleton.get("v")
+    if kind == "tensor":
+        return tensors[skeleton["n"]]
+    if kind == "layout":
+        return _layout(held)
+    if kind == "dict":
+        return {rebuild(key, tensors): rebuild(item, tensors) for key, item in held}
+    if kind in ("tuple", "list"):
+        items = [rebuild(item, tensors) for item in held]
+        return tuple(items) if kind == "tuple" else items
+    return RECORDS[kind](**{name: rebuild(item, tensors) for name, item in held.items()})
+
+
+def read_back(value: Any) -> Any:
+    """A value as it is found once it was written and read: the same types, strides and alignment, and no gradient."""
+    kind = type(value)
+    if kind in PLAIN or (kind is Params and as_read(value)):
+        return value
+    if kind in (tuple, list):
+        return kind(map(read_back, value))
+    if kind is dict and all(type(key) in PLAIN for key in value):
+        return {key: read_back(item) for key, item in value.items()}
+    skeleton, tensors = flatten(value)
+    return rebuild(skeleton, [aligned(tensor.view(-1).view(tensor.shape)) for tensor in tensors])
+
+
+def aligned(tensor: Tensor) -> Tensor:
+    """The tensor, on a boundary of 64 bytes: kernels may round by where their operands lie, so that is the same for
+    every value, wherever it came from."""
+    return tensor.clone() if tensor.data_ptr() % ALIGN else tensor
+
+
+def as_read(model: Params) -> bool:
+    """Whether a model is just that already."""
+    vector, counters = model.vector, model.counters
+    return (
+        type(vector) is Tensor
+        and type(counters) is Tensor
+        and type(model.weight) in (float, int)
+        and vector.stride() == counters.stride() == (1,)
+        and not vector.requires_grad
+        and not vector.data_ptr() % ALIGN
+    )
+
+
+def info(value: Any) -> Info:
+    """Array bytes (8 for a bare number) and how many models; weights, names and shapes are headers and free."""
+    if type(value) is Params:
+        return Info(value.nbytes, 1, "model")
+    if type(value) is float:
+        return NUMBER
+    total, models = _weigh(value)
+    names: list[tuple[type | tuple[type, ...], str]] = [
+        (Params, "model"),
+        (Examples, "examples"),
+        ((Tensor, np.ndarray), "array"),
+        ((int, float, np.generic), "number"),
+    ]
+    kind = next((name for kinds, name in names if isinstance(value, kinds)), "models" if models else "numbers")
+    return Info(total, models, kind)
+
+
+def _weigh(value: Any) -> tuple[int, int]:
+    """Bytes, and how many models."""
+    if isinstance(value, Params):
+        return value.nbytes, 1
+    if isinstance(value, Tensor | np.ndarray):
+        return value.nbytes, 0
+    if isinstance(value, int | float | np.generic):
+        return 8, 0
+    if isinstance(value, Examples):
+        return value.x.nbytes + value.y.nbytes, 0
+    if isinstance(value, dict | tuple | list):
+        found = [_weigh(item) for item in (value.values() if isinstance(value, dict) else value)]
+        return sum(total for total, _ in found), sum(models for _, models in found)
+    return 0, 0
+
+
+def on_its_own(value: Any) -> Any:
+    """A value whose tensors are not small parts of larger ones, which they would keep in memory."""
+    skeleton, tensors = flatten(value)
+    wide = [tensor.untyped_storage().nbytes() > 2 * tensor.nbytes for tensor in tensors]
+    if not any(wide):
+        return value
+    return rebuild(skeleton, [t.clone() if parted else t for t, parted in zip(tensors, wide, strict=True)])
+
+
+@dataclass(frozen=True)
+class Laid:
+    """A value laid out for a file."""
+
+    head: bytes
+    tensors: list[Tensor]
+    bytes: int
+
+    @staticmethod
+    def out(value: Any) -> Laid:
+        skeleton, tensors = flatten(value)
+        places, at = [], 0
+        for tensor in tensors:
+            places.append([str(tensor.dtype).removeprefix("torch."), list(tensor.shape), at])
+            at += -(-tensor.nbytes // ALIGN) * ALIGN
+        text = json.dumps({"value": skeleton, "tensors": places, "bytes": at}).encode()
+        head = MAGIC + len(text).to_bytes(8, "little") + text
+        head += b"\0" * (-len(head) % ALIGN)
+        return Laid(head, tensors, len(head) + at)
+
+    def write(self, file: BinaryIO) -> None:
+        file.write(self.head)
+        for tensor in self.tensors:
+            file.write(tensor.reshape(-1).view(torch.uint8).numpy().data if tensor.numel() else b"")
+            file.write(b"\0" * (-tensor.nbytes % ALIGN))
+
+
+def write(value: Any, file: BinaryIO) -> None:
+    Laid.out(value).write(file)
+
+
+def read(path: Path) -> Any:
+    """The value in a file; its tensors are the mapped file itself (copied only where somebody writes)."""
+    size, at = path.stat().st_size, len(MAGIC) + 8
+    if size < at:
+        raise ValueError(f"{path} does not hold a value")
+    whole = torch.from_file(str(path), shared=False, size=size, dtype=torch.uint8)  # keeps no file open, unlike mmap
+    mapped = whole.numpy()
+    if mapped[: len(MAGIC)].tobytes() != MAGIC:
+        raise ValueError(f"{path} does not hold a value")
+    length = int.from_bytes(mapped[len(MAGIC) : at].tobytes(), "little")
+    if size < at + length:
+        raise ValueError(f"{path} is cut short")
+    text = mapped[at : at + length].tobytes()
+    head = _head(text) if length <= SHORT else json.loads(text)
+    start = -(-(at + length) // ALIGN) * ALIGN
+    if size < start + head["bytes"]:
+        raise ValueError(f"{path} is cut short")
+    return rebuild(head["value"], [_tensor(whole, dtype, shape, start + at) for dtype, shape, at in head["tensors"]])
+
+
+@lru_cache(maxsize=256)
+def _head(text: bytes) -> Any:
+    """Read-only: many small values have the same."""
+    return json.loads(text)
+
+
+def _tensor(data: Tensor, dtype: str, shape: list[int], at: int) -> Tensor:
+    kind, count = getattr(torch, dtype), prod(shape)
+    if not count:
+        return torch.zeros(shape, dtype=kind)
+    flat = data[at : at + count * kind.itemsize].view(kind)
+    return flat if len(shape) == 1 else flat.view(shape)
+
+
+def store(value: Any, directory: Path) -> str:
+    """Write a value under a name made from its content, whole or not at all; the same content is written once."""
+    directory.mkdir(parents=True, exist_ok=True)
+    draft = directory / f"draft-{os.getpid()}-{threading.get_ident()}"
+    with draft.open("w+b") as file:
+        write(value, file)
+        file.flush()
+        file.seek(0)
+        name = hashlib.file_digest(file, "sha256").hexdigest() + ".value"
+        os.fsync(file.fileno())
+    os.replace(draft, directory / name)
+    return name
+
+
+def store_all(stores: Mapping[Key, Callable[[], str]]) -> dict[Key, str]:
+    """Carry out what stores one value each, several at a time: a disk takes many in little more time than one."""
+    if len(stores) < 2:
+        return {name: store() for name, store in stores.items()}
+    with ThreadPoolExecutor(min(WRITERS, len(stores))) as writers:
+        return dict(zip(stores, writers.map(lambda store: store(), stores.values()), strict=True))
+
+
+def part_of(value: Any, path: tuple[Any, ...]) -> Any:
+    for key in path:
+        value = value[key]
+    return value

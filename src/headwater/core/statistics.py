@@ -1,0 +1,67 @@
+"""Numbers about a run: intervals, spreads and times."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+
+from headwater.core.rng import stream
+
+Interval = tuple[float, float]
+Z95 = 1.959963984540054
+T95 = {199: 1.9719565442517533}  # of 200 resamples, which every run asks for: not worth loading scipy
+
+
+def ordinary_interval(correct: int, total: int) -> Interval:
+    """Wilson's 95 % interval of an accuracy: what the size of the test set leaves open."""
+    if total == 0:
+        return (0.0, 1.0)
+    share, z2 = correct / total, Z95**2
+    middle = (share + z2 / (2 * total)) / (1 + z2 / total)
+    half = Z95 * math.sqrt(share * (1 - share) / total + z2 / (4 * total**2)) / (1 + z2 / total)
+    return (max(0.0, middle - half), min(1.0, middle + half))
+
+
+def bootstrap_mean_interval(correct: Sequence[bool], seed: int, resamples: int = 200) -> Interval:
+    """The 95 % t-interval of the mean over bootstrap resamples, as FedHEAD's tables give it.
+
+    It shrinks with the number of resamples and says nothing about seeds or training: it is there for comparison.
+    """
+    hits = np.asarray(correct, dtype=np.uint8)
+    draws = stream(seed, "bootstrap").integers(0, len(hits), size=(resamples, len(hits)))
+    means = np.count_nonzero(hits[draws], axis=1) / len(hits)
+    middle, half = float(means.mean()), t_value(resamples - 1) * float(means.std(ddof=1)) / math.sqrt(resamples)
+    return (middle - half, middle + half)
+
+
+def t_value(freedom: int) -> float:
+    """The two-sided 95 % point of Student's t."""
+    if freedom in T95:
+        return T95[freedom]
+    from scipy.special import stdtrit
+
+    return float(stdtrit(freedom, 0.975))
+
+
+def mean_interval(values: Sequence[float]) -> tuple[float, float | None]:
+    """Mean and half width of the 95 % t-interval over seeds; no width for a single value."""
+    numbers = np.asarray(values, dtype=np.float64)
+    if len(numbers) < 2:
+        return float(numbers.mean()), None
+    return float(numbers.mean()), t_value(len(numbers) - 1) * float(numbers.std(ddof=1)) / math.sqrt(len(numbers))
+
+
+def weighted(values: Mapping[str, float], weights: Mapping[str, int]) -> float:
+    total = sum(weights[node] for node in values)
+    return sum(values[node] * weights[node] for node in values) / total
+
+
+def covered(spans: Iterable[tuple[float, float]]) -> float:
+    """Seconds during which at least one of the spans was open."""
+    seconds, until = 0.0, -math.inf
+    for start, end in sorted(spans):
+        seconds += max(0.0, end - max(start, until))
+        until = max(until, end)
+    return seconds

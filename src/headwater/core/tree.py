@@ -1,0 +1,150 @@
+"""The tree: one server, sectors below it, clients below them.
+
+A sector lists its clients by size, largest first, then by number. Every loop and every sum over clients follows this
+order, so that long work is begun first and results do not depend on which worker was free.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields
+from enum import Enum
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from headwater.core.lazy_clients import Column, Index, Ints, Joined, Names
+from headwater.errors import ConfigError
+
+HEIGHTS = {"server": 2, "sectors": 1, "clients": 0}
+
+
+class Place(Enum):
+    """A tier of the tree, as the place where values live."""
+
+    SERVER = "server"
+    SECTORS = "sectors"
+    CLIENTS = "clients"
+
+    @property
+    def height(self) -> int:
+        return HEIGHTS[self.value]
+
+
+SERVER, SECTORS, CLIENTS = Place.SERVER, Place.SECTORS, Place.CLIENTS
+ROOT = "server"
+ARCHS = ("model",)
+
+
+@dataclass(frozen=True, eq=False)
+class Tree:
+    """Parents, tiers and sizes. Clients without data stay in the tree with weight 0.
+
+    A client is its number here: what is said of all clients is looked up or gone through when asked for, and costs a
+    few arrays however many there are.
+    """
+
+    sectors: tuple[str, ...]
+    index: Index
+    archs: tuple[str, ...] = ARCHS  # architectures; clients have them in turn, by number
+
+    @staticmethod
+    def of(sizes: Sequence[int] | Ints, sector_numbers: Sequence[int] | Ints, archs: tuple[str, ...] = ARCHS) -> Tree:
+        """Clients c0, c1, … with these sizes in these sectors."""
+        if len(sizes) != len(sector_numbers):
+            raise ConfigError(f"{len(sizes)} clients were given {len(sector_numbers)} sector numbers; give one to each")
+        given = np.asarray(sector_numbers, dtype=np.int32)
+        numbers = np.unique(given)
+        placed = np.searchsorted(numbers, given).astype(np.int32)
+        return Tree(tuple(f"s{number}" for number in numbers.tolist()), Index.of(sizes, placed), archs)
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, Tree)
+            and (self.sectors, self.archs) == (other.sectors, other.archs)
+            and np.array_equal(self.index.sizes, other.index.sizes)
+            and np.array_equal(self.index.sector, other.index.sector)
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.sectors, self.archs, len(self.clients)))
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without what can be made again."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+    def arch(self, client: str) -> str:
+        """The architecture that a client trains."""
+        return self.archs[int(client.removeprefix("c")) % len(self.archs)]
+
+    @cached_property
+    def clients(self) -> Names:
+        """Everybody, in tree order."""
+        return Names(self.index, self.index.order)
+
+    @cached_property
+    def holders(self) -> Names:
+        """The clients that hold any data, in tree order."""
+        held = self.index.sizes[self.index.order] > 0
+        return Names(self.index, self.index.order if held.all() else self.index.order[held], holding=True)
+
+    @cached_property
+    def teams(self) -> dict[str, Names]:
+        """The clients of each sector that hold data; a sector without any is left out."""
+        return {sector: team for at, sector in enumerate(self.sectors) if len(team := self._team(at, holding=True))}
+
+    @cached_property
+    def sector_of(self) -> Column[str]:
+        """Client → sector, in tree order."""
+        return Column(self.clients, self.index.sector, self.sectors)
+
+    @cached_property
+    def client_sizes(self) -> Column[int]:
+        return Column(self.clients, self.index.sizes)
+
+    @cached_property
+    def holder_sizes(self) -> Column[int]:
+        """Of those that hold any data."""
+        return Column(self.holders, self.index.sizes)
+
+    @cached_property
+    def sizes(self) -> Joined[int]:
+        """Samples of every node."""
+        return Joined(self.tiers, self.client_sizes)
+
+    @cached_property
+    def tiers(self) -> dict[str, int]:
+        """Samples of the server and of every sector."""
+        sums = np.zeros(len(self.sectors), dtype=np.int64)
+        np.add.at(sums, self.index.sector, self.index.sizes)
+        return {ROOT: int(sums.sum())} | dict(zip(self.sectors, sums.tolist(), strict=True))
+
+    def size(self, node: str) -> int:
+        return self.sizes[node]
+
+    def share(self, node: str) -> float:
+        """p_k of a client, p_m of a sector."""
+        return self.sizes[node] / self.sizes[ROOT]
+
+    def team(self, sector: str) -> Names:
+        """The clients of a sector, also those without data."""
+        return self._team(self.sectors.index(sector))
+
+    def in_order(self, clients: Iterable[str]) -> tuple[str, ...]:
+        """A few clients in tree order, each once, at the cost of these few."""
+        numbers = {number for client in clients if (number := self.index.number(client)) is not None}
+        return tuple(f"c{number}" for number in sorted(numbers, key=self.index.rank.item))
+
+    def _team(self, at: int, holding: bool = False) -> Names:
+        # A sector's clients stand together, and those without data come last.
+        start, end = self._bounds[at], self._bounds[at + 1]
+        members = self.index.order[start:end]
+        if holding:
+            members = members[: int(np.count_nonzero(self.index.sizes[members]))]
+        return Names(self.index, members, at, holding)
+
+    @cached_property
+    def _bounds(self) -> list[int]:
+        counts = np.bincount(self.index.sector, minlength=len(self.sectors))
+        return [0, *np.cumsum(counts).tolist()]

@@ -1,0 +1,230 @@
+"""Handles to values at places, and the rule that a task may only use what is at its home."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+
+from headwater.core.params import Params
+from headwater.core.tree import CLIENTS, SECTORS, Place
+from headwater.data.base import Examples
+from headwater.engines.base import Bundle, Perhaps, Ref, field_names, rebuilt
+from headwater.errors import PlaceError
+
+
+@dataclass(frozen=True)
+class Located:
+    """A value a node, at one place; it may cover fewer nodes than the place has. `x[k]` is a part of each."""
+
+    place: Place
+    nodes: Mapping[str, Ref | Bundle] = field(default_factory=dict)
+
+    def __getitem__(self, key: Any) -> Located:
+        return Located(self.place, {node: ref[key] for node, ref in self.nodes.items()})
+
+    @cached_property
+    def names(self) -> frozenset[str]:
+        """The names of all values. One at a seat cannot be kept: the seat ends with the round."""
+        for node, held in self.nodes.items() if self.place is SECTORS else ():
+            for ref in [held] if isinstance(held, Ref) else held.refs.values():
+                if ref.home != node:
+                    raise PlaceError(
+                        f"the state keeps a value of {node!r} at {ref.home!r}, a seat that ends with the round; "
+                        "give it back to the host with unseat().hand() before the round ends"
+                    )
+        return frozenset(ref.name for ref in self.refs())
+
+    @cached_property
+    def members(self) -> dict[str, set[str]]:
+        """The names of all values; for that of a group, the members that are held."""
+        found: dict[str, set[str]] = {name: set() for name in self.names}
+        for ref in self.refs():
+            if ref.member:
+                found[ref.name].add(ref.member)
+        return found
+
+    def refs(self) -> Iterator[Ref]:
+        """All names in it, those of mappings too."""
+        for held in self.nodes.values():
+            if isinstance(held, Ref):
+                yield held
+            else:
+                yield from held.refs.values()
+
+    def __iter__(self) -> Any:
+        raise TypeError(
+            "a handle cannot be looped over: the values are elsewhere; move and read them, or name a part x[k]"
+        )
+
+    def one(self, node: str, verb: str) -> Ref:
+        """The single value at a node, for a move."""
+        held = self.nodes[node]
+        if isinstance(held, Bundle):
+            raise PlaceError(
+                f"{verb}() cannot move the mapping that {node!r} received; "
+                "combine it there with run() and move the result"
+            )
+        return held
+
+    def at(self, node: str, home: str, verb: str, leader: str | None) -> Ref:
+        ref = self.one(node, verb)
+        if ref.home != home:
+            raise PlaceError(
+                f"{verb}() of a value at {node!r}: it lives at {ref.home!r}, but {node!r} is now {home!r}"
+                + (f" (led by {leader!r})" if leader else "")
+                + "; pass it on with hand() first"
+            )
+        return ref
+
+
+@dataclass(frozen=True)
+class Maybe:
+    """As an input: None where a node holds nothing, or what it held was lost."""
+
+    value: Located
+
+
+@dataclass(frozen=True)
+class Each:
+    """As an input: a plain value that differs by node."""
+
+    values: Mapping[str, Any]
+
+
+def nothing(place: Place) -> Located:
+    """A value that nobody holds yet."""
+    return Located(place)
+
+
+def maybe(x: Located) -> Maybe:
+    return Maybe(x)
+
+
+def each(values: Mapping[str, Any]) -> Each:
+    return Each(values)
+
+
+def told_apart(inputs: Mapping[str, Any], task: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Inputs that are the same at every node, as a task gets them, and those with a handle in them."""
+    same: dict[str, Any] = {}
+    by_node: dict[str, Any] = {}
+    for name, value in inputs.items():
+        if _varies(value):
+            by_node[name] = value
+        else:
+            same[name] = _filled(name, value, task, _never)
+    return same, by_node
+
+
+def _varies(value: Any) -> bool:
+    if isinstance(value, Located | Maybe | Each):
+        return True
+    if isinstance(value, dict):
+        return any(map(_varies, value.values()))
+    if isinstance(value, tuple | list):
+        return any(map(_varies, value))
+    return any(_varies(getattr(value, part)) for part in field_names(type(value)))
+
+
+def inputs_for(inputs: Any, task: str, at: Place, node: str, home: str, leader: str | None) -> Any:
+    """The inputs of one job: handles become names of what is at this node's home, or an error says what is missing."""
+
+    def find(name: str, x: Located, optional: bool) -> Ref | Bundle | Perhaps | None:
+        key = node
+        if x.place is not at:
+            # A seated sector is its leader, so what that client holds is at hand too.
+            if not (at is SECTORS and x.place is CLIENTS and leader is not None):
+                verb = "up" if x.place.height < at.height else "down"
+                raise PlaceError(
+                    f"{task} at {node!r}: input {name!r} is at {x.place.value}, not at {at.value}; "
+                    f"move it with {verb}() first"
+                )
+            key = leader
+        held = x.nodes.get(key)
+        if held is None:
+            if optional:
+                return None
+            raise PlaceError(
+                f"{task} at {node!r}: input {name!r} has no value at {key!r}; "
+                "wrap it in maybe() if that is expected, or run among() the nodes that hold one"
+            )
+        refs = (held,) if isinstance(held, Ref) else held.refs.values()
+        away = next((ref.home for ref in refs if ref.home != home), None)
+        if away is not None:
+            where = "its host" if away == node else "a former seat"
+            raise PlaceError(
+                f"{task} at {node!r}: input {name!r} lives at {away!r}, {where}, while {node!r} is now {home!r}; "
+                "pass it on with hand()"
+            )
+        return Perhaps(held) if optional else held
+
+    def fill(name: str, value: Any) -> Any:
+        if isinstance(value, Located):
+            return find(name, value, optional=False)
+        if isinstance(value, Maybe):
+            return find(name, value.value, optional=True)
+        if node not in value.values:
+            raise PlaceError(
+                f"{task} at {node!r}: each() of input {name!r} has no value for it; give one to every node"
+            )
+        return _filled(name, value.values[node], task, fill)
+
+    found: dict[str, Any] = {}
+    for name, value in inputs.items():
+        held = value.nodes.get(node) if type(value) is Located and value.place is at else None
+        # Most inputs are a value that is at hand; only others need a look inside, or a sentence.
+        at_hand = type(held) is Ref and held.home == home
+        found[name] = held if at_hand else _filled(name, value, task, fill)
+    return found
+
+
+def _filled(name: str, value: Any, task: str, fill: Callable[[str, Any], Any]) -> Any:
+    """An input with each handle in it replaced by what `fill` makes of it; no array may be among them."""
+    if isinstance(value, Located | Maybe | Each):
+        return fill(name, value)
+    if isinstance(value, Params | Examples | torch.Tensor | np.ndarray):
+        raise PlaceError(
+            f"{task}: input {name!r} is a plain {type(value).__name__}; arrays travel by up() and down() only, "
+            "so that they are counted — compute it with run() where it is needed, or move it"
+        )
+    if isinstance(value, dict):
+        return {key: _filled(f"{name}[{key!r}]", item, task, fill) for key, item in value.items()}
+    if names := field_names(type(value)):  # a spec, or a loss term with values of its own
+        parts = {part: getattr(value, part) for part in names}
+        found = {part: _filled(f"{name}.{part}", item, task, fill) for part, item in parts.items()}
+        changed = {part: item for part, item in found.items() if item is not parts[part] and item != parts[part]}
+        return rebuilt(value, changed)
+    if isinstance(value, tuple | list):
+        return tuple(_filled(f"{name}[{i}]", item, task, fill) for i, item in enumerate(value))
+    return value
+
+
+def _never(name: str, value: Any) -> Any:
+    raise AssertionError(f"{name} was taken for a plain value")
+
+
+def located_in(state: Any) -> list[Located]:
+    """All handles in a state: fields of dataclasses, items of tuples and dicts."""
+    if isinstance(state, Located):
+        return [state]
+    if isinstance(state, tuple | list):
+        return [x for item in state for x in located_in(item)]
+    if names := field_names(type(state)):
+        return [x for name in names for x in located_in(getattr(state, name))]
+    if isinstance(state, Mapping):
+        return [x for item in state.values() for x in located_in(item)]
+    return []
+
+
+def names_in(state: Any) -> dict[str, set[str]]:
+    """The names that a state holds; for that of a group, the members that it holds."""
+    found: dict[str, set[str]] = {}
+    for x in located_in(state):
+        for name, members in x.members.items():
+            found[name] = found[name] | members if name in found else members
+    return found

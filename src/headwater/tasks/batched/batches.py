@@ -1,0 +1,56 @@
+"""The batches of many clients that are trained as one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from headwater.specs import LocalSpec
+from headwater.tasks.optimizers import steps_per_epoch, total_steps
+from headwater.tasks.task import TaskContext, task_generators
+
+Ints = np.ndarray[Any, np.dtype[np.int64]]
+
+
+def batches_of_all(
+    contexts: Sequence[TaskContext], rows: Sequence[Ints], spec: LocalSpec, width: int, steps: int, dtype: torch.dtype
+) -> tuple[Tensor, Tensor]:
+    """Rows of the table by (step, client, place in the batch), and each place's share in the batch's mean loss.
+
+    The same draws as `optimize.batches` makes for each client alone; `steps` are those of whoever has most.
+    """
+    index = np.zeros((steps, len(contexts), width), dtype=np.int64)
+    share = np.full((steps, len(contexts), width), 1 / spec.batch)
+    chances = task_generators(contexts)
+    alike: dict[int, list[int]] = {}
+    for at, own in enumerate(rows):
+        alike.setdefault(len(own), []).append(at)
+    for count, places in alike.items():  # those with as many rows have batches of the same lengths
+        left, each, first = total_steps(count, spec), steps_per_epoch(count, spec), 0
+        while left > 0:
+            order = np.array([rows[at] for at in places], dtype=np.int64)
+            for at, own in zip(places, order, strict=True):
+                chances[at].shuffle(own)
+            taken = min(each, left)
+            used = min(count, taken * spec.batch)
+            whole, rest = divmod(used, spec.batch)
+            full = order[:, : used - rest].reshape(len(places), whole, -1) if whole else order[:, :0, None]
+            index[first : first + whole, places] = full.swapaxes(0, 1)
+            if rest:
+                last, tail = first + whole, order[:, used - rest : used]
+                index[last, places, :rest], index[last, places, rest:] = tail, tail[:, -1:]
+                share[last, places, :rest], share[last, places, rest:] = 1 / rest, 0
+            first, left = first + taken, left - taken
+    return torch.from_numpy(index), torch.from_numpy(share).to(dtype)
+
+
+def samples_seen(rows: int, spec: LocalSpec, steps: int) -> int:
+    """Samples that so many steps look at."""
+    each = steps_per_epoch(rows, spec)
+    whole = min(rows, each * spec.batch)
+    epochs, rest = divmod(steps, each)
+    return epochs * whole + min(rest * spec.batch, whole)

@@ -1,0 +1,191 @@
+"""Gradients of many models of one architecture at once; a model is a row of a matrix."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from headwater.core.params import Layout, cut
+from headwater.models.base import Net
+from headwater.tasks.batched import descent
+from headwater.tasks.batched.memory import Buffers
+
+SMALL = 100_000  # numbers of a model up to which `vmap` pays
+ACTIVATIONS: tuple[type[nn.Module], ...] = (nn.ReLU, nn.Tanh, nn.Sigmoid)
+PLAIN = (nn.Flatten, nn.Identity)
+GENERIC = (*ACTIVATIONS, *PLAIN, nn.Linear, nn.Bilinear, nn.LayerNorm, nn.GELU, nn.ELU, nn.SiLU, nn.LeakyReLU)
+
+
+class Kernel(Protocol):
+    def takes(self, shape: Sequence[int]) -> bool:
+        """Whether it does what the module does for inputs of this shape."""
+
+    def gradient(self, weights: Tensor, x: Tensor, y: Tensor, share: Tensor, out: Tensor) -> Tensor:
+        """Put each member's gradient into its row of `out`; gives each member's loss.
+
+        `x` is (member, place, …), `y` and `share` (member, place): a place counts in the loss by its share.
+        """
+
+
+def kernel_of(module: nn.Module, layout: Layout) -> Kernel | None:
+    """The kernel for a module; None for one that is trained alone."""
+    if layout.floats or layout.counters or hasattr(module, "loss"):  # statistics, frozen parts, a loss of its own
+        return None
+    if any(part._forward_hooks or part._forward_pre_hooks or part._backward_hooks for part in module.modules()):
+        return None
+    if (found := _chain(module)) is not None:
+        return Chain.of(module, *found, layout)
+    if layout.size <= SMALL and all(type(leaf) in GENERIC for leaf in _leaves(module)):
+        return Mapped(module, layout)
+    return None
+
+
+def _leaves(module: nn.Module) -> Iterator[nn.Module]:
+    """The modules that hold parameters of their own or no modules."""
+    for each in module.modules():
+        if not list(each.children()) or list(each.parameters(recurse=False)):
+            yield each
+
+
+def _chain(module: nn.Module) -> tuple[list[nn.Module], bool] | None:
+    """Linear layers and activations in a row, and whether all else is flattened before; None where it is anything
+    else."""
+    found: list[nn.Module] = []
+    flattens = False
+
+    def walk(part: nn.Module) -> bool:
+        nonlocal flattens
+        if type(part) is Net:
+            return walk(part.features) and walk(part.classifier)
+        if type(part) is nn.Sequential:
+            return all(map(walk, part))
+        if type(part) is nn.Flatten:
+            flattens = flattens or not found
+            return (part.start_dim, part.end_dim) == (1, -1)
+        if type(part) is nn.Identity:
+            return True
+        found.append(part)
+        return type(part) in (nn.Linear, *ACTIVATIONS)
+
+    linear = [part for part in found if type(part) is nn.Linear] if walk(module) else []
+    held = [id(parameter) for part in linear for parameter in part.parameters()]
+    return (found, flattens) if held and len(set(held)) == len(held) else None  # no layer and no weight twice
+
+
+Apart = tuple[list[Tensor], list[Tensor | None]]  # by linear layer: weights (member, out, in), biases (member, out)
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A linear layer, by where its numbers are in the vector, or an activation."""
+
+    kind: type[nn.Module]
+    weight: slice | None = None
+    bias: slice | None = None
+    shape: tuple[int, int] = (0, 0)
+
+
+@dataclass(frozen=True)
+class Chain:
+    """Linear layers and activations in a row, with the gradient written out."""
+
+    layers: tuple[Layer, ...]
+    flattens: bool  # else it is for inputs that are flat already
+
+    @staticmethod
+    def of(module: nn.Module, layers: list[nn.Module], flattens: bool, layout: Layout) -> Chain:
+        places, at = {}, 0
+        for name, shape in layout.trainable:
+            places[name] = slice(at, at + prod(shape))
+            at += prod(shape)
+        names = {id(parameter): name for name, parameter in module.named_parameters()}
+        made = []
+        for layer in layers:
+            if isinstance(layer, nn.Linear):
+                bias = None if layer.bias is None else places[names[id(layer.bias)]]
+                shape = (layer.out_features, layer.in_features)
+                made.append(Layer(nn.Linear, places[names[id(layer.weight)]], bias, shape))
+            else:
+                made.append(Layer(type(layer)))
+        return Chain(tuple(made), flattens)
+
+    @cached_property
+    def kinds(self) -> list[str]:
+        return [layer.kind.__name__.lower() for layer in self.layers]
+
+    @cached_property
+    def linear(self) -> list[Layer]:
+        return [layer for layer in self.layers if layer.kind is nn.Linear]
+
+    def takes(self, shape: Sequence[int]) -> bool:
+        return self.flattens or len(shape) == 1
+
+    def gradient(self, weights: Tensor, x: Tensor, y: Tensor, share: Tensor, out: Tensor) -> Tensor:
+        return descent.gradient(self.kinds, *self._views(weights), x.flatten(2), y, share, *self._views(out))
+
+    def descend(self, layers: Apart, table: Tensor, *batches: Any) -> Tensor:
+        """All steps of plain gradient descent, as `descent` has it; layers are changed in place."""
+        return descent.descend(self.kinds, *layers, table.flatten(1), *batches)
+
+    def _views(self, weights: Tensor) -> Apart:
+        biases = [None if layer.bias is None else weights[:, layer.bias] for layer in self.linear]
+        return [_matrix(weights, layer) for layer in self.linear], biases
+
+    def apart(self, weights: Tensor, buffers: Buffers) -> Apart:
+        """The layers of all members, each a tensor of its own: products can then go straight into them."""
+
+        def own(part: Tensor, name: str) -> Tensor:
+            return buffers.scratch(name, tuple(part.shape), part.dtype).copy_(part)
+
+        matrices, biases = self._views(weights)
+        return (
+            [own(part, f"weight {at}") for at, part in enumerate(matrices)],
+            [None if part is None else own(part, f"bias {at}") for at, part in enumerate(biases)],
+        )
+
+    def join(self, layers: Apart, weights: Tensor) -> None:
+        """Layers that were apart back into the members' rows."""
+        matrices, biases = self._views(weights)
+        for part, found in zip((*matrices, *biases), (*layers[0], *layers[1]), strict=True):
+            if part is not None and found is not None:
+                part.copy_(found)
+
+
+def _matrix(rows: Tensor, layer: Layer) -> Tensor:
+    """(member, out, in): a layer's weights as a view of all members' rows."""
+    assert layer.weight is not None
+    return rows[:, layer.weight].view(len(rows), *layer.shape)
+
+
+@dataclass(frozen=True, eq=False)
+class Mapped:
+    """Any small module without statistics or chance, by torch's own batching.
+
+    Some of torch's functions round by where in a tensor a number stands, so the last digits may depend on who else is
+    in the stack.
+    """
+
+    module: nn.Module
+    layout: Layout
+
+    def takes(self, shape: Sequence[int]) -> bool:
+        return True
+
+    def gradient(self, weights: Tensor, x: Tensor, y: Tensor, share: Tensor, out: Tensor) -> Tensor:
+        def loss(vector: Tensor, x: Tensor, y: Tensor, share: Tensor) -> tuple[Tensor, Tensor]:
+            output = torch.func.functional_call(self.module, cut(vector, self.layout.trainable), (x,))
+            found = (F.cross_entropy(output, y, reduction="none") * share).sum()
+            return found, found
+
+        models = weights[:, : self.layout.size]
+        grads, losses = torch.func.vmap(torch.func.grad(loss, has_aux=True))(models, x, y, share)
+        out[:, : self.layout.size] = grads
+        done: Tensor = losses.detach()
+        return done

@@ -1,0 +1,149 @@
+"""Whether clients are trained together, and how many at a time: a function of the configuration alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+import torch
+
+from headwater.core.params import Layout, Params
+from headwater.data.base import Examples, Split
+from headwater.models.base import ModelSpec
+from headwater.specs import LocalSpec
+from headwater.tasks.batched.kernels import Chain, Kernel, kernel_of
+from headwater.tasks.batched.trainer import train_together
+from headwater.tasks.task import RunContext, TaskContext
+
+WIDEST = 32  # wider ones save few calls, and leave little for other threads to do
+NUMBERS = 1 << 22  # in one stack: beyond that it no longer fits the processor's cache
+
+
+@dataclass(frozen=True)
+class Stacking:
+    way: Literal["hand", "vmap", "loop"]  # gradients written out, torch's own batching, or one client after the other
+    width: int  # clients in one stack, at most
+    why: str
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def stacking(method: Any, models: Mapping[str, ModelSpec], asked: str, threads: int = 1) -> Stacking:
+    """How the clients of a method are trained.
+
+    `engine.stack` = "off" trains each alone. "auto" stacks models that are a mere row of layers, if this machine gives
+    a client the same bits alone as in a stack. "on" stacks them in any case, and lets `vmap` stack others.
+    """
+    if asked == "off":
+        return alone("engine.stack is off")
+    specs = [value for value in vars(method).values() if isinstance(value, LocalSpec)]
+    if not specs:
+        return alone("the method trains no clients")
+    if any(spec.low_bit != "none" for spec in specs):
+        return alone("weights of one bit are trained alone")
+    if "features" in getattr(method, "NEEDS", ()) or getattr(method, "local", None) == "moon":  # a slot of the frame
+        return alone("the method's loss looks at features")
+    found = [_of_model(spec, asked) for spec in models.values()]
+    chosen = min(found, key=lambda each: each.width)  # they go together, so each must be fit for it
+    if asked == "auto" and chosen.width > 1:
+        from headwater.tasks.batched.policy import same_alone
+
+        for model in models.values():
+            if not all(same_alone(model, spec, chosen.width, threads) for spec in specs):
+                return alone(
+                    f"this machine's libraries give a client of {model.name} other bits in a stack than alone; "
+                    "engine.stack = 'on' stacks all the same"
+                )
+    return chosen
+
+
+def _of_model(spec: ModelSpec, asked: str) -> Stacking:
+    module = spec.outline()
+    layout = Layout.of(module, spec.name)
+    kernel = kernel_of(module, layout)
+    width = min(WIDEST, NUMBERS // max(1, layout.size))
+    if kernel is None or not kernel.takes(spec.shape):
+        return alone(f"{spec.name} is not linear layers and activations in a row on flat inputs")
+    if width < 2:
+        return alone(f"{spec.name} is so large that a client alone keeps a core busy")
+    if isinstance(kernel, Chain):
+        return Stacking("hand", width, f"{spec.name} is linear layers and activations in a row")
+    if asked != "on":
+        return alone(f"{spec.name} could be stacked by torch's vmap; engine.stack = 'on' does it")
+    if not _works(kernel, layout, spec.shape):
+        return alone(f"torch's vmap cannot stack {spec.name}")
+    return Stacking("vmap", width, f"{spec.name} is small and has neither statistics nor chance in it")
+
+
+def _works(kernel: Kernel, layout: Layout, shape: tuple[int, ...]) -> bool:
+    """Whether a module of one's own lets itself be batched: it may do anything."""
+    weights = torch.zeros(2, layout.size)
+    try:
+        kernel.gradient(weights, torch.zeros(2, 2, *shape), torch.zeros(2, 2).long(), torch.ones(2, 2), weights)
+    except Exception:  # whatever the module does that vmap does not
+        return False
+    return True
+
+
+def alone(why: str) -> Stacking:
+    return Stacking("loop", 1, why)
+
+
+STEPS = 2
+_KNOWN: dict[tuple[object, ...], bool] = {}
+
+
+def same_alone(spec: ModelSpec, local: LocalSpec, width: int, threads: int) -> bool:
+    """Whether a client that is trained in a stack of up to `width` ends with the bits that it has alone.
+
+    Args:
+        spec: the clients' model.
+        local: how they are trained.
+        width: clients in one stack, at most.
+        threads: of every task.
+
+    Returns:
+        What a trial of a few steps showed; asked once a process for each kind of model and training.
+    """
+    layout = Layout.of(spec.outline(), spec.name)
+    key = (layout.trainable, spec.shape, local, width, threads)
+    if key not in _KNOWN:
+        usual = torch.get_num_threads()
+        torch.set_num_threads(threads)
+        try:
+            _KNOWN[key] = _try(spec, local, width)
+        finally:
+            torch.set_num_threads(usual)
+    return _KNOWN[key]
+
+
+def _try(spec: ModelSpec, local: LocalSpec, width: int) -> bool:
+    each = max(1, local.batch)
+    count = width * each
+    chance = np.random.default_rng(0)
+    x = torch.from_numpy(chance.standard_normal((count, *spec.shape), dtype=np.float32))
+    rows = Examples(x, torch.from_numpy(chance.integers(0, spec.classes, count)))
+    empty = Examples(x[:0], rows.y[:0])
+    split = Split(rows, empty, x[:0], empty, spec.classes, spec.shape, "probe")
+    clients = {f"c{at}": np.arange(at * each, (at + 1) * each) for at in range(width)}
+    context = RunContext(split, clients, {}, {spec.name: spec}, 0, stack="hand")
+    start = context.initial(spec.name, 0)
+    given = {"start": start, "spec": replace(local, epochs=None, steps=STEPS)}
+
+    def trained(names: list[str]) -> dict[str, Params | None]:
+        contexts = [TaskContext(context, name, ("probe", name)) for name in names]
+        return dict(zip(names, train_together(contexts, [given] * len(names)), strict=True))
+
+    names = list(clients)
+    found = [trained(names[:some]) for some in sorted({1, 2, 3, width // 2, width - 1, width} - {0}) if some <= width]
+    found.append(trained(names[-1:]))
+    known: dict[str, Params | None] = {}
+    for results in found:
+        for name, result in results.items():
+            before = known.setdefault(name, result)
+            if before is None or result is None or not torch.equal(before.vector, result.vector):
+                return False
+    return True

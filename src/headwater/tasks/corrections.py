@@ -1,0 +1,209 @@
+"""What clients and servers keep to correct local gradients, and how it is brought up to date.
+
+A correction has the form of a model, so that it is averaged, moved and counted as models are; only what is trained is
+corrected, and its buffers are zero. None stands for a correction that nobody has made yet, which is zero.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import torch
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from headwater.core.params import By, Params
+from headwater.models.base import ModelSpec
+from headwater.specs import LocalSpec
+from headwater.tasks.optimizers import total_steps
+from headwater.tasks.task import TaskContext, task
+
+# -- arithmetic
+
+
+def bare(model: Params) -> Params:
+    """The same with all that is not trained set to zero."""
+    vector = model.vector.clone()
+    vector[model.layout.size :] = 0
+    return replace(model, vector=vector)
+
+
+def moved(model: Params, by: Params, factor: float) -> Params:
+    """`model + factor · by` in what is trained; buffers stay the model's."""
+    vector = model.vector.clone()
+    vector[: model.layout.size].add_(by.trainable, alpha=factor)
+    return replace(model, vector=vector)
+
+
+@task("average")
+def zeros_like(ctx: TaskContext, model: Params) -> Params:
+    return model * 0.0
+
+
+@task("train")
+def minus(ctx: TaskContext, a: Params, b: Params | None) -> Params:
+    """a − b, in what is trained."""
+    return bare(a if b is None else a - b)
+
+
+@task("average", streaming=("models",))
+def total(ctx: TaskContext, models: Mapping[str, Params]) -> Params:
+    """The sum of what came, each times its weight. It weighs 1, so that a sum of sums is the sum."""
+    result: Params | None = None
+    for model in models.values():
+        result = model * model.weight if result is None else result + model * model.weight
+    assert result is not None
+    return replace(result, weight=1.0)
+
+
+@task("average")
+def shift(ctx: TaskContext, old: Params, by: Params, share: float) -> Params:
+    """old + share · by."""
+    return moved(old, by, share)
+
+
+@task("average")
+def step_towards(ctx: TaskContext, start: Params, mean: Params, rate: float) -> Params:
+    """From `start` so many times the way to `mean`, whose buffers are taken as they are."""
+    return mean if rate == 1 else moved(mean, start - mean, 1 - rate)
+
+
+# -- from paths to gradients
+
+
+@task("train")
+def gradient_at(ctx: TaskContext, model: Params, spec: LocalSpec, by: By = "samples") -> Params:
+    """The gradient of this home's loss at a model: one pass over its rows, without a step."""
+    assert ctx.data is not None
+    net = ctx.flat_module(model)
+    net.grad.zero_()
+    for part in torch.split(torch.arange(len(ctx.data)), spec.batch):
+        net.train(len(part))
+        loss = net.loss(net(ctx.data.x[part]), ctx.data.y[part])
+        (loss * (len(part) / len(ctx.data))).backward()  # type: ignore[no-untyped-call]
+    found = bare(replace(model, weight=float(len(ctx.data)) if by == "samples" else 1.0))
+    found.trainable.copy_(net.grad)
+    return found
+
+
+@task("train")
+def corrected(ctx: TaskContext, old: Params | None, mine: Params, ours: Params, pace: float) -> Params:
+    """MTGC's update of either correction: old + (mine − ours) / pace, where pace is steps times learning rate."""
+    change = bare((mine - ours) * (1 / pace))
+    return change if old is None else old + change
+
+
+@task("train")
+def variate(
+    ctx: TaskContext,
+    start: Params,
+    mine: Params,
+    common: Params,
+    own: Params | None,
+    spec: LocalSpec,
+    gradient: bool = False,
+) -> dict[str, Params]:
+    """SCAFFOLD's new variate of this home, how it changed, and the model.
+
+    All come from one task: a client that is lost here is lost with all that it would have changed. The steps are those
+    that this home really took, which differ where clients of unequal sizes train for epochs.
+    """
+    assert ctx.data is not None
+    steps = total_steps(len(ctx.data), spec)
+    before = common * 0.0 if own is None else own
+    if gradient:  # option I
+        after = gradient_at(ctx, start, spec)
+    elif steps:  # option II: what the path says the mean gradient was
+        after = bare(before - common + (start - mine) * (1 / (steps * spec.lr)))
+    else:  # it did not move, so nothing was learnt of its gradient
+        after = before
+    return {"model": mine, "own": after, "delta": replace(after - before, weight=mine.weight)}
+
+
+@task("average", streaming=("models",))
+def rebuilt(
+    ctx: TaskContext, models: Mapping[str, Params], start: Params, common: Params, lr: float, steps: Mapping[str, int]
+) -> Params:
+    """The sum over clients of how their variates of option II changed, from their models alone."""
+    result = common * 0.0
+    for client, model in models.items():
+        if steps[client]:
+            change = (start - model) * (1 / (steps[client] * lr)) - common
+            result = moved(result, change, model.weight)
+    return result
+
+
+@task("train")
+def dual(ctx: TaskContext, start: Params, mine: Params, old: Params | None, alpha: float) -> dict[str, Params]:
+    """FedDyn's g − alpha · (mine − start), and the model: both from one task, as in `variate`."""
+    change = bare((mine - start) * -alpha)
+    return {"model": mine, "own": change if old is None else old + change}
+
+
+@task("average")
+def dynamic_server(
+    ctx: TaskContext, start: Params, mean: Params, h: Params | None, alpha: float, members: int
+) -> dict[str, Params]:
+    """FedDyn's server: h − alpha · (sum of how far those that came went) / members, then the mean − h / alpha.
+
+    The mean must count clients alike, so that its weight is how many came.
+    """
+    change = bare((mean - start) * (-alpha * mean.weight / members))
+    after = change if h is None else h + change
+    return {"model": moved(mean, after, -1 / alpha), "h": after}
+
+
+@task("average")
+def momentum_step(
+    ctx: TaskContext, start: Params, mean: Params, velocity: Params | None, beta: float, damping: float, nesterov: bool
+) -> dict[str, Params]:
+    """The way from `start` to `mean` as a gradient: v ← beta · v + damping · (start − mean), then start − v.
+
+    With Nesterov's look-ahead the step is beta · v + (start − mean). Buffers are the mean's.
+    """
+    slope = bare(start - mean)
+    v = slope * damping if velocity is None else velocity * beta + slope * damping
+    step = moved(slope, v, beta) if nesterov else v
+    return {"model": moved(moved(mean, slope, 1.0), step, -1.0), "velocity": v}
+
+
+# -- what such methods ask of a run
+
+
+def alike(spec: LocalSpec, sizes: Sequence[int]) -> LocalSpec:
+    """The same number of steps H for every client: epochs are those of a client of mean size, as in MTGC's code."""
+    if spec.steps is not None:
+        return spec
+    mean = sum(sizes) / len(sizes)
+    return replace(spec, steps=(spec.epochs or 0) * math.ceil(mean / spec.batch), epochs=None)
+
+
+def check_path(spec: LocalSpec, method: str, instead: str = "use plain 'sgd' with a constant rate") -> None:
+    """Refuse optimisers whose path does not tell the mean gradient."""
+    odd = [f"local.optimizer = {spec.optimizer!r}"] if spec.optimizer != "sgd" else []
+    odd += [f"local.momentum = {spec.momentum}"] if spec.momentum else []
+    odd += [f"local.lr_time_decay = {spec.lr_time_decay}"] if spec.lr_time_decay else []
+    odd += [f"local.low_bit = {spec.low_bit!r}"] if spec.low_bit != "none" else []
+    if odd:
+        raise ValueError(
+            f"{method} takes the mean gradient from steps · lr, which does not hold with {odd[0]}; {instead}"
+        )
+
+
+def check_steps(spec: LocalSpec, method: str) -> None:
+    if spec.drop_last or 0 in (spec.steps, spec.epochs):
+        raise ValueError(
+            f"every client of {method} must take the same number of steps, at least one; "
+            "leave local.drop_last off and give local.steps or local.epochs above 0"
+        )
+
+
+def buffers_caution(model: ModelSpec) -> tuple[str, ...]:
+    """What to tell somebody who corrects gradients of a model with batch norm."""
+    if not any(isinstance(layer, _BatchNorm) for layer in model.outline().modules()):
+        return ()
+    return (
+        f"model {model.name!r} has batch norm, whose running statistics carry no correction; "
+        "such methods are published for group norm or no norm (model.norm = 'group')",
+    )

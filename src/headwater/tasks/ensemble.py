@@ -1,0 +1,197 @@
+"""Stage 2: several models as one teacher.
+
+Members are asked one after the other and folded into a running weighted mean, so memory holds one table of outputs
+beside the mean however many members there are.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from headwater.core.params import Params
+from headwater.specs import Mix, Weights
+from headwater.tasks.flat_module import room
+from headwater.tasks.task import TaskContext
+
+BLOCK = 8192  # rows
+_TINY = 1e-30
+
+
+@dataclass(frozen=True)
+class Target:
+    """What the student is taught: a probability vector a sample, and the part of the loss that it cannot change."""
+
+    probs: Tensor
+    constant: Tensor  # Σ_k a_k Σ_c p_k log p_k for `losses`, Σ_c q log q otherwise
+
+    def loss(self, batch: Tensor, output: Tensor, temperature: float) -> Tensor:
+        """mean KL(teacher ‖ student) over a batch; its gradient is that of the soft-target cross-entropy."""
+        log_student = torch.log_softmax(output / temperature, dim=1)
+        return (self.constant[batch] - (self.probs[batch] * log_student).sum(1)).mean()
+
+    def accuracy(self, y: Tensor) -> float:
+        return float((self.probs.argmax(1) == y).double().mean())
+
+
+class Fold:
+    """A running weighted mean of members' outputs: it takes them one after the other and keeps none.
+
+    `probs` and `losses` average softmax outputs, `logits` averages what goes into the softmax. A member weighs by its
+    samples, like every other (`uniform`), by its count of each class (`labels`, needs `counts`), by the share that
+    `learn` found for it (`learned`, needs `shares`), or the more the surer it is of the sample at hand (`confidence`:
+    one minus its entropy relative to that of a uniform guess). `sharpen` = τ takes the mean of probabilities to the
+    power 1/τ, so that below 1 the teacher is surer than its members together.
+    """
+
+    def __init__(
+        self,
+        *,
+        mix: Mix = "probs",
+        weights: Weights = "samples",
+        temperature: float = 1.0,
+        counts: Mapping[str, Tensor] | None = None,
+        shares: Mapping[str, float] | None = None,
+        sharpen: float = 1.0,
+    ) -> None:
+        if weights == "labels" and counts is None:
+            raise ValueError("weights = 'labels' needs the members' label counts")
+        if weights == "learned" and shares is None:
+            raise ValueError("weights = 'learned' needs the members' shares")
+        self._mix, self._weights, self._temperature, self._sharpen = mix, weights, temperature, sharpen
+        self._counts, self._shares = counts or {}, shares or {}
+        self._mean: Tensor | None = None
+        self._constant = self._total = torch.empty(0)
+
+    @torch.no_grad()
+    def add(self, name: str, samples: float, output: Tensor) -> None:
+        """One more member: its samples, and what it says of every input."""
+        sure = self._weights == "confidence"
+        if self._mean is None:
+            self._mean = room(tuple(output.shape), output.dtype).zero_()
+            kept = tuple(output.shape) if self._mix == "losses" else (len(output), 0)
+            self._constant = room(kept, output.dtype).zero_()
+            self._total = output.new_zeros((len(output), 1) if sure else ())
+        if not sure:
+            weight = self._weight(name, samples).to(output.dtype)
+            self._total = self._total + weight
+        for rows in _blocks(len(output)):
+            said = output[rows]
+            probs = torch.softmax(said / self._temperature, dim=1)
+            total = self._total
+            if sure:
+                negative_entropy = torch.xlogy(probs, probs).sum(1, keepdim=True)
+                weight = 1 + negative_entropy / math.log(max(2, said.shape[1])) + 1e-6
+                total = self._total[rows].add_(weight)
+            ratio = weight / total.clamp_min(_TINY)
+            mean = self._mean[rows]
+            mean += ((said if self._mix == "logits" else probs) - mean) * ratio
+            if self._mix == "losses":
+                constant = self._constant[rows]
+                constant += (torch.xlogy(probs, probs) - constant) * ratio
+
+    def _weight(self, name: str, samples: float) -> Tensor:
+        if self._weights == "labels":
+            return self._counts[name]
+        if self._weights == "learned":
+            return torch.tensor(self._shares[name], dtype=torch.float64)
+        return torch.tensor(samples if self._weights == "samples" else 1.0, dtype=torch.float64)
+
+    @torch.no_grad()
+    def target(self) -> Target:
+        """What they teach together. The fold ends with it: the mean becomes the teacher in place."""
+        if self._mean is None:
+            raise ValueError("an ensemble needs at least one member")
+        if float(self._total.sum()) <= 0 and len(self._mean):
+            raise ValueError("the members of an ensemble must have weight; all of them weigh 0")
+        constant = self._mean.new_empty(len(self._mean))
+        for rows in _blocks(len(self._mean)):
+            teacher, part = self._mean[rows], self._constant[rows]
+            if self._mix == "logits":
+                teacher = torch.softmax(teacher / self._temperature, dim=1)
+            if self._weights == "labels":  # class by class the weights differ, so rows no longer sum to one
+                mass = teacher.sum(1, keepdim=True)
+                teacher = torch.where(mass > _TINY, teacher / mass.clamp_min(_TINY), 1 / teacher.shape[1])
+                part = part / mass.clamp_min(_TINY)
+            if self._sharpen != 1:
+                teacher = torch.softmax(teacher.log() / self._sharpen, dim=1)
+            if self._mix != "losses":
+                part = torch.xlogy(teacher, teacher)
+            self._mean[rows] = teacher
+            constant[rows] = part.sum(1)
+        return Target(self._mean, constant)
+
+
+def _blocks(rows: int) -> Iterator[slice]:
+    """A table a part at a time, so that what is worked out on the way takes little room."""
+    for at in range(0, rows, BLOCK):
+        yield slice(at, min(rows, at + BLOCK))
+
+
+def ensemble(
+    ctx: TaskContext, members: Mapping[str, Params], x: Tensor, told: Mapping[str, Tensor] | None = None, **options: Any
+) -> Target:
+    """The teacher's outputs on `x`: each member sees each input once, unless what it says was `told` already.
+
+    The options are those of `Fold`.
+    """
+    fold, known = Fold(**options), told or {}
+    for name, member in members.items():
+        fold.add(name, member.weight, known[name] if name in known else ctx.flat_module(member).outputs(x))
+    return fold.target()
+
+
+def learn(said: Mapping[str, Tensor], y: Tensor, *, mix: Mix = "probs", temperature: float = 1.0) -> dict[str, float]:
+    """A share for each member, all together 1, with which the teacher's cross-entropy with true labels is least; from
+    what members say of the rows that have these labels.
+
+    Both problems are convex in the shares and start at equal ones: of probabilities the steps are those of expectation
+    and maximisation, of logits those of L-BFGS on shares that are the softmax of free numbers. Either way the same rows
+    give the same shares.
+    """
+    outputs = [output.double() / temperature for output in said.values()]
+    if mix == "logits":
+        shares = _by_descent(torch.stack(outputs), y)
+    else:  # only a member's probability of the true class matters, and of each sample only the ratios between members
+        truth = y.unsqueeze(1)
+        logs = torch.stack([torch.log_softmax(output, 1).gather(1, truth).squeeze(1) for output in outputs])
+        shares = _by_expectation((logs - logs.amax(0)).exp())
+    return dict(zip(said, shares.tolist(), strict=True))
+
+
+def _by_expectation(hit: Tensor, steps: int = 1000, enough: float = 1e-12) -> Tensor:
+    """Shares of a mixture whose members give the samples these likelihoods, (member, sample)."""
+    shares = torch.full((len(hit),), 1 / len(hit), dtype=torch.float64)
+    for _ in range(steps):
+        joint = shares.unsqueeze(1) * hit
+        better = (joint / joint.sum(0).clamp_min(_TINY)).mean(1)
+        better = better / better.sum()
+        done = float((better - shares).abs().max()) < enough
+        shares = better
+        if done:
+            break
+    return shares
+
+
+@torch.enable_grad()
+def _by_descent(logits: Tensor, y: Tensor) -> Tensor:
+    """Shares of a mean of logits, (member, sample, class)."""
+    free = torch.zeros(len(logits), dtype=torch.float64, requires_grad=True)
+    optimizer = torch.optim.LBFGS(
+        [free], max_iter=300, tolerance_grad=1e-10, tolerance_change=1e-14, line_search_fn="strong_wolfe"
+    )
+
+    def loss() -> Tensor:
+        optimizer.zero_grad()
+        mean = torch.einsum("k,knc->nc", torch.softmax(free, 0), logits)
+        found = torch.nn.functional.cross_entropy(mean, y)
+        found.backward()  # type: ignore[no-untyped-call]
+        return found
+
+    optimizer.step(loss)  # type: ignore[no-untyped-call]
+    return torch.softmax(free.detach(), 0)

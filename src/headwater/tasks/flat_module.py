@@ -1,0 +1,180 @@
+"""One module whose parameters, buffers and gradients are views of flat vectors.
+
+Loading a model is one copy, an optimiser step works on one tensor, and a correction or a clip is one operation.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable
+from math import prod
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from headwater.core.params import Layout, Params, cut
+from headwater.core.rng import derive
+from headwater.errors import OutputError
+from headwater.models.base import ModelSpec
+from headwater.models.parts import classifier_of, extractor_of, layers_before
+from headwater.tasks.batched.threads import Helpers
+from headwater.tasks.bn_folding import twin_of
+
+BATCH = 64  # rows that a net is asked about at once: more do not fit the cache
+FLAT_BATCH = 1024  # where it has linear layers only
+LARGE = 256 << 20  # bytes of a table that is held in memory
+_BATCH_NORM = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
+
+
+class FlatModule:
+    def __init__(self, spec: ModelSpec, arch: str) -> None:
+        with torch.random.fork_rng(devices=[]):
+            # What is drawn here is overwritten by the first load. `torch.manual_seed` would take milliseconds to tell
+            # devices that nobody uses.
+            torch.default_generator.manual_seed(derive(0, "bench"))  # the name of the stream fixes its numbers
+            self.module = spec.build()
+        self._head, self._channel_first = spec.head, spec.channel_first
+        start = Params.of(self.module, arch, spec.buffers)
+        self.layout: Layout = start.layout
+        self.vector, self.counters = start.vector.clone(), start.counters.clone()
+        self.flat = nn.Parameter(self.vector[: self.layout.size])
+        self.grad = torch.zeros_like(self.flat)
+        self.flat.grad = self.grad
+        weights, grads = cut(self.flat.data, self.layout.trainable), cut(self.grad, self.layout.trainable)
+        rest = cut(self.vector[self.layout.size :], self.layout.floats) | cut(self.counters, self.layout.counters)
+        for name, parameter in self.module.named_parameters():
+            if name in weights:
+                parameter.data, parameter.grad = weights[name], grads[name]
+            else:  # frozen: out of the optimiser's reach
+                parameter.data = rest.pop(name)
+        for name, view in rest.items():
+            owner, _, leaf = name.rpartition(".")
+            self.module.get_submodule(owner)._buffers[leaf] = view
+        self._alone: bool | None = None  # whether the last batch that was trained on was of one
+        self._norms = [m for m in self.module.modules() if isinstance(m, _BATCH_NORM)]
+        own = getattr(self.module, "loss", None)
+        self._own_loss: Callable[[Tensor, Tensor], Tensor] | None = own if callable(own) else None
+        self._twin = twin_of(self.module)
+        flat = all(
+            isinstance(m, nn.Linear | nn.BatchNorm1d) for m in self.module.modules() if list(m.parameters(False))
+        )
+        self._batch = FLAT_BATCH if flat else BATCH
+
+    def load(self, params: Params) -> FlatModule:
+        if params.layout.trainable != self.layout.trainable:
+            raise ValueError(f"a model of architecture {params.layout.arch!r} does not fit {self.layout.arch!r}")
+        self.vector.copy_(params.vector)
+        self.counters.copy_(params.counters)
+        return self
+
+    def params(self, weight: float) -> Params:
+        """A copy of what the module holds now."""
+        return Params(self.vector.clone(), self.counters.clone(), self.layout, weight)
+
+    def train(self, batch: int) -> None:
+        """Training mode. A batch of one has no spread of its own: batch norm then uses its running statistics."""
+        alone = batch == 1
+        if self._alone is alone and self.module.training:  # a module takes its time to tell all its parts
+            return
+        self.module.train()
+        if alone:
+            for norm in self._norms:
+                norm.eval()
+        self._alone = alone
+
+    def __call__(self, x: Tensor) -> Tensor:
+        output: Tensor = self.module(self.laid_out(x))
+        return output
+
+    def laid_out(self, x: Tensor) -> Tensor:
+        """Images with the channel last in memory, which is how the kernels are fastest, if the module can take them."""
+        if x.dim() != 4:
+            return x
+        kind = torch.contiguous_format if self._channel_first else torch.channels_last
+        x = x.contiguous(memory_format=kind)
+        _, c, h, w = x.shape
+        strides = (c * h * w, h * w, w, 1) if self._channel_first else (c * h * w, 1, c * w, c)
+        # Those of an axis of length one are arbitrary, but kernels are chosen by them: results must not depend on where
+        # rows came from.
+        return x if x.stride() == strides else x.as_strided(x.shape, strides)
+
+    def weights(self) -> Tensor:
+        """All that is trained, as one vector that passes gradients on."""
+        return torch.cat([p.reshape(-1) for p in self.module.parameters() if p.requires_grad])
+
+    def features(self, x: Tensor) -> Tensor:
+        """The first part of a model in two parts, extractor and classifier."""
+        return extractor_of(self.module, self._head)(self.laid_out(x))
+
+    def classify(self, features: Tensor) -> Tensor:
+        output: Tensor = self.classifier(features)
+        return output
+
+    @property
+    def classifier(self) -> nn.Module:
+        return classifier_of(self.module, self._head)
+
+    def layers(self, method: str) -> nn.Module:
+        """The extractor as layers in a row, or a sentence that a method cannot look into it."""
+        return layers_before(self.module, self._head, method)
+
+    def head(self, model: Params) -> dict[str, Tensor]:
+        """A model's classifier: its tensors under the names that they have there."""
+        names = {id(t): name for name, t in (*self.module.named_buffers(), *self.module.named_parameters())}
+        own, held = self.classifier, model.named()
+        return {leaf: held[names[id(t)]] for leaf, t in (*own.named_parameters(), *own.named_buffers())}
+
+    def loss(self, output: Tensor, y: Tensor) -> Tensor:
+        """Cross-entropy, unless the module brings a `loss(outputs, y)` of its own."""
+        return self._own_loss(output, y) if self._own_loss else F.cross_entropy(output, y)
+
+    def outputs(self, x: Tensor, batch: int | None = None, helpers: Helpers | None = None) -> Tensor:
+        """Outputs for all inputs in evaluation mode; with `helpers`, each of them takes whole batches."""
+        return self._table(self._judging(), x, batch, helpers)
+
+    def represent(self, x: Tensor, batch: int | None = None) -> Tensor:
+        """Features of all inputs in evaluation mode."""
+        layer = self.classifier  # one layer for both: it is never folded
+        return self._table(extractor_of(self._judging(), self._head, layer), x, batch)
+
+    def _judging(self) -> nn.Module:
+        """What the module holds now, in evaluation mode."""
+        return self._twin.ready() if self._twin is not None else self.module.eval()
+
+    @torch.no_grad()
+    def _table(
+        self, net: Callable[[Tensor], Tensor], x: Tensor, batch: int | None, helpers: Helpers | None = None
+    ) -> Tensor:
+        width = batch or self._batch
+        first = net(self.laid_out(x[:width]))
+        table = room((len(x), *first.shape[1:]), first.dtype)
+        table[:width] = first
+
+        def fill(at: int) -> None:
+            with torch.no_grad():  # which is a setting of each thread
+                table[at : at + width] = net(self.laid_out(x[at : at + width]))
+
+        rest = range(width, len(x), width)
+        if helpers is not None:
+            helpers.share(fill, rest)
+        else:
+            for at in rest:
+                fill(at)
+        return table
+
+
+def room(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+    """An empty table; a large one lies in a file that has no name any more and goes when the table does."""
+    count = prod(shape)
+    size = count * dtype.itemsize
+    if size <= LARGE:
+        return torch.empty(shape, dtype=dtype)
+    with tempfile.NamedTemporaryFile(prefix="headwater-table-") as file:
+        try:
+            os.posix_fallocate(file.fileno(), 0, size)  # a full disk is told now, not by a crash
+        except OSError as error:
+            told = f"there is no room for {size:,} bytes of models' outputs in {tempfile.gettempdir()}"
+            raise OutputError(f"{told} ({error.strerror}); make room, or set TMPDIR to a larger disk") from error
+        return torch.from_file(file.name, shared=True, size=count, dtype=dtype).view(shape)

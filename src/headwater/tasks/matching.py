@@ -1,0 +1,241 @@
+"""FedMA's matched averaging: which neurons of several clients are the same one, and what becomes of them.
+
+A neuron is its incoming weights and its bias, one row of a layer's matrix; a filter is its kernel, flattened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from math import prod
+from typing import Any
+
+import numpy as np
+import torch
+from scipy.optimize import linear_sum_assignment
+from torch import Tensor
+
+from headwater.core.params import By, Params
+from headwater.models.slim import weighted
+from headwater.specs import LocalSpec
+from headwater.tasks.optimizers import Stepper, batches, total_steps
+from headwater.tasks.task import TaskContext, task
+
+HUGE = 1e100  # stands for a gain beyond all numbers
+
+
+@dataclass(frozen=True)
+class Prior:
+    """Global neurons are Gaussian around 0 with spread sigma0, clients' around theirs with spread sigma; how many
+    there are, and who has which, follows a Beta-Bernoulli process with mass gamma."""
+
+    gamma: float = 7.0
+    sigma: float = 1.0
+    sigma0: float = 1.0
+    sweeps: int = 5  # over the clients, in random order, after the first assignment
+    shrink: bool = False  # the prior counts in the mean too
+
+
+class Matching:
+    """Global neurons as sums of the clients' that were matched to them; grows client by client, up to `most`."""
+
+    def __init__(self, groups: Sequence[np.ndarray], prior: Prior, most: int) -> None:
+        self.groups, self.prior, self.most = groups, prior, most
+        self.places: dict[int, np.ndarray] = {}  # client → the global neuron of each of its own
+        self.sums = np.zeros((0, groups[0].shape[1]))
+        self.counts = np.zeros(0, dtype=np.int64)
+
+    def gains(self, j: int) -> np.ndarray:
+        """How much more likely all becomes if a neuron of client j is this global one, or the k-th new one."""
+        prior, everybody = self.prior, len(self.groups)
+        own, base = 1 / prior.sigma**2, 1 / prior.sigma0**2
+        rows, sums = self.groups[j] * own, self.sums * own
+        known = base + own * self.counts
+        together = (rows**2).sum(1)[:, None] + 2 * rows @ sums.T + (sums**2).sum(1)
+        old = together / (known + own) - (sums**2).sum(1) / known
+        old = old + 2 * np.log(self.counts / (everybody - self.counts))
+        slots = np.arange(1, min(len(rows), self.most - len(sums)) + 1)
+        alone = (rows**2).sum(1) / (base + own) + 2 * np.log(prior.gamma / everybody)
+        found = np.concatenate([old, alone[:, None] - 2 * np.log(slots)], axis=1)
+        finite: np.ndarray = np.nan_to_num(found, nan=-HUGE, posinf=HUGE, neginf=-HUGE)
+        return finite
+
+    def add(self, j: int) -> None:
+        """Assign client j's neurons where they gain most together."""
+        held = len(self.sums)
+        places = linear_sum_assignment(self.gains(j), maximize=True)[1]
+        new = places >= held
+        places[new] = held + np.arange(new.sum())
+        self.sums = np.concatenate([self.sums, np.zeros((new.sum(), self.sums.shape[1]))])
+        self.counts = np.concatenate([self.counts, np.zeros(new.sum(), dtype=np.int64)])
+        self.sums[places] += self.groups[j]
+        self.counts[places] += 1
+        self.places[j] = places
+
+    def remove(self, j: int) -> None:
+        """Take client j's neurons out; a global neuron that nobody is left in goes."""
+        places = self.places.pop(j)
+        self.sums[places] -= self.groups[j]
+        self.counts[places] -= 1
+        kept = self.counts > 0
+        number = np.cumsum(kept) - 1
+        self.sums, self.counts = self.sums[kept], self.counts[kept]
+        self.places = {other: number[found] for other, found in self.places.items()}
+
+    def mean(self) -> np.ndarray:
+        """Each global neuron as the mean of its members by precision, which is the same for all of them."""
+        own, base = 1 / self.prior.sigma**2, 1 / self.prior.sigma0**2
+        weight = own * self.counts + (base if self.prior.shrink else 0.0)
+        return self.sums * own / weight[:, None]
+
+
+def match(groups: Sequence[np.ndarray], prior: Prior, most: int, rng: np.random.Generator) -> Matching:
+    """Match clients one by one, widest first, then each again against all others, several times.
+
+    Where `most` leaves no room for new neurons the assignment is one to one.
+    """
+    found = Matching(groups, prior, most)
+    for j in sorted(range(len(groups)), key=lambda j: -len(groups[j])):
+        found.add(j)
+    for _ in range(prior.sweeps if len(groups) > 1 else 0):
+        for j in rng.permutation(len(groups)):
+            found.remove(int(j))
+            found.add(int(j))
+    return found
+
+
+# -- layers of a model
+
+
+def neurons(model: Params, layer: str) -> Tensor:
+    """A layer as a matrix: one row a neuron, its bias last."""
+    held = model.named()
+    rows, bias = held[f"{layer}.weight"].flatten(1), held.get(f"{layer}.bias")
+    return rows.clone() if bias is None else torch.cat([rows, bias.unsqueeze(1)], dim=1)
+
+
+def placed(model: Params, layer: str, rows: Tensor) -> Params:
+    """The model with these neurons in a layer."""
+    made = replace(model, vector=model.vector.clone())
+    held = made.named()
+    weight = held[f"{layer}.weight"]
+    weight.copy_(rows[:, : prod(weight.shape[1:])].reshape(weight.shape))
+    if f"{layer}.bias" in held:
+        held[f"{layer}.bias"].copy_(rows[:, -1])
+    return made
+
+
+def rewired(model: Params, layer: str, places: Tensor) -> Params:
+    """The model whose layer finds input i at `places[i]`. After a flattening each channel is a block of inputs."""
+    made = replace(model, vector=model.vector.clone())
+    weight = made.named()[f"{layer}.weight"]
+    inputs = weight.reshape(len(weight), len(places), -1)
+    moved = torch.empty_like(inputs)
+    moved[:, places] = inputs
+    weight.copy_(moved.reshape(weight.shape))
+    return made
+
+
+def _layers(ctx: TaskContext, model: Params) -> tuple[str, ...]:
+    return weighted(ctx.flat_module(model).module, "fedma")
+
+
+# -- tasks
+
+
+@task("average")
+def depth(ctx: TaskContext, model: Params) -> int:
+    """How many layers a model has."""
+    return len(_layers(ctx, model))
+
+
+@task("average")
+def with_room(ctx: TaskContext, model: Params, share: float) -> Params:
+    """The model with a share of every hidden layer's neurons emptied: they stay 0 until matching fills them."""
+    layers = _layers(ctx, model)
+    for layer, following in pairwise(layers):
+        rows = neurons(model, layer)
+        kept = max(1, round((1 - share) * len(rows)))
+        rows[kept:] = 0
+        model = placed(model, layer, rows)
+        model = replace(model, vector=model.vector.clone())
+        weight = model.named()[f"{following}.weight"]
+        weight.reshape(len(weight), len(rows), -1)[:, kept:] = 0
+    return model
+
+
+@task("average")
+def layer_of(ctx: TaskContext, model: Params, number: int) -> Tensor:
+    """One layer's neurons, for sending."""
+    return neurons(model, _layers(ctx, model)[number])
+
+
+@task("average")
+def match_layer(
+    ctx: TaskContext, layers: Mapping[str, Tensor], clients: tuple[str, ...], prior: Prior
+) -> dict[str, Any]:
+    """The matched layer, and for each client where its neurons went. Empty neurons (all 0) match nobody and take what
+    places are left; whose layer was lost is told that nothing moved."""
+    tables = {client: rows.double().numpy() for client, rows in layers.items()}
+    width, size = next(iter(tables.values())).shape
+    live = {client: np.flatnonzero(rows.any(1)) for client, rows in tables.items()}
+    found = match([tables[c][live[c]] for c in tables], prior, width, ctx.rng)
+    layer = np.zeros((width, size))
+    layer[: len(found.sums)] = found.mean()
+    places = {client: np.arange(width) for client in clients}
+    for j, client in enumerate(tables):
+        taken, rest = found.places[j], np.setdiff1d(np.arange(width), live[client])
+        places[client][live[client]] = taken
+        places[client][rest] = np.setdiff1d(np.arange(width), taken)
+    ctx.note(neurons=len(found.sums))
+    dtype = next(iter(layers.values())).dtype
+    return {"layer": torch.tensor(layer, dtype=dtype), "places": {c: torch.tensor(p) for c, p in places.items()}}
+
+
+@task("train")
+def retrain(ctx: TaskContext, model: Params, layer: Tensor, places: Tensor, number: int, spec: LocalSpec) -> Params:
+    """Put the matched layer in place, turn the next one's inputs to it, and train what comes after it.
+
+    The layers up to this one stay as they are: they get no gradient and are put back after each step, since weight
+    decay would move them.
+    """
+    rows, layers = ctx.data, _layers(ctx, model)
+    if rows is None:
+        raise LookupError(f"{ctx.home} holds no training data")
+    model = rewired(placed(model, layers[number], layer), layers[number + 1], places)
+    net, frozen = ctx.flat_module(model), layers[: number + 1]
+    still = [p for name, p in net.module.named_parameters() if name.rpartition(".")[0] in frozen]
+    end = sum(p.numel() for p in still)  # layers lie in the vector as they follow each other
+    stepper = Stepper(net, spec, total_steps(len(rows), spec))
+    try:
+        for parameter in still:
+            parameter.requires_grad_(False)
+        for batch in batches(len(rows), spec, ctx.rng):
+            net.train(len(batch))
+            stepper.step(net.loss(net(rows.x[batch]), rows.y[batch]))
+            net.vector[:end] = model.vector[:end]
+    finally:
+        for parameter in still:
+            parameter.requires_grad_(True)
+    return net.params(model.weight)
+
+
+@task("average")
+def assembled(
+    ctx: TaskContext,
+    model: Params,
+    matched: tuple[Tensor, ...],
+    last: Mapping[str, Tensor],
+    sizes: Mapping[str, float],
+    by: By = "samples",
+) -> Params:
+    """The matched layers with the mean of the clients' last one; `model` lends its shape."""
+    layers = _layers(ctx, model)
+    for name, rows in zip(layers, matched, strict=False):
+        model = placed(model, name, rows)
+    weights = {client: float(sizes[client]) if by == "samples" else 1.0 for client in last}
+    total = sum(weights.values())
+    mean = sum(weights[client] / total * rows for client, rows in last.items())
+    assert isinstance(mean, Tensor)
+    return replace(placed(model, layers[-1], mean), weight=total)

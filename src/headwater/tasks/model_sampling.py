@@ -1,0 +1,132 @@
+"""Models drawn around those of the clients, as FedBE does: from a Gaussian, or as mixtures with Dirichlet shares."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from math import sqrt
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from headwater.core.params import By, Params, average_of, cut, mean
+from headwater.specs import DistillSpec
+from headwater.tasks.distill import distill
+from headwater.tasks.task import TaskContext, task
+
+Sampler = Literal["gaussian", "gaussian-as-coded", "dirichlet"]
+_FLOOR = 1e-5  # smallest variance of a unit delta, as in FedBE's code
+
+
+@task("average")
+def sample_models(
+    ctx: TaskContext,
+    models: Mapping[str, Params],
+    count: int,
+    sampler: Sampler = "gaussian",
+    base: Params | None = None,
+    concentration: float = 1.0,
+    scale: float = 0.1,
+    by: By = "samples",
+) -> dict[int, Params]:
+    """So many models drawn around these.
+
+    `gaussian`: the weighted mean plus noise with the weighted variance of each parameter. `gaussian-as-coded`: the
+    same of deltas from `base`, made unit length tensor by tensor, with noise times `scale`, and brought back to the
+    mean length. `dirichlet`: mixtures with shares from Dir(concentration). Only what is trained gets noise, since a
+    batch-norm variance must not become negative.
+    """
+    centre = average_of(models, by)
+    if sampler == "dirichlet":
+        shares = [iter(ctx.rng.dirichlet([concentration] * len(models)).tolist()) for _ in range(count)]
+        drawn = [mean(models.values(), lambda _, share=share: next(share)) for share in shares]  # type: ignore[misc]
+        return {i: replace(model, weight=centre.weight) for i, model in enumerate(drawn)}
+    if sampler == "gaussian":
+        middle, deviation = centre.trainable, variance(models, centre, by).sqrt()
+    else:
+        if base is None:
+            raise ValueError("sampler = 'gaussian-as-coded' needs the model that the clients started from")
+        middle, deviation = _unit_deltas(models, base)
+        deviation = scale * deviation
+    size, result = centre.layout.size, {}
+    for i in range(count):
+        noise = torch.from_numpy(ctx.rng.standard_normal(size)).to(centre.vector.dtype)
+        vector = centre.vector.clone()
+        vector[:size] = middle + deviation * noise
+        result[i] = replace(centre, vector=vector)
+    return result
+
+
+def variance(models: Mapping[str, Params], centre: Params, by: By = "samples") -> Tensor:
+    """Σ_k p_k (w_k − mean)² of each trained parameter."""
+    weights = [model.weight if by == "samples" else 1.0 for model in models.values()]
+    found = torch.zeros_like(centre.trainable)
+    for model, weight in zip(models.values(), weights, strict=True):
+        found += weight / sum(weights) * (model.trainable - centre.trainable).square()
+    return found
+
+
+def _unit_deltas(models: Mapping[str, Params], base: Params) -> tuple[Tensor, Tensor]:
+    """Where samples lie and how far they scatter, worked out on deltas of unit length and scaled back, each tensor by
+    itself; clients count alike."""
+    shapes = base.layout.trainable
+    middle, deviation = base.trainable.clone(), torch.zeros_like(base.trainable)
+    deltas = [cut(model.trainable - base.trainable, shapes) for model in models.values()]
+    places, scatter = cut(middle, shapes), cut(deviation, shapes)
+    for name in places:
+        lengths = [float(delta[name].norm()) for delta in deltas]
+        units = torch.stack(
+            [d[name] / length if length else d[name] for d, length in zip(deltas, lengths, strict=True)]
+        )
+        length = sum(lengths) / len(lengths)
+        spread = (units.square().mean(0) - units.mean(0).square()).clamp_min(_FLOOR).sqrt()
+        places[name] += length * units.mean(0)
+        scatter[name] += length * spread
+    return middle, deviation
+
+
+@task("average")
+def tally(ctx: TaskContext, models: Mapping[str, Tensor]) -> Tensor:
+    """The label counts of several senders added up; of sums of them, the sum."""
+    return torch.stack(list(models.values())).sum(0)
+
+
+@task("distill")
+def distill_per_class(ctx: TaskContext, spec: DistillSpec, **given: Any) -> Params:
+    """`distill` with its loss divided by the number of classes, as FedBE's code has it.
+
+    Under SGD that is a smaller step with a larger weight decay: v ← βv + g/C + λw, w ← w − ηv is, for C·v, the same as
+    C·v ← β(C·v) + g + Cλw, w ← w − (η/C)(C·v).
+    """
+    smaller = replace(spec, lr=spec.lr / ctx.classes, weight_decay=spec.weight_decay * ctx.classes)
+    return distill(ctx, spec=smaller, **given)
+
+
+@task("distill")
+def with_swag(ctx: TaskContext, models: Mapping[str, Params], count: int) -> dict[str, Params]:
+    """The models, and so many drawn ones: of each architecture in turn, as many of one as of another.
+
+    Of K models of an architecture, with mean m, deviations D = (w_1 − m, …, w_K − m) and variance σ² = Σ_k D_k²/K of
+    each parameter, a draw is m + σ·z/√2 + D·u/√(2(K − 1)), with z and u standard normal: one half of the covariance is
+    diagonal, the other of rank K − 1. The only model of an architecture is drawn as it is. What is trained scatters,
+    batch-norm statistics are the mean's. A draw weighs as much as the models of its architecture on average.
+    """
+    teams: dict[str, list[Params]] = {}
+    for model in models.values():
+        teams.setdefault(model.layout.arch, []).append(model)
+    found, of = dict(models), list(teams.values())
+    for i in range(count):
+        found[f"swag{i}"] = _draw(ctx, of[i % len(of)])
+    return found
+
+
+def _draw(ctx: TaskContext, team: list[Params]) -> Params:
+    centre = mean(team, lambda _: 1.0)
+    away = torch.stack([model.trainable - centre.trainable for model in team])
+    each, by_model = (ctx.rng.standard_normal(size) for size in (centre.layout.size, len(team)))
+    z, u = (torch.from_numpy(drawn).to(away.dtype) for drawn in (each, by_model))
+    vector = centre.vector.clone()
+    scatter = away.square().mean(0).sqrt() * z / sqrt(2) + u @ away / sqrt(2 * max(1, len(team) - 1))
+    vector[: centre.layout.size] += scatter
+    return replace(centre, vector=vector, weight=centre.weight / len(team))

@@ -1,0 +1,197 @@
+"""The inner loop that local training and distillation share: batches, optimiser, schedule, clip, one step."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from typing import Generic, Literal, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from headwater.specs import DistillSpec, LocalSpec, Restore
+from headwater.tasks.flat_module import FlatModule
+from headwater.tasks.low_bit import Bits
+
+Spec = LocalSpec | DistillSpec
+
+
+def steps_per_epoch(n: int, spec: Spec) -> int:
+    dropped = isinstance(spec, LocalSpec) and spec.drop_last
+    return n // spec.batch if dropped else math.ceil(n / spec.batch)
+
+
+def total_steps(n: int, spec: Spec) -> int:
+    each = steps_per_epoch(n, spec)
+    return (spec.steps if spec.steps is not None else (spec.epochs or 0) * each) if each else 0
+
+
+def batches(n: int, spec: Spec, rng: np.random.Generator) -> Iterator[Tensor]:
+    """Index batches, shuffled anew in every epoch; the last batch of an epoch may be smaller."""
+    left, each = total_steps(n, spec), steps_per_epoch(n, spec)
+    while left > 0:
+        yield from torch.split(torch.from_numpy(rng.permutation(n)), spec.batch)[: min(left, each)]
+        left -= each
+
+
+def learning_rate(spec: Spec, taken: int, total: int) -> float:
+    """The learning rate of the step after so many."""
+    if isinstance(spec, LocalSpec):
+        return spec.lr / (1 + spec.lr_time_decay * taken)
+    if spec.schedule == "cosine":  # over the full length, so stopping early cuts the cosine short
+        return 0.5 * spec.lr * (1 + math.cos(math.pi * taken / total))
+    return spec.lr
+
+
+def picked(x: Tensor, at: Tensor) -> Tensor:
+    """x[at], in half the time for labels and flat rows. Images keep their order in memory, which kernels go by."""
+    return x.index_select(0, at) if x.dim() < 3 else x[at]
+
+
+class Rule:
+    """SGD, Adam or AdamW with a fresh state, in place on `weights`: the kernels of `torch.optim`, called directly.
+
+    Making the first `torch.optim` optimiser of a process loads torch's compiler, and each of its steps passes through
+    hooks, groups and a profiler; none of this is needed for one tensor.
+
+    A vector is one model; a tensor of more dimensions is a stack with its members along the first. What a member gets
+    does not depend on who else is in the stack.
+    """
+
+    def __init__(self, spec: Spec, weights: Tensor) -> None:
+        self._kind, self._decay, self._momentum = spec.optimizer, spec.weight_decay, spec.momentum
+        self._weights, adam = weights.detach(), spec.optimizer != "sgd"
+        self._first = torch.zeros_like(self._weights) if adam or spec.momentum else None
+        self._second = torch.zeros_like(self._weights) if adam else None
+        self._taken = torch.zeros((), dtype=torch.float32)  # the kernels of Adam take the count of steps as a tensor
+        self._fresh = True
+        self._for: tuple[Tensor, int | None] | None = None
+        self._parts: list[list[Tensor]] = []
+
+    def step(self, grad: Tensor, lr: float, members: int | None = None) -> None:
+        """Descend along `grad`, of the shape of the weights; with `members`, only the first so many of a stack."""
+        if self._for is None or self._for[0] is not grad or self._for[1] != members:
+            if (grad.shape, grad.dtype) != (self._weights.shape, self._weights.dtype):  # the kernels do not look
+                raise ValueError(f"a gradient of shape {tuple(grad.shape)} for {tuple(self._weights.shape)} weights")
+            self._for = grad, members
+            self._parts = [_parts(t, members) for t in (self._weights, grad, self._first, self._second)]
+        weights, grads, first, second = self._parts
+        if self._kind == "sgd":
+            torch._fused_sgd_(
+                weights,
+                grads,
+                first,
+                weight_decay=self._decay,
+                momentum=self._momentum,
+                lr=lr,
+                dampening=0.0,
+                nesterov=False,
+                maximize=False,
+                is_first_step=self._fresh and bool(first),
+            )
+        else:
+            self._taken += 1
+            kernel = torch._fused_adam_ if self._kind == "adam" else torch._fused_adamw_
+            kernel(
+                weights,
+                grads,
+                first,
+                second,
+                [],
+                [self._taken] * len(weights),
+                lr=lr,
+                beta1=0.9,
+                beta2=0.999,
+                weight_decay=self._decay,
+                eps=1e-8,
+                amsgrad=False,
+                maximize=False,
+            )
+        self._fresh = False
+
+
+def _parts(tensor: Tensor | None, members: int | None) -> list[Tensor]:
+    """A stack member by member, since the kernels treat the last few numbers of a tensor by other instructions, which
+    round differently; whole where there is no such rest because every member fills its cache lines.
+    """
+    if tensor is None:
+        return []
+    tensor = tensor.detach()
+    if not tensor.is_contiguous():  # the kernels would read past it
+        raise ValueError("an optimiser step needs tensors whose numbers lie side by side")
+    if tensor.dim() < 2:
+        return [tensor]
+    tensor = tensor[:members]
+    return [tensor] if tensor[0].nbytes % 64 == 0 else list(tensor.unbind())
+
+
+class Stepper:
+    """A fresh optimiser on a net's flat vector; `step` descends on one loss."""
+
+    def __init__(self, net: FlatModule, spec: Spec, total: int, correction: Tensor | None = None) -> None:
+        self.net, self.spec, self.total, self.taken, self.correction = net, spec, total, 0, correction
+        self.rule = Rule(spec, net.flat)
+        way = spec.low_bit if isinstance(spec, LocalSpec) else "none"
+        self.bits = None if way == "none" else Bits(net, way)  # rounds before the first step
+
+    def lr(self) -> float:
+        """The learning rate of the next step."""
+        return learning_rate(self.spec, self.taken, self.total)
+
+    def step(self, loss: Tensor) -> None:
+        grad = self.net.grad
+        grad.zero_()
+        loss.backward()  # type: ignore[no-untyped-call]
+        if self.bits is not None:
+            self.bits.before_step()
+        if self.correction is not None:
+            grad.add_(self.correction)
+        if self.spec.clip is not None:  # after the correction, as MTGC's and FedDF's codes clip
+            grad.mul_(torch.clamp(self.spec.clip / (grad.norm() + 1e-6), max=1.0))
+        self.rule.step(grad, self.lr())
+        if self.bits is not None:
+            self.bits.round()
+        self.taken += 1
+
+
+Snapshot = TypeVar("Snapshot")
+
+
+class EarlyStop(Generic[Snapshot]):
+    """Stops as soon as (current index − index of the best) ≥ patience. A tie is not an improvement.
+
+    Indices count epochs or steps, as the caller does. `restore` says what `chosen` gives: the `last` snapshot, the
+    `best` of those evaluated, or `best_or_init`, which lets the untouched start compete.
+    """
+
+    def __init__(
+        self,
+        metric: Literal["loss", "accuracy"] = "loss",
+        patience: int | None = None,
+        min_delta: float = 0.0,
+        restore: Restore = "last",
+    ) -> None:
+        self.sign = -1.0 if metric == "loss" else 1.0
+        self.metric, self.patience, self.min_delta, self.restore = metric, patience, min_delta, restore
+        self.best_index: int | None = None
+        self._best_score = -math.inf
+        self._best: Snapshot | None = None
+
+    def begin(self, value: float, snapshot: Callable[[], Snapshot]) -> None:
+        """The start, before any step; it competes only under `best_or_init`."""
+        if self.restore == "best_or_init":
+            self.update(0, value, snapshot)
+
+    def update(self, index: int, value: float, snapshot: Callable[[], Snapshot]) -> bool:
+        """Record one evaluation; True says stop."""
+        score = self.sign * value
+        first = self.best_index is None and not math.isnan(score)
+        if first or score > self._best_score + self.min_delta:
+            self.best_index, self._best_score = index, score
+            if self.restore != "last":
+                self._best = snapshot()
+        return self.patience is not None and index - (self.best_index or 0) >= self.patience
+
+    def chosen(self, last: Callable[[], Snapshot]) -> Snapshot:
+        return last() if self.restore == "last" or self._best is None else self._best

@@ -1,0 +1,53 @@
+"""MOON's loss term: features near those of the global model and away from those of the client's own earlier ones."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal, Self
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from headwater.core.params import Params
+from headwater.tasks.local import Batch
+from headwater.tasks.task import TaskContext, task
+
+
+@dataclass(frozen=True)
+class Contrast:
+    """mu · cross-entropy of label 0 over the cosines (z · z_global, z · z_earlier, …) / tau.
+
+    The other models are frozen, so their features of the home's rows are computed once, in evaluation mode, before the
+    first step. Who has no earlier model yet takes the run's first one (`first = "initial"`) or the one just received.
+    """
+
+    mu: float
+    tau: float
+    previous: tuple[Params, ...] | None = None
+    first: Literal["initial", "received"] = "initial"
+    number: int = 0  # which of the run's first draws that is, where there are several models
+    known: Tensor | None = None  # unit features of the home's rows: (models, rows, width)
+
+    FEATURES: ClassVar[bool] = True
+
+    def begin(self, ctx: TaskContext, start: Params) -> Self:
+        if not self.mu:
+            return self
+        assert ctx.data is not None
+        unmet = start if self.first == "received" else ctx.initial(start.layout.arch, self.number)
+        others = (start, *(self.previous or (unmet,)))
+        tables = [F.normalize(ctx.flat_module(model, slot=1).represent(ctx.data.x), dim=1) for model in others]
+        return replace(self, known=torch.stack(tables))
+
+    def __call__(self, step: Batch) -> Tensor:
+        if self.known is None:
+            return step.loss.new_zeros(())
+        cosines = (F.normalize(step.features, dim=1) * self.known[:, step.index]).sum(2).T
+        return self.mu * F.cross_entropy(cosines / self.tau, torch.zeros_like(step.y))
+
+
+@task("average")
+def remember(ctx: TaskContext, new: Params, old: tuple[Params, ...] | None, most: int) -> tuple[Params, ...]:
+    """The latest models of this home, newest first."""
+    return (new, *(old or ()))[:most]

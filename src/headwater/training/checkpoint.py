@@ -1,0 +1,204 @@
+"""A state to disk and back.
+
+`values/` holds values under names made from their content, so a value that did not change is not written again;
+`round-N.json` holds the handles, the ledger and nothing else. It is written last, by renaming: it either is there and
+whole, or is not. Writing takes time, so it is not done after every round but as often as it costs little.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from headwater.core import records
+from headwater.core.ledger import Ledger
+from headwater.core.tree import Place
+from headwater.core.values import Located, names_in
+from headwater.engines.base import Bundle, Engine, Ref
+from headwater.errors import OutputError
+
+VERSION = 1
+KEPT = 2
+PAUSE = 33  # times what the last checkpoint took pass before the next, so that they take 3 % of a run at most
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    round: int
+    state: Any
+    ledger: Ledger
+    names: frozenset[str]
+    seconds: float  # that the run had taken by then
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a file whole or not at all."""
+    draft = path.with_name(f".{path.name}.draft")
+    try:
+        with draft.open("w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(draft, path)
+    except OSError:  # on a full disk a draft would only take up room
+        draft.unlink(missing_ok=True)
+        raise
+
+
+class Keeper:
+    """Keeps the state of the last round that was closed, and writes it from time to time.
+
+    The first one is written at once, and then one after every round that ends late enough after the last was written.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        engine: Engine,
+        before: Callable[[], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`before` is called whenever a checkpoint is about to be written, and is part of what that takes."""
+        self._directory, self._engine, self._before, self._clock = directory, engine, before, clock
+        self._unwritten: tuple[int, Any, Ledger, float] | None = None
+        self._next = -math.inf  # when the next one may be written
+
+    @property
+    def state(self) -> Any:
+        """What may still have to be written."""
+        return self._unwritten[1] if self._unwritten else None
+
+    def keep(self, round: int, state: Any, ledger: Ledger, seconds: float) -> None:
+        self._unwritten = (round, state, ledger.copy(), seconds)
+        if self._clock() >= self._next:
+            self.write()
+
+    def write(self) -> None:
+        """The last state, unless that was done already."""
+        if self._unwritten is None:
+            return
+        begun = self._clock()
+        self._before()
+        round, state, ledger, seconds = self._unwritten
+        save(self._directory, round, state, self._engine, ledger, seconds)
+        self._unwritten = None
+        self._next = self._clock() + PAUSE * (self._clock() - begun)
+
+    def __enter__(self) -> None:
+        """From here on, a request to end (SIGTERM) is heeded like Ctrl-C, unless somebody else heeds it."""
+        self._heeds = (
+            threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+        )
+        if self._heeds:
+            signal.signal(signal.SIGTERM, _stop)
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """A run that ends before its time still leaves its last state; what ended it is told, whatever happens here."""
+        try:
+            if kind is not None:
+                with suppress(Exception):
+                    self.write()
+        finally:
+            if self._heeds:
+                signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def _stop(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+def save(directory: Path, round: int, state: Any, engine: Engine, ledger: Ledger, seconds: float) -> None:
+    names = sorted(names_in(state))
+    files = engine.save(names, directory / "values")
+    row = {"version": VERSION, "round": round, "seconds": seconds, "files": files}
+    row |= {"state": encode(state), "ledger": ledger.state()}
+    write_whole(directory / f"round-{round:06d}.json", json.dumps(row))
+    _tidy(directory)
+
+
+def load(directory: Path, engine: Engine) -> Checkpoint | None:
+    """The newest checkpoint that is whole; its values are taken up by the engine."""
+    heads = _heads(directory)
+    for path in reversed(heads):
+        try:
+            row = json.loads(path.read_text(encoding="utf-8"))
+            if row["version"] != VERSION:
+                raise ValueError(f"version {row['version']}")
+            engine.load(row["files"], directory / "values")
+            state, ledger = decode(row["state"]), Ledger.restore(row["ledger"])
+            return Checkpoint(row["round"], state, ledger, frozenset(row["files"]), row["seconds"])
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            continue
+    if heads:
+        raise OutputError(f"no checkpoint in {directory} can be read; start the run anew with --force")
+    return None
+
+
+def _heads(directory: Path) -> list[Path]:
+    return sorted(directory.glob("round-*.json"))
+
+
+def _tidy(directory: Path) -> None:
+    """Keep the newest two, and the values that they name."""
+    heads = _heads(directory)
+    for old in heads[:-KEPT]:
+        old.unlink(missing_ok=True)
+    used: set[str] = set()
+    for head in heads[-KEPT:]:
+        try:
+            for file in json.loads(head.read_text(encoding="utf-8"))["files"].values():
+                used.update([file] if isinstance(file, str) else file.values())
+        except (ValueError, KeyError, AttributeError):
+            return  # a head from elsewhere: leave every value alone
+    for value in (directory / "values").iterdir():
+        if value.name not in used:
+            value.unlink(missing_ok=True)
+
+
+def encode(state: Any) -> Any:
+    """A state of handles and plain values as JSON."""
+    try:
+        return records.encode(state, _located)
+    except TypeError as error:
+        raise TypeError(
+            f"{error}: a state may hold handles, numbers, strings, tuples, dicts and dataclasses; keep arrays as "
+            "located values"
+        ) from error
+
+
+def decode(row: Any) -> Any:
+    return records.decode(row, _handle)
+
+
+def _located(thing: Any) -> Any:
+    if not isinstance(thing, Located):
+        return records.UNKNOWN
+    return {"$": "located", "place": thing.place.value, "nodes": {n: _ref(r) for n, r in thing.nodes.items()}}
+
+
+def _handle(row: Any) -> Any:
+    if row["$"] != "located":
+        return records.UNKNOWN
+    return Located(Place(row["place"]), {node: _held(ref) for node, ref in row["nodes"].items()})
+
+
+def _ref(held: Ref | Bundle) -> Any:
+    if isinstance(held, Bundle):
+        return {"children": {child: _ref(ref) for child, ref in held.refs.items()}}
+    row = {"name": held.name, "home": held.home, "part": encode(held.part)}
+    return row | ({"member": held.member} if held.member else {})
+
+
+def _held(row: Any) -> Any:
+    if "children" in row:
+        return Bundle({child: _held(ref) for child, ref in row["children"].items()})
+    return Ref(row["name"], row["home"], decode(row["part"]), row.get("member", ""))

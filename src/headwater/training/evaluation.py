@@ -1,0 +1,243 @@
+"""What is measured after a round (with purpose `evaluate`), and how it becomes a row and a result."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import Any
+
+import torch
+
+from headwater.algorithms.cohorts import together
+from headwater.core.federation import CLIENTS, SERVER, Federation, Located, nothing
+from headwater.core.rng import stream
+from headwater.core.statistics import bootstrap_mean_interval, covered, mean_interval, ordinary_interval, weighted
+from headwater.core.tree import Tree
+from headwater.engines.base import Done
+from headwater.engines.nan_check import BAD
+from headwater.models.parts import width_of
+from headwater.tasks.evaluate import (
+    class_accuracy,
+    common_test,
+    evaluate,
+    evaluate_team,
+    expected_accuracy,
+    own_accuracy,
+    score_on,
+)
+from headwater.training.experiment import Experiment
+
+PHASES = ("train", "distill", "evaluate")
+MOST_EXPECTED = 100  # clients that are asked what a model's accuracy by class means for their mix of labels
+MOST_OWN = 1000  # clients that try a model on their own test rows
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Handles to what was asked for, all at the server; the answers are read once the round's work is done."""
+
+    outcome: Located  # of the one model, or of the team where there is neither a model nor personal ones
+    by_client: Located  # {client: what that means for its mix of labels}
+    own: Located  # {client: accuracy on its own test rows}
+    personal: Located  # {client: scores of its personal model on the common test set}
+    team: Located  # of the team
+    also: dict[str, Located] = field(default_factory=dict)  # accuracies of further models
+
+
+def ask(fed: Federation, state: Any, tests: Located, own_tests: bool, by_client: bool = True) -> Asked:
+    """Submit all that is measured of a state; nothing waits. `by_client`: also what it means for each client.
+
+    What needs no model of a client's own is asked of everybody while they are few, and of a fixed draw of them beyond
+    that: a run's figures then cost the same however many clients are registered.
+    """
+    fed = fed.whole.unseat().with_purpose("evaluate")
+    model, personal, team = (getattr(state, name, None) for name in ("model", "personal", "team"))
+    own = scores = nothing(CLIENTS)
+    if personal is not None:
+        there = fed.among(personal.nodes)  # who never took part has no model of its own
+        own = there.run(own_accuracy, at=CLIENTS, model=personal) if own_tests else own
+        if _common(state, own_tests):
+            scores = there.run(score_on, at=CLIENTS, model=personal, rows=tests)
+    elif own_tests and model is not None:
+        some = judged(fed, MOST_OWN)
+        own = some.run(own_accuracy, at=CLIENTS, model=some.down(some.down(model)))
+    teamed = outcome = means = nothing(SERVER)
+    if team is not None:
+        members = team.members if isinstance(team.members, Located) else together(team.members)
+        teamed = fed.run(evaluate_team, at=SERVER, members=members, mix=team.mix, weights=team.weights)
+    if model is not None:
+        outcome = fed.run(evaluate, at=SERVER, model=model)
+    elif personal is None:
+        outcome = teamed
+    if outcome.nodes and by_client:
+        some = judged(fed, MOST_EXPECTED)
+        by_class = some.down(some.run(class_accuracy, at=SERVER, outcome=outcome), to=CLIENTS)
+        means = some.up(some.run(expected_accuracy, at=CLIENTS, by_class=by_class), to=SERVER)
+    others = getattr(state, "also", None) or {}
+    also = {name: fed.run(evaluate, at=SERVER, model=other)["accuracy"] for name, other in others.items()}
+    return Asked(outcome, means, fed.up(own, to=SERVER), fed.up(scores, to=SERVER), teamed, also)
+
+
+def judged(fed: Federation, most: int) -> Federation:
+    """Everybody who holds data or, beyond so many, a uniform draw of so many, the same in every round of a run."""
+    holders = fed.tree.holders
+    if len(holders) <= most:
+        return fed.whole
+    return replace(fed, clients=_drawn(fed.tree, fed.session.seed, most))
+
+
+@lru_cache(maxsize=1)
+def _drawn(tree: Tree, seed: int, most: int) -> tuple[str, ...]:
+    drawn = stream(seed, "judged").choice(len(tree.holders), size=min(len(tree.holders), MOST_OWN), replace=False)
+    return tree.in_order(tree.holders[at] for at in drawn[:most].tolist())  # the smaller draw is part of the larger one
+
+
+def _common(state: Any, own_tests: bool) -> bool:
+    """Whether personal models are judged on the common test set: they are all there is, or clients have no other."""
+    return getattr(state, "personal", None) is not None and (getattr(state, "model", None) is None or not own_tests)
+
+
+def tests_for(fed: Federation, state: Any, own_tests: bool) -> Located:
+    """The common test set at the clients, if personal models are judged on it."""
+    if not _common(state, own_tests):
+        return nothing(CLIENTS)
+    fed = fed.with_purpose("evaluate")
+    return fed.down(fed.run(common_test, at=SERVER), to=CLIENTS)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The measurements of one round."""
+
+    accuracy: float
+    loss: float
+    client_accuracy: dict[str, float]
+    local_accuracy: dict[str, float]
+    correct: torch.Tensor | None = None
+    confusion: torch.Tensor | None = None
+    by_member: dict[str, float] = field(default_factory=dict)  # accuracies of personal models on the common test set
+    others: dict[str, float] = field(default_factory=dict)  # of the team and of further models, by their key
+
+    @property
+    def further(self) -> dict[str, Any]:
+        """What a row and a result have in common beyond the accuracy: clients' own models, the team and others."""
+        found: dict[str, Any] = {}
+        if local := list(self.local_accuracy.values()):
+            found["local_accuracy"] = mean = sum(local) / len(local)
+            std = math.sqrt(sum((value - mean) ** 2 for value in local) / len(local))
+            found["local_accuracy_spread"] = {"std": std, "min": min(local), "max": max(local)}
+        return found | self.others
+
+
+def answer(fed: Federation, asked: Asked, own_tests: bool) -> Answer:
+    """Read what `ask` asked for. Waits."""
+    own = {c: a for c, a in (fed.read(asked.own) or {}).items() if a is not None}
+    scores = fed.read(asked.personal) or {}
+    mixed = {c: s["own_mix"] for c, s in scores.items()}
+    local = own if own_tests else mixed
+    others = {f"{name}_accuracy": float(fed.read(found)) for name, found in asked.also.items()}
+    if (team := fed.read(asked.team)) is not None:
+        others = {"ensemble_accuracy": team["accuracy"]} | others
+    outcome = fed.read(asked.outcome)
+    if outcome is None:
+        mean = {key: sum(s[key] for s in scores.values()) / max(1, len(scores)) for key in ("accuracy", "loss")}
+        mean |= {} if scores else {"loss": math.nan}  # nobody has a model: that is no perfect one
+        members = {c: s["accuracy"] for c, s in scores.items()}
+        return Answer(mean["accuracy"], mean["loss"], mixed, local, by_member=members, others=others)
+    judged = (outcome["correct"], outcome["confusion"])
+    return Answer(outcome["accuracy"], outcome["loss"], fed.read(asked.by_client) or {}, local, *judged, others=others)
+
+
+def row_of(fed: Federation, found: Answer | None, done: Sequence[Done]) -> dict[str, Any]:
+    """A row of rounds.jsonl; accuracy and loss are null in a round that was not evaluated."""
+    spans = {p: [(d.start, d.end) for d in done if d.phase == p] for p in PHASES}
+    row: dict[str, Any] = {
+        "round": fed.round,
+        "accuracy": found.accuracy if found else None,
+        "loss": found.loss if found else None,
+        "seconds": {phase: round(covered(spans[phase]), 4) for phase in PHASES},
+        "bytes": fed.session.ledger.of_round(fed.round),
+    }
+    if found:
+        row["client_accuracy"] = found.client_accuracy
+        row["sector_accuracy"] = {
+            sector: weighted({c: found.client_accuracy[c] for c in team}, fed.tree.sizes)
+            for sector, team in fed.among(found.client_accuracy).teams.items()
+        }
+        row |= found.further
+    return row | _notes(fed, done)
+
+
+def _notes(fed: Federation, done: Sequence[Done]) -> dict[str, Any]:
+    """Numbers that tasks noted, in tree order: the training loss, and what distillation did at each place."""
+    told = [(d, node, notes) for d in done for node, notes in d.notes.items() if notes]
+    nodes = (*fed.tree.sectors, "server", *fed.tree.in_order(node for _, node, _ in told))
+    order = {node: at for at, node in enumerate(nodes)}
+    noted = sorted(told, key=lambda each: (order[each[1]], int(each[0].name.split(".")[1])))
+    bad = [{"node": node, "task": d.title} for d, node, notes in noted if BAD in notes]
+    noted = [each for each in noted if BAD not in each[2]]
+    losses = {node: notes["loss"] for d, node, notes in noted if d.phase == "train" and "loss" in notes}
+    row: dict[str, Any] = {"bad_updates": bad} if bad else {}
+    sizes = {node: fed.tree.sizes[node] for node in losses}
+    if losses and all(sizes.values()):
+        row["train_loss"] = weighted(losses, sizes)
+    places: dict[str, dict[str, float]] = {}
+    for d, node, notes in noted:
+        if d.phase == "distill":
+            places.setdefault(node, {}).update(notes)
+    if places:
+        row["distill"] = places
+        first = [notes for node, notes in places.items() if node != "server"] or list(places.values())
+        for key in ("teacher_accuracy", "student_before", "student_after"):
+            if all(key in notes for notes in first):
+                row[key] = sum(notes[key] for notes in first) / len(first)
+    return row
+
+
+def summary_of(found: Answer, history: Sequence[dict[str, Any]], seed: int) -> dict[str, Any]:
+    """The accuracy part of result.json. Both intervals have their own name; `accuracy_ci95` is the ordinary one."""
+    evaluated = [row for row in history if row["accuracy"] is not None]
+    best = max(evaluated, key=lambda row: row["accuracy"])
+    result: dict[str, Any] = {
+        "accuracy": found.accuracy,
+        "accuracy_ci95": None,
+        "best_accuracy": best["accuracy"],
+        "best_round": best["round"],
+        "loss": found.loss,
+        "client_accuracy": found.client_accuracy,
+    }
+    if found.correct is not None and found.confusion is not None:
+        ordinary = list(ordinary_interval(int(found.correct.sum()), len(found.correct)))
+        bootstrap = list(bootstrap_mean_interval(found.correct.tolist(), seed))
+        result["accuracy_ci95"] = ordinary
+        result["intervals"] = {"ordinary_wilson": ordinary, "bootstrap_mean_as_in_fedhead": bootstrap}
+        result["confusion"] = found.confusion.tolist()
+    elif found.by_member:
+        mean, half = mean_interval(list(found.by_member.values()))
+        interval = [mean - half, mean + half] if half is not None else None
+        result["accuracy_ci95"], result["intervals"] = interval, {"t_over_clients": interval}
+    return result | found.further
+
+
+def told_by(experiment: Experiment, history: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """What the method itself has to say of a finished run: remarks in sentences, and the privacy that it spent."""
+    method, spec = experiment.method, experiment.model
+    remarks = [*cautions(experiment), *getattr(method, "remarks", lambda history: ())(history)]
+    found: dict[str, Any] = {"remarks": remarks} if remarks else {}
+    if hasattr(method, "privacy") and (width := width_of(spec)):  # what is spent depends on the size of representations
+        found["privacy"] = method.privacy(experiment.config.rounds, width)
+    return found
+
+
+def cautions(experiment: Experiment) -> tuple[str, ...]:
+    """What there is to say of a run before it begins."""
+    told: Callable[..., tuple[str, ...]] = getattr(experiment.method, "cautions", lambda model, participation: ())
+    part = experiment.config.partition
+    leak = (
+        f"clients of partition.scheme = {part.scheme!r} share samples, so others train on the rows that a client keeps "
+        "for its own test: local_accuracy is too high for models that more than one client trained"
+    )
+    shared = part.local_test > 0 and experiment.partition.rule is not None
+    return (*told(experiment.model, part.participation), *((leak,) if shared else ()))

@@ -1,0 +1,113 @@
+"""A run's directory: whose it is, its rows, and the files that a finished run leaves."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from safetensors.torch import save
+from torch import Tensor
+
+from headwater.config import Config
+from headwater.core.records import to_json
+from headwater.errors import OutputError
+from headwater.training.checkpoint import write_whole
+
+
+class RunDirectory:
+    """Opening it makes it this run's own; a directory that holds another run is refused."""
+
+    def __init__(self, path: Path, config: Config) -> None:
+        self.path, self.checkpoints = path, path / "checkpoints"
+        self.rows_path, self.spans_path = path / "rounds.jsonl", path / "timeline.jsonl"
+        try:
+            if path.exists():
+                path.mkdir(exist_ok=True)
+            else:  # it appears with its configuration, so that it can be resumed from the moment it is there
+                path.parent.mkdir(parents=True, exist_ok=True)
+                draft = path.with_name(f".{path.name}.{os.getpid()}.draft")
+                draft.mkdir()
+                write_whole(draft / "config.toml", config.to_toml())
+                draft.rename(path)
+        except (FileExistsError, NotADirectoryError) as error:
+            raise OutputError(
+                f"{path} cannot be a run's directory, since part of it is a file; choose another --out"
+            ) from error
+        held = path / "config.toml"
+        if held.exists():
+            self._compare(Config.from_toml(held.read_text(encoding="utf-8")), config)
+        else:
+            write_whole(held, config.to_toml())
+
+    def _compare(self, there: Config, asked: Config) -> None:
+        found = there.difference(asked)
+        if found:
+            key, old, new = found
+            raise OutputError(
+                f"{self.path} holds another run ({key} is {old!r} there and {new!r} now); "
+                "choose another --out, or replace that run with --force"
+            )
+
+    def check_split(self, sha256: str) -> None:
+        """Refuse to carry on with other data than the run began with."""
+        path = self.path / "partition.json"
+        try:
+            held = json.loads(path.read_text(encoding="utf-8")).get("sha256") if path.exists() else sha256
+        except (ValueError, AttributeError):
+            held = sha256  # cut short, and about to be written again
+        if held != sha256:
+            raise OutputError(
+                f"{self.path} was begun on another split of the data, so its data has changed since; bring that back, "
+                "choose another --out, or begin anew with --force"
+            )
+
+    @property
+    def result(self) -> dict[str, Any] | None:
+        path = self.path / "result.json"
+        return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+
+    def resume(self, until: int) -> list[dict[str, Any]]:
+        """The rows up to a round; later rows and spans belong to rounds that will be run again, and are taken away."""
+        self._trim(self.spans_path, until)
+        return self._trim(self.rows_path, until)
+
+    def _trim(self, path: Path, until: int) -> list[dict[str, Any]]:
+        if not path.exists():
+            return []
+        kept = []
+        for line in path.read_text(encoding="utf-8").splitlines():
+            try:
+                row = json.loads(line)
+            except ValueError:  # a line cut short by a kill
+                continue
+            if row["round"] <= until:
+                kept.append(row)
+        write_whole(path, "".join(to_json(row) + "\n" for row in kept))
+        return kept
+
+    def sync(self) -> None:
+        """See that the rows so far are on the disk, before a checkpoint is that counts on them."""
+        with self.rows_path.open("ab") as file:
+            os.fsync(file.fileno())
+
+    def add_row(self, row: dict[str, Any]) -> None:
+        with self.rows_path.open("a", encoding="utf-8") as file:
+            file.write(to_json(row) + "\n")
+
+    def add_spans(self, spans: list[dict[str, Any]]) -> None:
+        with self.spans_path.open("a", encoding="utf-8") as file:
+            file.write("".join(json.dumps(span) + "\n" for span in spans))  # times, names and numbers: all finite
+
+    def write(self, name: str, content: dict[str, Any]) -> None:
+        write_whole(self.path / name, to_json(content, indent=1))
+
+    def write_model(self, tensors: dict[str, Tensor], about: dict[str, str]) -> None:
+        draft = self.path / ".model.draft"
+        try:
+            draft.write_bytes(save({name: tensor.contiguous() for name, tensor in tensors.items()}, metadata=about))
+            draft.replace(self.path / "model.safetensors")
+        except OSError:  # on a full disk a draft would only take up room
+            draft.unlink(missing_ok=True)
+            raise

@@ -1,0 +1,388 @@
+"""A plan says what a run then does: its bytes to the last one, its steps and passes to the last sample."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+import toys
+from headwater.algorithms import ALGORITHMS
+from headwater.algorithms.base import State
+from headwater.algorithms.fedavg import FedAvg
+from headwater.config import Config
+from headwater.core import precompute
+from headwater.models.base import Net
+from headwater.planning import plan, rehearsal, steps_of
+from headwater.planning.rehearsal import rehearse
+from headwater.planning.schedule import Unit, makespan
+from headwater.planning.traffic import moved, sizes_of
+from headwater.planning.work import held_out, samples_read
+from headwater.specs import LocalSpec
+from headwater.training.experiment import Experiment, prepare
+from headwater.training.loop import train
+
+DATA = toys.tiny_data()
+UNEQUAL = ([9, 0, 4, 1, 6, 3, 0], [0, 0, 0, 1, 0, 1, 2])  # sector 2 holds nobody with data
+TO_THE_END = {"patience": None, "restore": "last"}
+
+
+def of_nets(method: str, model: dict[str, Any], **algorithm: Any) -> Experiment:
+    """With listed models, which `toys.tiny` chooses itself."""
+    partition = {"clients": 7, "sectors": 3, "scheme": "iid"}
+    config = Config(
+        rounds=2,
+        data={"name": "arrays"},
+        partition=partition,
+        model=model,
+        engine={"name": "inline"},
+        local={"epochs": 1},
+        algorithm={"name": method, **algorithm},
+    )
+    return toys.arranged(prepare(config, data=DATA), *UNEQUAL)
+
+
+def unequal(method: str, **sections: Any) -> Experiment:
+    return toys.tiny(method, arrays=DATA, sizes=UNEQUAL, **sections)
+
+
+class TestBytes:
+    @pytest.mark.parametrize("method", ALGORITHMS)
+    def test_are_those_of_the_ledger(self, method: str) -> None:
+        """With clients that take part in some rounds only, leaders and cohorts that are drawn, and empty sectors."""
+        experiment = unequal(method, partition={"participation": 0.5}, rounds=3)
+        found, run = moved(experiment, sizes_of(experiment)), train(experiment)
+        assert found is not None
+        assert found.exact
+        told, ledger = found.to_dict(), run.ledger.summary()
+        assert {key: told[key] for key in ("server_sector", "sector_client", "setup")} == {
+            key: ledger[key] for key in ("server_sector", "sector_client", "setup")
+        }
+        for row, each in zip(run.history, found.rounds, strict=True):
+            links = {tier: getattr(each, tier) for tier in row["bytes"]}
+            assert row["bytes"] == {t: {"up": x.up_bytes, "down": x.down_bytes} for t, x in links.items()}
+
+    @pytest.mark.parametrize(
+        ("method", "options"), [("feddf", {}), ("fedeed", {"cohorts": 2}), ("fedmd", {}), ("fedproto", {})]
+    )
+    def test_of_unequal_architectures(self, method: str, options: dict[str, Any]) -> None:
+        experiment = of_nets(method, {"name": "mlp", "hidden": [4], "projection": 3, "also": ["linear"]}, **options)
+        sizes = sizes_of(experiment)
+        assert len({size.bytes for size in sizes.values()}) == 2
+        found, ledger = moved(experiment, sizes), train(experiment).ledger.summary()
+        assert found is not None
+        assert found.exact
+        told = found.to_dict()
+        for tier in ("server_sector", "sector_client", "setup"):
+            assert told[tier] == ledger[tier]
+
+    def test_of_several_matched_layers(self) -> None:
+        experiment = of_nets("fedma", {"name": "mlp", "hidden": [5, 4, 3]})
+        found = moved(experiment, sizes_of(experiment))
+        assert found is not None
+        assert found.to_dict()["sector_client"] == train(experiment).ledger.summary()["sector_client"]
+
+    def test_a_long_run_is_judged_by_its_first_rounds(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        experiment = unequal("fedavg", rounds=40)
+        whole = moved(experiment, sizes_of(experiment))
+        monkeypatch.setattr("headwater.planning.traffic.DRAWS", 20)
+        part = moved(experiment, sizes_of(experiment))
+        assert whole is not None
+        assert part is not None
+        assert (len(whole.rounds), len(part.rounds)) == (40, 4)
+        assert (whole.exact, part.exact) == (True, False)
+        assert whole.total == part.total  # everybody takes part, so every round is alike
+
+    def test_what_accidents_may_change_is_not_called_exact(self) -> None:
+        experiment = unequal("fedavg", faults={"dropout": 0.2})
+        found = moved(experiment, sizes_of(experiment))
+        assert found is not None
+        assert not found.exact
+
+
+def test_sizes_of_models() -> None:
+    """Linear 4 × 4 + 4, batch norm 2 · 4 with 2 · 4 statistics and a counter of 8 bytes, linear 4 × 3 + 3."""
+    (size,) = sizes_of(unequal("fedavg", model=lambda: toys.normed(4, 3))).values()
+    assert (size.numbers, size.bytes, size.clients) == (43, 4 * (43 + 8) + 8, 5)
+
+
+class Tally(nn.Module):
+    """Lets everything through and counts it: samples in passes, and batches and samples that get a gradient."""
+
+    seen: ClassVar[dict[str, int]] = {"steps": 0, "samples": 0, "passes": 0}  # a model is also called to be looked at
+
+    def forward(self, x: Tensor) -> Tensor:
+        if torch.is_grad_enabled():
+            self.seen["steps"] += 1
+            self.seen["samples"] += len(x)
+        else:
+            self.seen["passes"] += len(x)
+        return x
+
+
+def counting() -> Net:
+    return Net(nn.Sequential(Tally(), nn.Linear(4, 4), nn.Tanh()), nn.Linear(4, 3))
+
+
+class TestWork:
+    """Also with passes as jobs of their own. FedMA and FedAlign look inside the net: they cannot be counted there."""
+
+    @pytest.mark.parametrize(
+        ("method", "fanned"),
+        [(name, False) for name in ALGORITHMS if name not in ("fedma", "fedalign")]
+        + [(name, True) for name in ("feddf", "fedbe", "fedeed", "fed-ensemble", "fedhead+", "frame")],
+    )
+    def test_is_what_a_run_does(self, method: str, fanned: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(precompute, "LEAST", 0.0 if fanned else 1e30)
+        stages = {"sector": TO_THE_END, "server": {**TO_THE_END, "swa_from": None} if method == "fedbe" else TO_THE_END}
+        partition = {"participation": 0.7, "local_test": 0.0}
+        experiment = unequal(method, model=counting, partition=partition, **stages)
+        found = rehearse(experiment)
+        assert found is not None
+        Tally.seen |= {"steps": 0, "samples": 0, "passes": 0}
+        train(experiment)
+        # a generator is no model of a client, and what it draws does not go through the extractor
+        works = [work for work in found.works if work.title != "teach_generator"]
+        assert {"steps": sum(w.steps + w.gradients for w in works), "samples": sum(w.samples for w in works)} == {
+            name: Tally.seen[name] for name in ("steps", "samples")
+        }
+        assert sum(sum(work.passes.values()) for work in works) == Tally.seen["passes"]
+
+    @pytest.mark.parametrize(
+        ("method", "sections"),
+        [
+            ("scaffold", {"algorithm": {"variates": "gradient"}}),
+            ("mtgc", {"algorithm": {"z_init": "gradient", "leader": "rotating"}}),
+            ("feddf", {"algorithm": {"swag": 2, "outlier_rule": True}}),
+            ("fedhead", {"algorithm": {"val_source": "leader"}}),
+            ("fedhead", {"sector": {**TO_THE_END, "weights": "learned"}}),
+            ("fedhead+", {"sector": {**TO_THE_END, "epochs": None, "steps": 7, "restore": "best", "eval_every": 3}}),
+            ("fedmd", {"algorithm": {"flavour": "fedhead", "pretrain_epochs": 2, "digest_batch": 4}}),
+            ("fedproto", {"algorithm": {"collect": "during"}}),
+            ("moon", {"algorithm": {"remembered": 2}, "rounds": 3}),
+            ("fedeed", {"algorithm": {"kept": 2, "consolidate": "basic"}, "rounds": 3}),
+            ("fedavg", {"local": {"epochs": None, "steps": 5, "batch": 4}}),
+            ("fedavg", {"local": {"drop_last": True, "batch": 3}, "eval_every": 2, "rounds": 3}),
+            ("local", {"partition": {"local_test": 0.3}}),
+        ],
+    )
+    def test_of_options_too(self, method: str, sections: dict[str, Any]) -> None:
+        stages = {"sector": TO_THE_END, "server": TO_THE_END}
+        experiment = toys.tiny(method, arrays=DATA, model=counting, **(stages | sections))
+        found = rehearse(experiment)
+        assert found is not None
+        Tally.seen |= {"steps": 0, "samples": 0, "passes": 0}
+        train(experiment)
+        assert sum(work.steps + work.gradients for work in found.works) == Tally.seen["steps"]
+        assert sum(work.samples for work in found.works) == Tally.seen["samples"]
+        assert sum(sum(work.passes.values()) for work in found.works) == Tally.seen["passes"]
+
+    def test_of_a_term_with_batches_of_its_own(self) -> None:
+        """FedMD's third flavour reads a public batch with every one of its own, from the second round on."""
+        experiment = unequal("fedmd", model=counting, algorithm={"flavour": "fedhkd", "align": 10})
+        found = rehearse(experiment)
+        assert found is not None
+        Tally.seen |= {"steps": 0, "samples": 0, "passes": 0}
+        train(experiment)
+        assert sum(work.steps for work in found.works) == 2 * 6
+        assert sum(work.samples for work in found.works) == Tally.seen["samples"]
+
+    def test_is_the_steps_that_a_run_notes(self) -> None:
+        experiment = unequal("fedhead+", sector=TO_THE_END, server=TO_THE_END, rounds=3)
+        found = rehearse(experiment)
+        assert found is not None
+        steps = {each.at: each for each in steps_of(experiment, found)}
+        noted = [row["distill"] for row in train(experiment).history]
+        by_leaders = [sum(n["distill_steps"] for node, n in row.items() if node != "server") for row in noted]
+        assert steps["leaders"].total == sum(by_leaders)
+        assert (steps["leaders"].least, steps["leaders"].most) == (min(by_leaders), max(by_leaders))
+        assert steps["server"].total == sum(row["server"]["distill_steps"] for row in noted)
+
+    def test_by_hand(self) -> None:
+        """Clients of 9, 4, 1, 6 and 3 rows in batches of 8 for one epoch; 9 validation rows."""
+        experiment = unequal("fedhead", algorithm={"leader": "fixed"}, sector={"epochs": 2, "batch": 4})
+        found = rehearse(experiment)
+        assert found is not None
+        local, leaders = steps_of(experiment, found)
+        assert (local.task, local.at, local.most, local.total) == ("local_train", "clients", 2 + 1 + 1 + 1 + 1, 12)
+        # leaders are c0 with 9 rows, which 3 members teach, and c5 with 3, which 2 teach
+        assert (leaders.at, leaders.most, leaders.teachers) == ("leaders", 2 * (3 + 1), 3)
+        assert leaders.asked == 2 * (3 * (9 + 9) + 2 * (3 + 9))
+        assert leaders.stops
+
+    def test_before_the_first_round(self) -> None:
+        """FedMD's clients learn from 18 public rows and then from their own."""
+        experiment = unequal("fedmd", algorithm={"pretrain_epochs": 2})
+        found = rehearse(experiment)
+        assert found is not None
+        local = next(each for each in steps_of(experiment, found) if each.task == "local_train")
+        assert local.before == 5 * 2 * 3 + 6
+        assert local.total == local.before + 2 * 6
+
+    def test_of_a_long_run_is_judged_by_its_first_rounds(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        experiment = unequal("hfedavg", rounds=50)
+        monkeypatch.setattr(rehearsal, "JOBS", 20)
+        found = rehearse(experiment)
+        assert found is not None
+        (local,) = steps_of(experiment, found)
+        assert (found.rounds, local.total, local.exact) == (4, 50 * 6, False)
+
+
+@pytest.mark.parametrize("n", [1, 3, 8, 9, 20])
+@pytest.mark.parametrize(
+    "spec",
+    [
+        LocalSpec(epochs=3, batch=8),
+        LocalSpec(steps=7, batch=4),
+        LocalSpec(epochs=2, batch=3, drop_last=True),
+        LocalSpec(epochs=0),
+    ],
+)
+def test_samples_read_are_those_of_the_batches(n: int, spec: LocalSpec) -> None:
+    from headwater.tasks.optimizers import batches
+
+    assert samples_read(n, spec) == sum(len(batch) for batch in batches(n, spec, np.random.default_rng(0)))
+
+
+def test_rows_held_out_by_a_leader() -> None:
+    assert [held_out(n, 0.2) for n in (1, 2, 4, 10)] == [1, 1, 1, 2]
+    assert held_out(10, 0.0) == 0
+
+
+@dataclass(frozen=True)
+class Own(FedAvg):
+    """A method that nobody here has heard of."""
+
+
+@dataclass(frozen=True)
+class Curious(FedAvg):
+    """Trains on only if it likes what came out."""
+
+    def round(self, fed: Any, state: State) -> State:
+        new = super().round(fed, state)
+        return new if float(fed.read(new.model).vector.sum()) > 0 else state
+
+
+@dataclass(frozen=True)
+class Counter(FedAvg):
+    """Reads something at the server that needs no training."""
+
+    def init(self, fed: Any, model: Any) -> State:
+        assert fed.read(model).vector.numel() > 0
+        return State(model)
+
+
+@pytest.fixture
+def module(monkeypatch: pytest.MonkeyPatch) -> str:
+    made = ModuleType("somebodys")
+    for kind in (Own, Curious, Counter):
+        setattr(made, kind.__name__, kind)
+    monkeypatch.setitem(sys.modules, "somebodys", made)
+    return "somebodys"
+
+
+class TestAMethodOfOnesOwn:
+    def test_has_steps_but_no_closed_form(self, module: str) -> None:
+        found = plan(unequal(f"{module}:Own"))
+        assert found.moved is None
+        assert found.steps is not None
+        assert [(each.task, each.total) for each in found.steps] == [("local_train", 12)]
+        assert found.to_dict()["ledger"] is None
+
+    def test_may_read_what_is_there_before_training(self, module: str) -> None:
+        assert rehearse(unequal(f"{module}:Counter")) is not None
+
+    def test_that_depends_on_training_is_not_foreseen(self, module: str) -> None:
+        found = plan(unequal(f"{module}:Curious"))
+        assert found.steps is None
+        assert found.seconds == {}
+
+
+class TestPlan:
+    def test_has_one_shape(self) -> None:
+        told = plan(unequal("fedhead+", rounds=2)).to_dict()
+        assert told["clients"] == {"registered": 7, "holding": 5, "taking_part": 5, "sectors": 3}
+        assert told["engine"] == {
+            "name": "inline",
+            "why": "as configured",
+            "workers": 1,
+            "threads": 1,
+            "server_threads": 1,
+        }
+        assert told["models"] == [{"name": "mlp", "numbers": 35, "bytes": 140, "clients": 5}]
+        assert set(told["ledger"]) == {"server_sector", "sector_client", "setup", "a_round", "exact"}
+        assert told["memory"]["total"] == sum(n for name, n in told["memory"].items() if name != "total")
+        phases = [told["seconds"][phase] for phase in ("train", "distill", "evaluate")]
+        assert min(phases) > 0
+        assert told["seconds"]["total"] >= sum(phases)
+        assert told["measured"]["step"]["mlp"] > 0
+
+    def test_stacks_as_the_run_does(self) -> None:
+        experiment = unequal("fedavg")
+        assert plan(experiment).stacking == train(experiment).result["stacking"]
+
+    def test_changes_nothing(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Neither chance, threads and files, nor what the same experiment then gives."""
+        monkeypatch.chdir(tmp_path)
+        untouched, experiment = unequal("moon"), unequal("moon")
+        rows = experiment.split.train.x.clone()
+        torch.manual_seed(7)
+        before = torch.random.get_rng_state(), np.random.get_state()[1].tolist(), torch.get_num_threads()
+        plan(experiment)
+        after = torch.random.get_rng_state(), np.random.get_state()[1].tolist(), torch.get_num_threads()
+        assert torch.equal(before[0], after[0])
+        assert before[1:] == after[1:]
+        assert list(tmp_path.iterdir()) == []
+        assert torch.equal(rows, experiment.split.train.x)
+        assert train(experiment).result["model_sha256"] == train(untouched).result["model_sha256"]
+
+    def test_more_models_at_once_take_more_memory(self) -> None:
+        """An average is made of one model after the other; teachers are needed all at the same time."""
+
+        def held(method: str, clients: int) -> int:
+            return plan(toys.tiny(method, partition={"clients": clients, "scheme": "iid"})).memory["models"]
+
+        assert held("fedavg", 20) == held("fedavg", 5)
+        assert held("feddf", 20) > 2 * held("fedavg", 20)
+
+    def test_cautions_are_those_of_the_run(self) -> None:
+        told = plan(unequal("scaffold", model=lambda: toys.normed(4, 3))).cautions
+        assert any("batch norm" in sentence for sentence in told)
+
+
+class TestMakespan:
+    def test_one_worker_does_one_after_the_other(self) -> None:
+        assert makespan([Unit(3), Unit(2, (0,)), Unit(1)], workers=1) == 6
+
+    def test_nothing_begins_before_what_it_needs(self) -> None:
+        """Two of 2 s side by side, then one of 1 s that needs both; another of 4 s fills the gap."""
+        units = [Unit(2), Unit(2), Unit(1, (0, 1)), Unit(4)]
+        assert makespan(units, workers=2) == 6
+        assert makespan(units, workers=3) == 4
+
+    def test_rounds_wait_for_each_other_if_told_so(self) -> None:
+        units = [Unit(1, (), 1), Unit(3, (), 1), Unit(2, (0,), 2)]
+        assert makespan(units, workers=2) == 3
+        assert makespan(units, workers=2, overlap=False) == 5
+
+    def test_is_never_shorter_than_the_longest_chain_or_the_work_shared(self) -> None:
+        rng = np.random.default_rng(0)
+        units: list[Unit] = []
+        for at in range(60):
+            after = tuple(sorted({int(i) for i in rng.integers(0, at, size=2)})) if at else ()
+            units.append(Unit(float(rng.random()), after))
+        ends: list[float] = []
+        for unit in units:
+            ends.append(unit.seconds + max((ends[at] for at in unit.after), default=0.0))
+        whole = sum(unit.seconds for unit in units)
+        for workers in (2, 3, 60):
+            found = makespan(units, workers)
+            assert max(max(ends), whole / workers) - 1e-9 <= found <= whole
+        assert makespan(units, 60) == pytest.approx(max(ends))
