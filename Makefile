@@ -6,14 +6,18 @@ SHARED_DATA := $(wildcard ../shared/data)
 export HEADWATER_DATA ?= $(abspath $(SHARED_DATA))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo deploy-demo test check format bench evidence compare-methods teacher-weights quadratics pipelining theory-bounds papers traffic text-table cifar-fusion deploy-check clean
+.PHONY: help demo deploy-demo test test-all check docs-tables build format bench evidence compare-methods teacher-weights quadratics pipelining theory-bounds papers traffic text-table cifar-fusion deploy-check clean
 
 help:
 	@echo "make demo      compare four methods on the embedded data set (a minute after the install)"
 	@echo "make deploy-demo"
 	@echo "               a whole federation on this machine, a process for each party, beside its simulation (two minutes after the install)"
-	@echo "make test      the whole test suite (HEADWATER_SLOW=1 for killed parties and the like, too)"
-	@echo "make check     lint, types, import order"
+	@echo "make test      the quick tests: every kind of part and every promise (about five minutes on 2 cores)"
+	@echo "make test-all  the whole test suite (under half an hour; with HEADWATER_SLOW=1 also killed parties and the like)"
+	@echo "make check     lint, types, import order, generated tables"
+	@echo "make docs-tables"
+	@echo "               write the generated tables of README and docs, and the type stub of the package"
+	@echo "make build     wheel and source archive in dist/, tried out in a fresh environment"
 	@echo "make format    put the code into its standard form"
 	@echo "make bench     time it beside hand-written loops and other frameworks (WORKS=\"W1 W2\" for some of it)"
 	@echo "make evidence  the CIFAR-10 comparison under experiments/ (one to two hours on 2 cores)"
@@ -57,15 +61,30 @@ demo: $(VENV)/.installed
 deploy-demo: $(VENV)/.installed-flower
 	@$(BIN)/python tools/federation.py --out runs/deploy-demo
 
+PYTEST := $(BIN)/python -m pytest -n auto --dist worksteal
+
 test: $(VENV)/.installed-test
 	@test -n "$(HEADWATER_DATA)" || echo "make: HEADWATER_DATA is not set, so tests on real data sets will be skipped"
-	$(BIN)/python -m pytest -n auto --dist worksteal
+	$(PYTEST) -m "not thorough"
+
+# The quick tests first, then those that they left out, so that no test runs twice.
+test-all: test
+	$(PYTEST) -m thorough
 
 check: $(VENV)/.installed-test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/python tools/import_order.py
+	$(BIN)/python tools/docs_tables.py --check
+
+docs-tables: $(VENV)/.installed
+	$(BIN)/python tools/docs_tables.py
+
+build: $(VENV)/.installed-test
+	@rm -rf build dist
+	$(BIN)/python -m build
+	$(BIN)/python tools/check_build.py
 
 format: $(VENV)/.installed-test
 	$(BIN)/ruff check --fix .

@@ -50,16 +50,16 @@ Function = tuple[str, int, str]  # file, line and name, as Python's profiler has
 # By the module of the library that spends the time, or that calls what spends it; the first that fits counts.
 TRAINING, ELSE = "training: stacks, steps, handing out", "all else"
 KINDS: tuple[tuple[str, tuple[str, ...]], ...] = (
-    ("evaluation", ("stages/evaluate", "evaluation", "metrics")),
-    ("drawing batches", ("stages/draws", "rng")),
-    ("averaging", ("stages/combine", "params")),
-    ("run directory: rows, time line, checkpoints", ("checkpoint", "rundir", "strict", "records")),
-    (TRAINING, ("stages/", "models/")),
-    ("engine: jobs, values, reports", ("engines/", "codecs")),
+    ("evaluation", ("tasks/evaluate", "training/evaluation", "core/statistics")),
+    ("drawing batches", ("tasks/batched/batches", "core/rng")),
+    ("averaging", ("tasks/average", "core/params")),
     (
-        "federation: verbs, names, ledger",
-        ("federation", "view", "located", "ledger", "topology/", "fanout", "algorithms/"),
+        "run directory: rows, time line, checkpoints",
+        ("training/checkpoint", "training/run_directory", "core/records"),
     ),
+    (TRAINING, ("tasks/", "models/")),
+    ("engine: jobs, values, reports", ("engines/", "core/serialization")),
+    ("federation: verbs, names, ledger", ("core/", "algorithms/")),
     ("rounds: participants, rows, state", ("",)),
 )
 # What training consists of, by torch's names for it.

@@ -14,7 +14,7 @@ from headwater.core.params import Params
 from headwater.core.tree import Place
 from headwater.data.base import Examples
 from headwater.tasks.task import TaskContext, task
-from headwater.theory.heterogeneity import Quadratic, mixture
+from oracles.quadratics import Quadratic, mixture
 
 Vector = np.ndarray[Any, np.dtype[np.float64]]
 

@@ -1,4 +1,14 @@
-"""What every test may use."""
+"""Fixtures for every test, and which target runs which test.
+
+`make test` runs every test without the marker `thorough`, in about five minutes on 2 cores. It covers each kind of
+part (method, engine, partitioner, model, data set, command) and each promise (equal bits on every engine, exact
+resume, ledger equal to the closed forms, a federation of Flower processes, Ray, the page in a browser) at least once.
+`make test-all` runs the `thorough` tests as well: further parameters of tests that run in `make test` anyway, and
+tests that take many seconds because they start processes, train ten rounds or read large data sets. Mark a new test
+`thorough` if it takes more than about 5 seconds and a quicker test covers the same promise; of a parametrised test,
+mark the further parameters only: `pytest.param(value, marks=pytest.mark.thorough)`. Tests that take minutes are
+skipped unless HEADWATER_SLOW=1.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +21,7 @@ import pytest
 @pytest.fixture(autouse=True)
 def _a_job_for_each_client(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tests train so little that all clients would share one job, and workers would have nothing to share."""
-    monkeypatch.setattr("headwater.training.SMALL", 0.0)
+    monkeypatch.setattr("headwater.training.session.SMALL", 0.0)
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""Parties for tests of the Flower transport: folders with keys, and a member that runs in a process of its own."""
+"""Parties for tests of Flower links: folders with keys, and programs that run a member or the owner of a link."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import socket
 import sys
 import threading
 import time
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
@@ -18,32 +18,11 @@ from cryptography.hazmat.primitives import serialization as form
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from headwater.deploy.flower import FlowerLink, FlowerUplink
-from headwater.deploy.message import Message, Part, Unanswered
+from headwater.deploy.flower import FlowerDownlink, FlowerUplink
+from headwater.deploy.folder import LinkSettings, PartyFolder
+from headwater.deploy.transport import Message, RawArray, Unanswered
 
-
-@dataclass(frozen=True)
-class Served:
-    address: str
-    members: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Folder:
-    path: Path
-    name: str
-    role: str
-    insecure: bool = False
-    above: str | None = None
-    link: Served | None = None
-
-    @property
-    def state(self) -> Path:
-        return self.path / "state"
-
-    @property
-    def keys(self) -> Path:
-        return self.path / "keys"
+NOTHING: Any = None  # in place of the agreement, which links do not use
 
 
 def free_port() -> int:
@@ -91,7 +70,7 @@ def _pem(key: ec.EllipticCurvePrivateKey, kind: form.PrivateFormat) -> bytes:
 
 
 def parties(root: Path, members: tuple[str, ...], strangers: tuple[str, ...] = (), insecure: bool = False) -> None:
-    """Folders of a server and of those below it. Strangers have a good certificate, but their keys are not admitted."""
+    """Write folders of a server and of parties below it. Strangers trust the CA, but their keys are not admitted."""
     ca, link = ec.generate_private_key(ec.SECP384R1()), ec.generate_private_key(ec.SECP384R1())
     ca_crt = _certificate("ca", ca, ca, True).public_bytes(form.Encoding.PEM)
     server = root / "server"
@@ -111,43 +90,43 @@ def parties(root: Path, members: tuple[str, ...], strangers: tuple[str, ...] = (
             _write(server / f"keys/members/{name}.pub", public)
 
 
-def folder(root: Path, name: str) -> Folder:
+def folder(root: Path, name: str) -> PartyFolder:
     address, insecure = (root / "address").read_text(), bool((root / "insecure").read_text())
     if name == "server":
         members = tuple((root / "members").read_text().split(","))
-        return Folder(root / name, name, "server", insecure, link=Served(address, members))
-    return Folder(root / name, name, "client", insecure, above=address)
+        return PartyFolder(root / name, name, "server", insecure, None, LinkSettings(address, members), None, NOTHING)
+    return PartyFolder(root / name, name, "client", insecure, address, None, None, NOTHING)
 
 
 def answer(message: Message) -> Message:
-    """What members do in tests: say who they are and give the parts back, in the other order."""
+    """How members answer in tests: with their process id, the head of the request, and its arrays in reverse order."""
     match message.head.get("do"):
         case "fail":
             raise ValueError("there is no such thing")
         case "sleep":
             time.sleep(message.head["seconds"])
         case "much":
-            return Message({}, (Part("int8", (1,), os.urandom(message.head["bytes"])),))
+            return Message({}, (RawArray("int8", (1,), os.urandom(message.head["bytes"])),))
     return Message({"pid": os.getpid(), "was": message.head}, message.parts[::-1])
 
 
 def member(root: Path, name: str) -> None:
-    """Until it is killed."""
+    """Run a member until it is killed."""
     FlowerUplink(folder(root, name)).serve(answer, threading.Event())
 
 
 def owner(root: Path) -> None:
-    """Runs a link, asks everybody once, says so, and waits until it is killed."""
-    link = FlowerLink(folder(root, "server"))
+    """Run a link, exchange one message with each member, print the outcome, and wait until it is killed."""
+    link = FlowerDownlink(folder(root, "server"))
     names = set(folder(root, "server").link.members)  # type: ignore[union-attr]
     while link.present() != names:
         time.sleep(0.1)
     for name in names:
         link.send(name, Message({"do": "echo"}))
-    came: list[tuple[int, Message | Unanswered]] = []
-    while len(came) < len(names):
-        came += link.replies(1.0)
-    print("all well" if all(isinstance(reply, Message) for _, reply in came) else came, flush=True)
+    replies: list[tuple[int, Message | Unanswered]] = []
+    while len(replies) < len(names):
+        replies += link.replies(1.0)
+    print("all well" if all(isinstance(reply, Message) for _, reply in replies) else replies, flush=True)
     time.sleep(600)
 
 

@@ -1,4 +1,7 @@
-"""A whole federation in one process: real parties, each with its own data, store and checks; messages go by queues."""
+"""A whole federation in one process, for tests: real parties with their own data, values and checks.
+
+Messages are passed by threads and queues in place of Flower links.
+"""
 
 from __future__ import annotations
 
@@ -16,26 +19,34 @@ import torch
 
 from headwater.config import Config
 from headwater.core.tree import ROOT
-from headwater.deploy import assemble, program
-from headwater.deploy.dispatch import Dispatcher, Party
-from headwater.deploy.engine import Deployed
-from headwater.deploy.folder import Federated
-from headwater.deploy.message import Message, Unanswered
-from headwater.deploy.party import Client, Host
-from headwater.deploy.store import Store
-from headwater.deploy.wire import Customs
-from headwater.tasks.task import RunContext
+from headwater.deploy import steps
+from headwater.deploy.agreement import (
+    PUBLIC_SETS,
+    Agreement,
+    client_context,
+    deployed_experiment,
+    host_context,
+    server_split,
+)
+from headwater.deploy.deployed_engine import DeployedEngine
+from headwater.deploy.dispatch import Dispatcher
+from headwater.deploy.party_run import PartyRun, ValueStore
+from headwater.deploy.payload import PayloadReader
+from headwater.deploy.transport import Message, Unanswered
+from headwater.deploy.work_messages import ClientWorker, HostWorker
+from headwater.tasks.run_context import RunContext
 from headwater.training.experiment import Experiment, prepare
 from headwater.training.loop import train
 from headwater.training.result import Run
+from headwater.training.session import run_context
 
 Answer = Callable[[Message], Message]
-THREADS = 1  # of every task, as engine.threads has it; torch counts them for each thread that asks
-PATIENCE = 600.0  # seconds; however busy the machine, nobody is given up before
+THREADS = 1  # of every task, as in engine.threads; torch has this setting per thread
+PATIENCE = 600.0  # seconds, so that no party is late on a busy machine
 
 
 class Clock:
-    """In place of `time` where parties wait: it stands still until it is set forward, however long work takes."""
+    """Replaces `time` where parties wait: its time changes only when a test sets it."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -47,20 +58,25 @@ class Clock:
         time.sleep(seconds)
 
 
-class Links:
-    """Downwards, by threads. `meddle(to, message)` may change a message, or raise Unanswered."""
+class LoopbackLink:
+    """A `Downlink` to parties of this process.
+
+    Args:
+        answers: function that answers a request, by party.
+        meddle: called with the sender and each reply; may change the reply, or raise Unanswered.
+    """
 
     def __init__(self, answers: dict[str, Answer], meddle: Callable[[str, Message], Message]) -> None:
         self._answers, self._meddle = answers, meddle
         self._pool, self._count = ThreadPoolExecutor(max(1, len(answers))), 0
         self._back: queue.Queue[tuple[int, Message | Unanswered]] = queue.Queue()
-        self.away: set[str] = set()
+        self.away: set[str] = set()  # parties that are not connected
         self.exchanges: Counter[str] = Counter()
         self._asked: dict[int, str] = {}
 
     @property
     def waited_for(self) -> set[str]:
-        """Those who were asked and whose answers nobody has taken yet."""
+        """Parties that were asked and whose replies have not been collected."""
         return set(dict(self._asked).values())
 
     def present(self) -> frozenset[str]:
@@ -100,58 +116,66 @@ class Links:
         self._pool.shutdown(wait=False)
 
 
-class Sent(list[tuple[int, str, str, str, str, int, str]]):
-    """What a party sent."""
+class SentRows(list[tuple[int, str, str, str, str, int, str]]):
+    """What a party sent, as rows in memory."""
 
     def add(self, round: int, to: str, kind: str, tier: str, direction: str, bytes: int, name: str) -> None:
         self.append((round, to, kind, tier, direction, bytes, name))
 
 
 class Loopback:
-    """`meddle` is called with every reply on its way up."""
+    """A federation of server, hosts and clients.
+
+    Args:
+        experiment: that is trained.
+        place: directory for the values of all parties.
+        meddle: called with the sender and every reply; may change the reply, or raise Unanswered.
+        deadline: as `deploy.deadline`.
+        quorum: as `deploy.quorum`.
+    """
 
     def __init__(
         self,
-        made: Experiment,
+        experiment: Experiment,
         place: Path,
         meddle: Callable[[str, Message], Message] = lambda to, message: message,
         deadline: float = PATIENCE,
         quorum: float = 0.5,
     ) -> None:
-        self.made, self.place, self.deadline, self.quorum = made, place, deadline, quorum
-        self.sent: dict[str, Sent] = {}
-        self.stores: dict[str, Store] = {}
+        self.made, self.place, self.deadline, self.quorum = experiment, place, deadline, quorum
+        self.sent: dict[str, SentRows] = {}
+        self.stores: dict[str, ValueStore] = {}
         self.said: list[str] = []
         self._lock, self._turn = threading.Lock(), threading.Lock()
-        names = list(made.tree.holders)
-        sectors = {s: tuple(c for c in names if made.tree.sector_of[c] == s) for s in made.tree.teams}
-        config = Config.from_toml(made.config.to_toml())
-        split = made.split
-        told = (config, split.shape, split.classes, split.words, made.class_names, sectors, "same")
-        self.described = Federated(*told)
+        tree, split = experiment.tree, experiment.split
+        sectors = {s: tuple(c for c in tree.holders if tree.sector_of[c] == s) for s in tree.teams}
+        config = Config.from_toml(experiment.config.to_toml())
+        self.agreement = Agreement(
+            config, split.shape, split.classes, split.words, experiment.class_names, sectors, sha256="same"
+        )
         self.meddle = meddle
-        self.links: dict[str, Links] = {}
+        self.links: dict[str, LoopbackLink] = {}
         hosts = {sector: self._host(sector) for sector in sectors}
-        self.links[ROOT] = Links({sector: host.answer for sector, host in hosts.items()}, self.meddle)
+        self.links[ROOT] = LoopbackLink({sector: host.answer for sector, host in hosts.items()}, self.meddle)
 
-    def _party(self, name: str, context: RunContext) -> Party:
-        self.sent[name] = Sent()
-        stamp = {"federation": self.described.sha256, "run": "one"}
-        store, customs = Store(self.place / name, "one"), Customs(context.models, 1 << 30)
+    def _party(self, name: str, context: RunContext) -> PartyRun:
+        self.sent[name] = SentRows()
+        stamp = {"federation": self.agreement.sha256, "run": "one"}
+        store, reader = ValueStore(self.place / name, "one"), PayloadReader(context.models, 1 << 30)
         self.stores[name] = store
-        return Party(name, context, store, customs, self.sent[name], program.trust(), stamp, self._say)
+        return PartyRun(name, context, store, reader, self.sent[name], steps.trust(), stamp, self._log)
 
-    def _say(self, sentence: str) -> None:
+    def _log(self, sentence: str) -> None:
         with self._lock:
             self.said.append(sentence)
 
-    def client(self, name: str) -> Client:
+    def client(self, name: str) -> ClientWorker:
         indices = self.made.partition.indices[int(name.removeprefix("c"))].copy()
-        context = assemble.client_context(self.described, name, self.made.split.train.take(indices))
-        return Client(self._party(name, context))
+        context = client_context(self.agreement, name, self.made.split.train.take(indices))
+        return ClientWorker(self._party(name, context))
 
-    def _in_turn(self, client: Client) -> Answer:
-        """One at a time: torch has one source of chance for all threads of a process."""
+    def _one_at_a_time(self, client: ClientWorker) -> Answer:
+        """Clients answer one at a time, since torch has one random generator for all threads of a process."""
 
         def answer(message: Message) -> Message:
             with self._turn:
@@ -159,42 +183,41 @@ class Loopback:
 
         return answer
 
-    def _host(self, sector: str) -> Host:
-        team = self.described.sectors[sector]
-        clients = {name: self.client(name) for name in team}
-        party = self._party(sector, assemble.host_context(self.described))
-        self.links[sector] = Links({name: self._in_turn(client) for name, client in clients.items()}, self.meddle)
+    def _host(self, sector: str) -> HostWorker:
+        team = self.agreement.sectors[sector]
+        answers = {name: self._one_at_a_time(self.client(name)) for name in team}
+        party = self._party(sector, host_context(self.agreement))
+        self.links[sector] = LoopbackLink(answers, self.meddle)
 
         def below(home: str) -> str | None:
             return home if home in team else None
 
-        return Host(party, Dispatcher(party, below, self.links[sector], "sector_client", self.quorum))
+        return HostWorker(party, Dispatcher(party, below, self.links[sector], "sector_client", self.quorum))
 
     def train(self, out: Path | None = None) -> Run:
-        split = self.made.split
-        public = {key: getattr(split, key) for key in ("validation", "reference", "reference_labels", "test")}
+        public = {name: getattr(self.made.split, name) for name in PUBLIC_SETS}
         sizes = {c: self.made.tree.sizes[c] for c in self.made.tree.holders}
-        made = assemble.experiment(self.described, assemble.with_public(self.described, public), sizes)
-        party = self._party(ROOT, assemble.server_context(made))
-        sector_of = {c: s for s, team in self.described.sectors.items() for c in team}
+        experiment = deployed_experiment(self.agreement, server_split(self.agreement, public), sizes)
+        party = self._party(ROOT, run_context(experiment))
+        sector_of = self.agreement.sector_of
 
         def below(home: str) -> str | None:
-            return home if home in self.described.sectors else sector_of.get(home)
+            return home if home in self.agreement.sectors else sector_of.get(home)
 
         dispatcher = Dispatcher(party, below, self.links[ROOT], "server_sector", self.quorum)
-        engine = Deployed(party.store, dispatcher, self.deadline, lambda round: None)
+        engine = DeployedEngine(party.store, dispatcher, self.deadline, lambda round: None)
         before = torch.get_num_threads()
         torch.set_num_threads(THREADS)
         try:
-            return train(made, out=out, engine=engine)
+            return train(experiment, out=out, engine=engine)
         finally:
             torch.set_num_threads(before)
 
     def outwait(self, slow: str, clock: Clock) -> None:
-        """Called with the answer of `slow`: once everybody else's has been taken the deadline passes, and `slow` is
-        given up."""
-        links = [self.links[sector] for sector in self.described.sectors]
-        clients = [name for team in self.described.sectors.values() for name in team]
+        """Call it from `meddle` with the reply of `slow`: waits until all other replies have been collected, then sets
+        the clock past the deadline, so that `slow` is left out."""
+        links = [self.links[sector] for sector in self.agreement.sectors]
+        clients = [name for team in self.agreement.sectors.values() for name in team]
 
         def only_slow() -> bool:
             asked = {sum(link.exchanges[name] for link in links) for name in clients}
@@ -213,18 +236,18 @@ class Loopback:
             link.close()
 
 
-def _until(so: Callable[[], bool]) -> None:
+def _until(condition: Callable[[], bool]) -> None:
     end = time.monotonic() + PATIENCE
-    while not so():
+    while not condition():
         if time.monotonic() > end:
             raise TimeoutError("waited in vain for the other parties")
         time.sleep(0.01)
 
 
 def small(method: str, **settings: Any) -> Experiment:
-    """Digits at a few clients, briefly."""
-    given = {"data__fraction": 0.3, "partition__clients": 6, "partition__sectors": 2, "rounds": 2} | settings
-    direct = {"algorithm__name": method, "engine__name": "inline"} | given
+    """A short run on the digits with six clients in two sectors."""
+    small_run = {"data__fraction": 0.3, "partition__clients": 6, "partition__sectors": 2, "rounds": 2}
+    keys = {"algorithm__name": method, "engine__name": "inline"} | small_run | settings
     from headwater.config.load import nested
 
-    return prepare(Config().merged(nested(direct)))
+    return prepare(Config().merged(nested(keys)))

@@ -81,7 +81,9 @@ def same(found: dict[str, torch.Tensor], wanted: dict[str, torch.Tensor]) -> Non
         torch.testing.assert_close(found[name], tensor, rtol=1e-4, atol=2e-5, msg=lambda text, n=name: f"{n}: {text}")
 
 
-@pytest.mark.parametrize("model", [MLP, RESNET, CNN], ids=["mlp", "resnet8", "cnn"])
+@pytest.mark.parametrize(
+    "model", [pytest.param(MLP, marks=pytest.mark.thorough), RESNET, CNN], ids=["mlp", "resnet8", "cnn"]
+)
 def test_the_researchers_loop_does_the_librarys_work(tmp_path: Path, model: dict[str, Any]) -> None:
     from contestants import bare
 
@@ -106,6 +108,7 @@ def test_torchs_vmap_does_the_librarys_work(tmp_path: Path) -> None:
     same(worked(vmapped, pack), library(pack))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("model", [RESNET, CNN], ids=["resnet8", "cnn"])
 def test_the_tuned_loop_does_the_librarys_work(tmp_path: Path, model: dict[str, Any]) -> None:
     from contestants import tuned
@@ -250,6 +253,7 @@ def test_a_profile_counts_for_the_module_that_called(tmp_path: Path) -> None:
     assert shares.get(where.ELSE, 0.0) < 0.2
 
 
+@pytest.mark.thorough
 def test_the_parts_of_a_fedhead_round_make_up_the_librarys(tmp_path: Path) -> None:
     import distillation
     from contestants import parts
@@ -267,6 +271,7 @@ def test_the_parts_of_a_fedhead_round_make_up_the_librarys(tmp_path: Path) -> No
     same({name: found[name] for name in wanted}, wanted)
 
 
+@pytest.mark.thorough
 def test_asking_teachers_at_every_step_is_the_librarys_distillation(tmp_path: Path) -> None:
     import distillation
     from contestants import recomputing

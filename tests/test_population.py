@@ -16,8 +16,8 @@ import toys
 from headwater.config import Config
 from headwater.core.federation import Federation
 from headwater.core.ledger import Ledger
+from headwater.core.session import Session
 from headwater.core.tree import CLIENTS, Tree
-from headwater.core.view import Session
 from headwater.engines.pool import Pool
 from headwater.training.evaluation import MOST_EXPECTED, MOST_OWN, judged
 from headwater.training.experiment import Experiment, prepare
@@ -132,6 +132,7 @@ def test_rows_that_are_found_when_asked_for_are_as_good_as_rows_that_are_there(o
     assert lazy.result.get("local_accuracy") == plain.result.get("local_accuracy")
 
 
+@pytest.mark.thorough
 def test_workers_find_the_same_rows() -> None:
     made = crowd("fedavg", 150, partition={"alpha": 0.5, "local_test": 0.2})
     with_workers = Pool(1)

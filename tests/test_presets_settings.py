@@ -54,6 +54,7 @@ def test_each_can_be_prepared(name: str) -> None:
     assert {key: made.model.options[key] for key in config.model.options} == config.model.options
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("name", "fraction", "drawn", "classes"),
     [

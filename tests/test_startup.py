@@ -48,7 +48,7 @@ def test_a_worker_loads_what_tasks_need_and_no_more() -> None:
         "from headwater.engines.workers import start, worker\n"
         "from headwater.tasks import distill, local, optimizers\n"
         "from headwater.specs import DistillSpec\n"
-        "optimizers.Rule(DistillSpec(steps=1, optimizer='adam'), torch.zeros(3)).step(torch.ones(3), 0.1)"
+        "optimizers.FusedOptimizer(DistillSpec(steps=1, optimizer='adam'), torch.zeros(3)).step(torch.ones(3), 0.1)"
     )
     assert "headwater.engines.execution" in found
     assert not found.intersection(HEAVY + FRONT)
@@ -59,10 +59,10 @@ def test_the_collector_rests_until_the_imports_are_done() -> None:
         "import gc\n"
         "from headwater import startup\n"
         "usual = gc.get_threshold()\n"
-        "startup.begin()\n"
+        "startup.defer_gc()\n"
         "assert gc.get_threshold()[0] > 100 * usual[0]\n"
         "import decimal\n"
-        "startup.end()\n"
+        "startup.freeze_gc()\n"
         "assert gc.get_threshold() == usual and gc.isenabled()\n"
         "assert gc.get_freeze_count() > 1000"
     )
@@ -71,6 +71,6 @@ def test_the_collector_rests_until_the_imports_are_done() -> None:
 
 def test_the_collector_of_another_program_is_left_alone() -> None:
     before = gc.get_threshold(), gc.get_freeze_count()
-    startup.end()
+    startup.freeze_gc()
     assert main(["list", "models"]) == 0
     assert (gc.get_threshold(), gc.get_freeze_count()) == before

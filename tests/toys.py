@@ -20,13 +20,15 @@ from headwater.core.federation import SERVER, Federation, Session
 from headwater.core.ledger import Ledger
 from headwater.core.params import Params
 from headwater.core.tree import Tree
-from headwater.data.base import Data, Examples, Split
+from headwater.data.base import Data, Examples
+from headwater.data.split import Split
 from headwater.engines.base import Done
 from headwater.engines.inline import Inline
 from headwater.models.base import ModelSpec, Net
-from headwater.partition.base import Partition
+from headwater.partition.partition import Partition
 from headwater.tasks.average import initial
-from headwater.tasks.task import RunContext, TaskContext
+from headwater.tasks.run_context import RunContext
+from headwater.tasks.task import TaskContext
 from headwater.training.experiment import Experiment, prepare
 from headwater.training.loop import train
 from headwater.training.result import Run

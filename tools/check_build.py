@@ -14,6 +14,7 @@ import tarfile
 import tempfile
 import venv
 import zipfile
+from collections import Counter
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -48,8 +49,8 @@ def check_contents(wheel: Path, source: Path) -> None:
         missing.append("LICENSE (wheel)")
     if missing:
         sys.exit(f"the archives lack {', '.join(missing)}")
-    for suffix in (".toml", ".html", ".css", ".js"):
-        print(f"{sum(name.endswith(suffix) for name in inside):4d} {suffix} files in the wheel")
+    kinds = Counter(Path(name).suffix for name in expected)
+    print(f"in the package: {', '.join(f'{count} {kind}' for kind, count in sorted(kinds.items()))}")
     print(f"{len(inside)} files in {wheel.name}, {len(members)} in {source.name}, LICENSE in both")
 
 

@@ -1,10 +1,10 @@
-"""A whole federation on this machine, a real process for each party: to show it, to test it, to measure it.
+"""A whole federation on this machine, with a real process for each party: for demonstrations, tests and measurements.
 
     python tools/federation.py [CONFIG] [--set KEY=VALUE ...] [--out DIR]
 
-writes the parties' folders, starts everybody on free ports of 127.0.0.1, shows how they get on, and at the end what
-has left each of them and whether the model is the simulation's. Nothing that was started is left running, however it
-ends. Without CONFIG it is a small one: FedHEAD+ on the digits, 6 clients in 2 sectors.
+writes the parties' folders, starts all parties on free ports of 127.0.0.1 and shows their status. At the end it shows
+what they have sent and whether the model is that of the simulation. All processes are ended in any case. Without
+CONFIG the federation is a small one: FedHEAD+ on the digits, 6 clients in 2 sectors.
 """
 
 from __future__ import annotations
@@ -12,9 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import random
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -26,20 +24,20 @@ from typing import Any, Self
 
 from headwater.config import Config
 from headwater.deploy import audit, status
-from headwater.deploy.listing import ROLES, Found, find
+from headwater.deploy.folder import ROLES, FoundParty, find
 from headwater.errors import UserError
+from process_tree import alive, descendants, free_ports, until, working_below
 
 TIERS = ("server_sector", "sector_client")
 WAYS = ("up", "down")
-LOWEST, HIGHEST = 20_000, 32_000  # ports that no outgoing connection is given
-LEAVE = 30.0  # seconds in which a party that is asked to end does so
-LINGER = 20.0  # seconds in which a killed party's Flower processes find out and end
-JOINED = b"SuperNode ID:"  # what Flower says then
+LEAVE = 30.0  # seconds in which a party ends after SIGTERM
+LINGER = 20.0  # seconds in which the Flower processes of a killed party notice and end
+JOINED = b"SuperNode ID:"  # logged by Flower when a node was admitted
 SHORT = ("rounds=3", "data.fraction=0.3", "partition.clients=6", "partition.sectors=2", "algorithm.name=fedhead+")
 
 PLAIN = "import sys; from headwater.cli.app import main; sys.exit(main())"
 
-# The same, but it ends when its standard input does, which is when whoever started it is gone, even by SIGKILL.
+# The same, but it ends when its standard input is closed, so also when the process that started it is killed.
 HEADWATER = """
 import os, signal, sys, threading
 def watch():
@@ -52,24 +50,29 @@ sys.exit(main())
 
 
 class Federation:
-    """The parties below a directory that `headwater deploy init` wrote, as child processes. Use it with `with`."""
+    """The parties of a directory that `headwater deploy init` wrote, as child processes. Use it with `with`.
+
+    Args:
+        out: the directory.
+        threads: of each process, as OMP_NUM_THREADS.
+    """
 
     def __init__(self, out: Path, *, threads: int = 1) -> None:
         self.out = out
-        self.found: dict[str, Found] = {party.name: party for party in find(out)}
+        self.found: dict[str, FoundParty] = {party.name: party for party in find(out)}
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self._threads = threads
-        self._before: dict[str, int] = {}  # how long a party's log of its node was when it was started
+        self._before: dict[str, int] = {}  # size of a party's SuperNode log when it was started
 
     @staticmethod
     def init(out: Path, config: Config) -> Federation:
-        """Write the folders, anew if they are there, with links at ports that are free."""
+        """Write the folders, with links at free ports. Folders that are there are replaced."""
         from headwater.deploy import init
         from headwater.training.experiment import prepare
 
         address = f"127.0.0.1:{free_ports(1 + config.partition.sectors)}"
-        made = prepare(config.merged({"deploy": {"server_address": address, "sector_addresses": ()}}))
-        init.init(made, out, force=True)
+        experiment = prepare(config.merged({"deploy": {"server_address": address, "sector_addresses": ()}}))
+        init.init(experiment, out, force=True)
         return Federation(out)
 
     def __enter__(self) -> Self:
@@ -84,19 +87,19 @@ class Federation:
     # -- processes
 
     def start(self, *names: str) -> None:
-        """Those named, or all of them. What they say goes to OUT/NAME.out."""
+        """Start these parties, or all. Their output goes to OUT/NAME.out."""
         for name in names or self.names():
             party = self.found[name]
             if self.running(name):
                 raise RuntimeError(f"{name} is running already")
             node = self._node_log(name)
             self._before[name] = node.stat().st_size if node.exists() else 0
-            with (self.out / f"{name}.out").open("ab") as said:
+            with (self.out / f"{name}.out").open("ab") as output:
                 self.processes[name] = subprocess.Popen(
                     [sys.executable, "-c", HEADWATER, "deploy", party.role, str(party.path)],
                     stdin=subprocess.PIPE,
-                    stdout=said,
-                    stderr=said,
+                    stdout=output,
+                    stderr=output,
                     env=os.environ | {"OMP_NUM_THREADS": str(self._threads)},
                     process_group=0,  # Ctrl-C is for this process, which then ends the others
                 )
@@ -105,7 +108,7 @@ class Federation:
         return name in self.processes and self.processes[name].poll() is None
 
     def kill(self, name: str, linger: float = 10 * LINGER) -> None:
-        """SIGKILL, and wait until all that the party had started is gone too."""
+        """Kill a party, and wait until its Flower processes have ended too."""
         process = self.processes[name]
         below = descendants(process.pid)
         process.kill()
@@ -114,16 +117,16 @@ class Federation:
         until(lambda: not any(map(alive, below)), f"the end of what {name} had started", linger)
 
     def freeze(self, name: str) -> None:
-        """It does nothing until it is thawed; its Flower processes do not notice."""
+        """Stop a party until `thaw`; its Flower processes keep running."""
         self.processes[name].send_signal(signal.SIGSTOP)
 
     def thaw(self, name: str) -> None:
         self.processes[name].send_signal(signal.SIGCONT)
 
     def stop(self, *names: str) -> dict[str, int]:
-        """Ask those named, or all, to end, and see that they do, with all that they had started; their exit status."""
+        """End these parties, or all, with all processes that they started. Returns their exit status."""
         chosen = {name: self.processes[name] for name in names or self.processes}
-        below = {found for process in chosen.values() for found in descendants(process.pid)}
+        below = {child for process in chosen.values() for child in descendants(process.pid)}
         for process in chosen.values():
             if process.poll() is None:
                 process.send_signal(signal.SIGCONT)
@@ -145,41 +148,33 @@ class Federation:
         return {name: process.returncode for name, process in chosen.items()}
 
     def wait(self, seconds: float) -> dict[str, int]:
-        """Until all have ended by themselves; their exit status."""
-        until(lambda: not any(map(self.running, self.processes)), "the end of all parties", seconds, self._why)
+        """Wait until all have ended by themselves. Returns their exit status."""
+        until(lambda: not any(map(self.running, self.processes)), "the end of all parties", seconds, self._last_lines)
         for name in self.processes:
             self._close(name)
         return {name: process.returncode for name, process in self.processes.items()}
 
     def leftovers(self) -> list[int]:
-        """Processes that were started from these folders and are still there, by what they hold open or work in."""
-        here = str(self.out.resolve())
-        found = []
-        for pid in _pids():
-            try:
-                if os.readlink(f"/proc/{pid}/cwd").startswith(here + "/"):
-                    found.append(pid)
-            except OSError:
-                continue
-        return found + [process.pid for process in self.processes.values() if process.poll() is None]
+        """Ids of processes that were started from these folders and still run."""
+        return working_below(self.out) + [process.pid for process in self.processes.values() if process.poll() is None]
 
     def _close(self, name: str) -> None:
         pipe = self.processes[name].stdin
         if pipe is not None:
             pipe.close()
 
-    def _why(self) -> str:
-        """For who waits in vain: what each said last."""
+    def _last_lines(self) -> str:
+        """The last log line of each running party, for errors."""
         lines = [f"{name}: {(self.said(name) or ['nothing'])[-1]}" for name in self.processes if self.running(name)]
         return "; ".join(lines)
 
-    # -- what is known of them
+    # -- status, logs and results
 
     def status(self, name: str) -> dict[str, Any]:
         return status.read(self.found[name].state)
 
     def until(self, condition: Callable[[], object], what: str, seconds: float) -> None:
-        """Wait for something, as long as the server lives."""
+        """Wait until a condition holds; raises RuntimeError if the server ends first."""
 
         def met() -> object:
             if condition():
@@ -188,20 +183,20 @@ class Federation:
                 raise RuntimeError(f"the server has ended, and there will be no {what}: {self._tail('server')}")
             return False
 
-        until(met, what, seconds, self._why)
+        until(met, what, seconds, self._last_lines)
 
     def until_round(self, round: int, seconds: float = 300.0) -> None:
-        """Until the server has begun this round."""
+        """Wait until the server has begun this round."""
         self.until(lambda: (self.status("server").get("round") or 0) >= round, f"round {round}", seconds)
 
     def until_joined(self, name: str, seconds: float = 180.0) -> None:
-        """Until a client or a host is let in at the link above it: one that was killed may have to wait a minute."""
+        """Wait until a party is admitted to the link above it, which takes up to a minute after a kill."""
 
         def joined() -> bool:
             log = self._node_log(name)
             return log.exists() and JOINED in log.read_bytes()[self._before[name] :]
 
-        until(joined, f"{name} to be let in above it", seconds, lambda: self._tail(name))
+        until(joined, f"{name} to join the link above it", seconds, lambda: self._tail(name))
 
     def _node_log(self, name: str) -> Path:
         return self.found[name].state / "logs" / "supernode.log"
@@ -226,7 +221,7 @@ class Federation:
         return found
 
     def sent(self) -> Counter[tuple[str, str]]:
-        """Bytes of payload by tier and direction, as all parties have written them down."""
+        """Bytes of payload by tier and direction, as all parties have recorded them."""
         total: Counter[tuple[str, str]] = Counter()
         for party in self.found.values():
             for line in audit.lines(party.state):
@@ -235,14 +230,14 @@ class Federation:
 
 
 def charged(result: Mapping[str, Any]) -> dict[tuple[str, str], int]:
-    """Bytes by tier and direction that the ledger of a run has, of all purposes."""
+    """Bytes by tier and direction in the ledger of a run, over all purposes."""
     ledger = result["ledger"]
     parts = [ledger, *(part for part in ledger.values() if isinstance(part, dict) and set(TIERS) <= part.keys())]
     return {(tier, way): sum(part[tier][f"{way}_bytes"] for part in parts) for tier in TIERS for way in WAYS}
 
 
 def simulate(federation: Federation, out: Path, *options: str) -> dict[str, Any]:
-    """The result of `headwater run` with the configuration that all parties have."""
+    """The result of `headwater run` with the configuration of the federation."""
     config = federation.found["server"].path / "config.toml"
     command("run", str(config), "--out", str(out), "--force", "--quiet", *(options or ("--engine", "inline")))
     found: dict[str, Any] = json.loads((out / "result.json").read_text(encoding="utf-8"))
@@ -250,7 +245,7 @@ def simulate(federation: Federation, out: Path, *options: str) -> dict[str, Any]
 
 
 def command(*words: str, seconds: float = 600.0) -> str:
-    """What a command of headwater's prints."""
+    """The output of a `headwater` command."""
     try:
         done = subprocess.run(
             [sys.executable, "-c", PLAIN, *words], capture_output=True, text=True, timeout=seconds, check=True
@@ -260,84 +255,17 @@ def command(*words: str, seconds: float = 600.0) -> str:
     return done.stdout
 
 
-def free_ports(count: int) -> int:
-    """The first of so many ports of 127.0.0.1 in a row that nobody listens at. None of them is given to an outgoing
-    connection meanwhile."""
-    for first in random.SystemRandom().sample(range(LOWEST, HIGHEST), 200):
-        if all(map(_is_free, range(first, first + count))):
-            return first
-    raise RuntimeError(f"there are no {count} free ports in a row on this machine")
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket() as trial:
-        trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            trial.bind(("127.0.0.1", port))
-        except OSError:
-            return False
-    return True
-
-
-def until(
-    condition: Callable[[], object], what: str, seconds: float, why: Callable[[], str] = lambda: "", every: float = 0.1
-) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > end:
-            raise TimeoutError(f"waited {seconds:.0f} s in vain for {what}; {why()}")
-        time.sleep(every)
-
-
-# -- processes of this machine, by what Linux tells about them
-
-Process = tuple[int, str]  # number and time of start: a number may go to somebody else
-
-
-def descendants(pid: int) -> set[Process]:
-    """The processes below one."""
-    parents: dict[int, list[Process]] = {}
-    for other in _pids():
-        if (told := _stat(other)) is not None:
-            parents.setdefault(int(told[1]), []).append((other, told[19]))
-    found: set[Process] = set()
-    queue = [pid]
-    while queue:
-        below = parents.get(queue.pop(), [])
-        found.update(below)
-        queue += [other for other, _ in below]
-    return found
-
-
-def alive(process: Process) -> bool:
-    told = _stat(process[0])
-    return told is not None and told[19] == process[1] and told[0] != "Z"
-
-
-def _pids() -> list[int]:
-    proc = Path("/proc")
-    return [int(path.name) for path in proc.iterdir() if path.name.isdigit()] if proc.is_dir() else []
-
-
-def _stat(pid: int) -> list[str] | None:
-    """What follows the name in /proc/PID/stat: state, parent, …"""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(") ")[2].split()
-    except OSError:
-        return None
-
-
 # -- the command
 
 
 def _show(federation: Federation, seconds: float) -> None:
-    """What the server says as it says it, and once a round a table of everybody."""
+    """Print the server's log as it grows, and once a round the status of all parties."""
     end = time.monotonic() + seconds
-    told, shown = 0, 0
+    printed, shown = 0, 0
     while True:
-        for line in federation.said("server")[told:]:
+        for line in federation.said("server")[printed:]:
             print(f"server: {line}", flush=True)
-            told += 1
+            printed += 1
         if not federation.running("server"):
             return
         round = federation.status("server").get("round") or 0
@@ -368,25 +296,25 @@ def _compare(federation: Federation, simulated: Mapping[str, Any]) -> bool:
     return same_model and all(sent[key] == due[key] for key in due)
 
 
-def main(given: Sequence[str] | None = None) -> int:
-    asked = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    asked.add_argument("config", nargs="?", help="as `headwater run` takes it")
-    asked.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="sets")
-    asked.add_argument("--out", type=Path, default=Path("runs/deploy-demo"))
-    asked.add_argument("--seconds", type=float, default=600.0, help="in which the federation must have finished")
-    words = asked.parse_args(given)
-    for asking in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(asking, signal.default_int_handler)
-    out: Path = words.out
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("config", nargs="?", help="as `headwater run` takes it")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="sets")
+    parser.add_argument("--out", type=Path, default=Path("runs/deploy-demo"))
+    parser.add_argument("--seconds", type=float, default=600.0, help="in which the federation must have finished")
+    options = parser.parse_args(arguments)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)
+    out: Path = options.out
     try:
         print(f"Writing a folder for each party to {out} ...", flush=True)
-        config = Config.load(words.config, [*(() if words.config else SHORT), *words.sets])
+        config = Config.load(options.config, [*(() if options.config else SHORT), *options.sets])
         with Federation.init(out, config) as federation:
             print(f"Starting {len(federation.found)} processes: {', '.join(federation.names())}", flush=True)
             federation.start()
-            _show(federation, words.seconds)
+            _show(federation, options.seconds)
             ends = federation.wait(60)
-        print(f"All {len(ends)} processes have ended by themselves; what has left three of them:")
+        print(f"All {len(ends)} processes have ended by themselves; what three of them have sent:")
         for role in ROLES:
             _headwater("deploy", "audit", str(federation.found[federation.names(role)[0]].path))
         print("The same in a simulation, to compare ...", flush=True)

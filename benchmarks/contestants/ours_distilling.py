@@ -41,7 +41,7 @@ def prepare(pack: Pack, path: str = "") -> Work:
     pool.start(context)
     fed = Federation(
         ready.tree,
-        Session(pool, Ledger(), context.seed, fanout=Precompute.of(context)),
+        Session(pool, Ledger(), context.seed, precompute=Precompute.of(context)),
         ready.tree.holders,
         purpose="setup",
     )

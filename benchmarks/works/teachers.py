@@ -10,11 +10,13 @@ from works.base import Inside, Work
 def work(quick: bool) -> Work:
     import torch
 
-    from headwater.data.base import Examples, Split
+    from headwater.data.base import Examples
+    from headwater.data.split import Split
     from headwater.models.base import ModelSpec
     from headwater.specs import DistillSpec
     from headwater.tasks.distill import distill
-    from headwater.tasks.task import RunContext, TaskContext
+    from headwater.tasks.run_context import RunContext
+    from headwater.tasks.task import TaskContext
 
     torch.set_num_threads(1)
     torch.manual_seed(0)

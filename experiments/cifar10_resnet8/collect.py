@@ -21,7 +21,7 @@ from run import VARIANTS
 
 from headwater.core.statistics import mean_interval
 from headwater.report import figures
-from headwater.report.groups import Group
+from headwater.report.grouping import MethodRuns
 from headwater.report.runs import RunRecord, read
 
 HERE = Path(__file__).parent
@@ -67,7 +67,7 @@ def main() -> None:
                     told = [round(row[key], 4) if key in row else "" for key in extras]
                     writer.writerow([name, run.seed, row["round"], row["accuracy"], int(bytes_by[row["round"]]), *told])
     (HERE / "table.md").write_text(table(found), encoding="utf-8")
-    figures.curves([Group(name, tuple(runs)) for name, runs in found.items()], HERE / "curves.png")
+    figures.curves([MethodRuns(name, tuple(runs)) for name, runs in found.items()], HERE / "curves.png")
     results = [run.result or {} for runs in found.values() for run in runs]
     about = {
         "command": "make evidence",

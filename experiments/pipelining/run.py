@@ -25,7 +25,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from headwater.report.style import LIGHT
-from headwater.theory.schedule import Setting, Timeline, compare, scattered, simulate
+from headwater.theory.pipelining import PipelineSetting, Timeline, compare, scattered, simulate
 
 HERE = Path(__file__).parent
 # 20 clients of which 8 are active and 4 models, as in FedEED's experiments; times in units of a client's training.
@@ -52,17 +52,17 @@ NAMES = {
 }
 
 
-def setting(share: float, seed: int, rounds: int = ROUNDS, **options: Any) -> Setting:
+def setting(share: float, seed: int, rounds: int = ROUNDS, **options: Any) -> PipelineSetting:
     there = scattered(CLIENTS, share, PERIOD, seed)
-    return Setting(CLIENTS, rounds, WORK, SERVER, COHORTS, ACTIVE, there, seed=seed, **options)
+    return PipelineSetting(CLIENTS, rounds, WORK, SERVER, COHORTS, ACTIVE, there, seed=seed, **options)
 
 
-def example() -> Setting:
+def example() -> PipelineSetting:
     """Eight clients that are there for 3 of every 10, all active, four rounds: small enough to draw."""
-    return Setting(8, 4, WORK, SERVER, COHORTS, None, scattered(8, 0.3, PERIOD, seed=0))
+    return PipelineSetting(8, 4, WORK, SERVER, COHORTS, None, scattered(8, 0.3, PERIOD, seed=0))
 
 
-def play(given: Setting) -> dict[str, Timeline]:
+def play(given: PipelineSetting) -> dict[str, Timeline]:
     """Every schedule, and pipelining by an implementation that keeps one round in flight."""
     return {**compare(given), "one ahead": simulate(replace(given, lookahead=1), "pipelined")}
 

@@ -1,13 +1,14 @@
-"""Python's door: `run` and `compare`, with keywords for configuration keys.
+"""Public Python API: `run()` and `compare()`.
 
-A keyword is a key's last part where only one key ends so (`alpha`, `leader`), else `section__key` (`local__lr`).
+Keyword arguments set configuration keys: by the last part of a key where it is unique (`alpha`, `leader`), else as
+`section__key` (`local__lr`).
 """
 
 from __future__ import annotations
 
 import dataclasses
 import tomllib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,12 +26,12 @@ from headwater.training.loop import Event, open_engine, train
 if TYPE_CHECKING:
     from torch import nn
 
-    from headwater.algorithms.base import Algorithm
+    from headwater.algorithms.base import Method as AnyMethod
+    from headwater.report.method_table import MethodTable
     from headwater.report.runs import RunRecord
-    from headwater.report.tables import Summary
     from headwater.training.result import Run
 
-    Method = str | Algorithm
+    Method = str | AnyMethod
     Source = str | Path | Data
     Maker = str | Callable[[], nn.Module] | None
 
@@ -45,16 +46,32 @@ def run(
     watch: Callable[[Event], None] | None = None,
     **settings: Any,
 ) -> Run:
-    """Train one method and return what came of it; without `out` nothing is left on disk.
+    """Train one method.
 
-    `method` is a name or an instance such as `hw.FedHead(...)`; `data` a name, a path or `hw.Data`; `model` a name or a
-    function that makes an `nn.Module`. `watch` is told of every step. All other keywords are configuration keys.
+    Args:
+        method: name of a method ("fedhead"), an instance (`hw.FedHead(leader="fixed")`), or "package.module:Name".
+        data: name of a data set, path of a file or folder, or `hw.Data`.
+        model: name of a model, or a function that returns an `nn.Module` with one logit per class. None chooses a
+            model that suits the data.
+        out: directory for the run's files; an interrupted run there is resumed. None leaves nothing on disk.
+        engine: "inline", "pool" or "ray"; None chooses. Results do not depend on it.
+        watch: called with every `Event` of the run, for progress displays.
+        **settings: configuration keys, such as `clients=20`, `alpha=0.1`, `local__lr=0.05`.
 
-    >>> import headwater as hw
-    >>> hw.run("fedavg", clients=3, sectors=1, rounds=1, local__epochs=1).result["clients"]
-    3
+    Returns:
+        The finished run: accuracy, history, ledger and the trained model.
+
+    Raises:
+        ConfigError: if a name or value is not accepted; the message says what is.
+        DataError: if the data cannot be read.
+
+    Example:
+        >>> import headwater as hw
+        >>> hw.run("fedavg", clients=3, sectors=1, rounds=1, local__epochs=1).result["clients"]
+        3
     """
-    config = Config(**merge(_of_method(method), _asked(settings, data, model, engine)))
+    base = _of_method(method)
+    config = Config(**merge(base, _asked(settings, data, model, engine, [base["algorithm"]["name"]])))
     experiment = prepare(config, data=_loaded(config, data), model=_maker(model))
     return train(experiment, out=None if out is None else Path(out), watch=watch)
 
@@ -70,15 +87,35 @@ def compare(
     watch: Callable[[Event], None] | None = None,
     **settings: Any,
 ) -> Comparison:
-    """Train several methods on the same data, split and seeds. With `out`, each run goes to `out/<method>/seed-<n>`."""
+    """Train several methods on the same data, split and seeds.
+
+    Args:
+        methods: names or instances, as for `run`.
+        seeds: seeds; every method runs once with each.
+        data: as for `run`.
+        model: as for `run`.
+        out: directory; each run is written to `out/<method>/seed-<n>`. None leaves nothing on disk.
+        engine: as for `run`.
+        watch: as for `run`.
+        **settings: configuration keys that all methods share.
+
+    Returns:
+        The runs side by side.
+
+    Example:
+        >>> import headwater as hw
+        >>> both = hw.compare(["fedavg", "fedprox"], clients=3, sectors=1, rounds=1, local__epochs=1)
+        >>> [row["algorithm"] for row in both.rows()]
+        ['fedavg', 'fedprox']
+    """
     chosen, numbers = list(methods), list(seeds)
     if not chosen or not numbers or len(set(numbers)) < len(numbers):
         raise ConfigError(f"a comparison needs at least one method, and seeds that differ, got seeds={numbers}")
     if "seed" in settings:
         raise ConfigError("a comparison takes seeds=[...], not seed")
-    asked = _asked(settings, data, model, engine)
     bases = [_of_method(each) for each in chosen]
-    parts = share(asked, [base["algorithm"]["name"] for base in bases])
+    names = [base["algorithm"]["name"] for base in bases]
+    parts = share(_asked(settings, data, model, engine, names), names)
     trees = [merge(base, part) for base, part in zip(bases, parts, strict=True)]
     loaded: Data | None = None
     runs: list[Run] = []
@@ -100,30 +137,42 @@ def place(out: Path, config: Config) -> Path:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Runs side by side."""
+    """Runs side by side. Returned by `hw.compare`.
+
+    Args:
+        runs: the runs, by seed and then by method.
+    """
 
     runs: tuple[Run, ...]
 
     def rows(self, target: float | None = None) -> list[dict[str, Any]]:
-        """A row a method: mean accuracy over seeds with its interval, and the cost."""
-        from headwater.report.tables import dicts
+        """One row per method: mean accuracy over seeds with its interval, and the cost.
+
+        Args:
+            target: accuracy; rows then also tell the rounds and bytes until it was reached.
+        """
+        from headwater.report.method_table import dicts
 
         return dicts(self._summary(target))
 
     def table(self, target: float | None = None) -> str:
-        """The rows as a Markdown table, the best of each column in bold."""
-        from headwater.report.tables import markdown
+        """The rows as a Markdown table, the best of each column in bold.
+
+        Args:
+            target: as for `rows`.
+        """
+        from headwater.report.method_table import markdown
 
         return markdown(self._summary(target))
 
-    def _summary(self, target: float | None) -> Summary:
-        from headwater.report.tables import summary
+    def _summary(self, target: float | None) -> MethodTable:
+        from headwater.report.method_table import tabulate
 
-        return summary([_record(each) for each in self.runs], target)
+        return tabulate([_record(each) for each in self.runs], target)
 
 
-def _asked(settings: Mapping[str, Any], data: Source, model: Maker, engine: str | None) -> Tree:
-    """The keywords as tables."""
+def _asked(settings: Mapping[str, Any], data: Source, model: Maker, engine: str | None, methods: Sequence[str]) -> Tree:
+    """Keyword arguments as nested configuration tables."""
     named: dict[str, Any] = {"data__name": ARRAYS if isinstance(data, Data) else str(data)}
     if model is not None:
         named["model__name"] = model if isinstance(model, str) else CUSTOM
@@ -135,17 +184,17 @@ def _asked(settings: Mapping[str, Any], data: Source, model: Maker, engine: str 
         if keyword in catalog.ORDER and isinstance(value, Mapping):
             named |= {f"{keyword}__{key}": item for key, item in value.items()}
         else:
-            named[_key(keyword)] = value
-    # None is Python's word for what TOML calls "none"; at the top level it is a setting that was left out.
+            named[_key(keyword, methods)] = value
+    # None in Python is "none" in TOML; at the top level it means that the setting was left out.
     kept = {key: NONE if value is None else value for key, value in named.items() if value is not None or "__" in key}
     return nested(kept)
 
 
-def _key(keyword: str) -> str:
-    """The `section__key` that a keyword stands for."""
+def _key(keyword: str, methods: Sequence[str]) -> str:
+    """The `section__key` of a keyword argument."""
     if keyword in catalog.TOP or "__" in keyword:
         return keyword
-    keys = catalog.every_key()
+    keys = catalog.every_key([name for name in methods if ":" in name])
     meant = [key.replace(".", "__") for key in keys.get(keyword, [])]
     if len(meant) == 1:
         return meant[0]
@@ -158,7 +207,7 @@ def _key(keyword: str) -> str:
 
 
 def _of_method(method: Method) -> Tree:
-    """A method's name, or the tables that describe an instance of it."""
+    """Configuration tables of a method: its name, or the fields of an instance."""
     if isinstance(method, str):
         return {"algorithm": {"name": method}}
     if isinstance(method, type) or not dataclasses.is_dataclass(method):
@@ -171,7 +220,7 @@ def _of_method(method: Method) -> Tree:
     stages = {name: stage for stage, name in catalog.stage_fields(type(method)).items()}
     for field in dataclasses.fields(method):
         value = getattr(method, field.name)
-        if field.name in stages and value != field.default:  # a stage that was left alone follows the data
+        if field.name in stages and value != field.default:  # a stage with default settings adapts to the data
             tree[stages[field.name]] = dataclasses.asdict(value)
         elif field.name not in stages:
             tree["algorithm"][field.name] = value
@@ -183,7 +232,7 @@ def _loaded(config: Config, data: Source) -> Data:
 
 
 def _maker(model: Maker) -> Callable[[], nn.Module] | None:
-    """The function that makes a model, if one was given."""
+    """The function that builds the model, if `model` is one."""
     if model is None or isinstance(model, str):
         return None
     if not callable(model) or (hasattr(model, "state_dict") and not isinstance(model, type)):
@@ -194,7 +243,7 @@ def _maker(model: Maker) -> Callable[[], nn.Module] | None:
 
 
 def _record(run: Run) -> RunRecord:
-    """A run as reports read it, whether or not it left a directory."""
+    """A run as reports read it, with or without a directory."""
     from headwater.report.runs import RunRecord
 
     facts = run.result

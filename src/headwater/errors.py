@@ -1,11 +1,11 @@
-"""Everything Headwater raises on purpose, as one family.
+"""The error classes of Headwater.
 
 HeadwaterError
-├── UserError                 a mistake in what was asked: one sentence, exit status 2
+├── UserError                 a mistake in the input: one sentence, exit status 2
 │   ├── ConfigError           a key, a name or a value
 │   ├── DataError             a data set or a file
 │   ├── OutputError           a directory that cannot be written or holds another run
-│   ├── Diverged              training gave numbers that are not finite, and faults.bad_update = "stop"
+│   ├── Diverged              training gave NaN or infinity, and faults.bad_update = "stop"
 │   └── MissingExtra          an optional dependency is not installed
 ├── PlaceError                a method used a value where it does not live
 └── TaskError                 a task raised; names the task, the node and its home
@@ -22,7 +22,7 @@ class HeadwaterError(Exception):
 
 
 class UserError(HeadwaterError):
-    """Something the caller can put right; the message says how."""
+    """A mistake that the caller can correct; the message says how."""
 
 
 class ConfigError(UserError):
@@ -34,7 +34,7 @@ class DataError(UserError):
 
 
 class AbsentData(DataError):  # noqa: N818
-    """A data set whose files are not there at all, so that another may take its place."""
+    """A data set whose files are absent."""
 
 
 class OutputError(UserError):
@@ -42,11 +42,16 @@ class OutputError(UserError):
 
 
 class Diverged(UserError):  # noqa: N818
-    """A task gave numbers that are not finite; the message names it, the likely cause and what helps."""
+    """A task returned NaN or infinity; the message names the task, the likely cause and a remedy."""
 
 
 class MissingExtra(UserError):  # noqa: N818
-    """An optional dependency is needed; the message names the install command."""
+    """An optional dependency is not installed; the message names the install command.
+
+    Args:
+        what: what needs the dependency.
+        extra: name of the extra that installs it.
+    """
 
     def __init__(self, what: str, extra: str) -> None:
         super().__init__(f"{what} needs an optional part; install it with: pip install 'headwater[{extra}]'")
@@ -61,11 +66,11 @@ class TaskError(HeadwaterError):
 
 
 def said(error: BaseException) -> str:
-    """The first line of an error of somebody else's, or its kind where it says nothing."""
+    """First line of another library's error message, or the name of its class if the message is empty."""
     return str(error).strip().partition("\n")[0] or type(error).__name__
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """A ready sentence part for the closest known word, or an empty string."""
+    """Sentence part with the closest known word ("; did you mean …?"), or an empty string."""
     close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)
     return f"; did you mean {close[0]!r}?" if close else ""

@@ -1,78 +1,238 @@
-"""Tables of names: each kind of part (method, data set, model, …) is one table of name → where it is.
+"""Registries of parts by name: methods, data sets, models, partition schemes, engines.
 
-The tables hold import paths rather than objects, so that listing what exists never imports torch.
+A part describes itself where it is defined: a class with `INFO = Info(...)`, a function with the decorator
+`@Info(...)`. A registry finds the parts of a package by reading its source files, without importing them, so listing
+what exists never imports torch.
 """
 
 from __future__ import annotations
 
+import ast
 import importlib
+import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar, cast
 
-from headwater.errors import ConfigError, nearest
+from headwater.errors import ConfigError, HeadwaterError, nearest
+
+SOURCE = Path(__file__).parent
+F = TypeVar("F", bound=Callable[..., Any])
+AnyInfo = TypeVar("AnyInfo", bound="Info")
 
 
 @dataclass(frozen=True)
-class Entry:
-    """One row of a table."""
+class Info:
+    """What a part says about itself. All arguments must be literals, since they are read without importing the file.
 
-    target: str  # "package.module:attribute"
-    summary: str  # one line for `headwater list`
-    extra: tuple[tuple[str, str], ...] = ()  # further columns, such as a method's three stages
+    Args:
+        name: the name under which the part is chosen, in configurations and on the command line.
+        summary: one line for `headwater list`.
+
+    Example:
+        >>> @Info("double", "twice the input")
+        ... def double(x: int) -> int:
+        ...     return 2 * x
+        >>> double.INFO.summary
+        'twice the input'
+    """
+
+    name: str
+    summary: str = ""
+
+    def __call__(self, function: F) -> F:
+        """Use as a decorator: attaches this to a function as its attribute `INFO`."""
+        function.INFO = self  # type: ignore[attr-defined]
+        return function
+
+
+@dataclass(frozen=True)
+class Part(Generic[AnyInfo]):
+    """One row of a registry.
+
+    Args:
+        target: where the part is, as "package.module:attribute".
+        info: what it says about itself.
+    """
+
+    target: str
+    info: AnyInfo
+
+    @property
+    def summary(self) -> str:
+        """One line for `headwater list`."""
+        return self.info.summary
 
     def load(self) -> Any:
+        """Import the part."""
         return load(self.target)
 
 
-class Registry(Mapping[str, Entry]):
-    """The names of one kind. `extendable` kinds also take "package.module:attribute"."""
+class Registry(Mapping[str, Part[AnyInfo]], Generic[AnyInfo]):
+    """The parts of one kind by name, in the order of files and of lines in a file.
 
-    def __init__(self, kind: str, entries: Mapping[str, Entry], *, extendable: bool = False) -> None:
-        self.kind, self._entries, self.extendable = kind, dict(entries), extendable
+    Wherever a name is accepted, "package.module:attribute" is accepted too: a part of the user's own.
 
-    def __getitem__(self, name: str) -> Entry:
-        return self._entries[name]
+    Args:
+        kind: what the parts are called in messages, such as "method".
+        package: the package whose files are searched, such as "headwater.algorithms", subpackages included.
+        info: the class that the parts describe themselves with. Only calls of a class of this name are found.
+        order: sorts the parts, if files and lines are not the order to list them in.
+
+    Raises:
+        HeadwaterError: at the first use, if two parts have one name or a description is not literal.
+    """
+
+    def __init__(
+        self,
+        kind: str,
+        package: str,
+        *,
+        info: type[AnyInfo] = Info,  # type: ignore[assignment]
+        order: Callable[[AnyInfo], Any] | None = None,
+    ) -> None:
+        self.kind = kind
+        self._package, self._info, self._order = package, info, order
+        self._known: dict[str, Part[AnyInfo]] | None = None
+
+    @property
+    def _parts(self) -> dict[str, Part[AnyInfo]]:
+        if self._known is None:
+            parts = scan(self.kind, self._package, self._info)
+            if self._order is not None:
+                order = self._order
+                parts.sort(key=lambda part: order(part.info))
+            self._known = {part.info.name: part for part in parts}
+        return self._known
+
+    def __getitem__(self, name: str) -> Part[AnyInfo]:
+        return self._parts[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._entries)
+        return iter(self._parts)
 
     def __len__(self) -> int:
-        return len(self._entries)
+        return len(self._parts)
 
     def check(self, name: str) -> str:
-        """The name itself if it is known, else an error with the nearest match."""
-        if name in self._entries or (self.extendable and ":" in name):
+        """Return the name if it is listed or written as "package.module:attribute".
+
+        Raises:
+            ConfigError: otherwise, with the nearest name.
+        """
+        if name in self._parts or ":" in name:
             return name
         raise ConfigError(
-            f"there is no {self.kind} called {name!r}{nearest(name, self._entries)} (known: {', '.join(self._entries)})"
+            f"there is no {self.kind} called {name!r}{nearest(name, self._parts)} (known: {', '.join(self._parts)})"
         )
 
     def load(self, name: str) -> Any:
+        """Import the part of this name, or the user's own at "package.module:attribute"."""
         self.check(name)
-        return self._entries[name].load() if name in self._entries else load(name)
+        return self._parts[name].load() if name in self._parts else load(name)
 
 
 def load(target: str) -> Any:
-    """The object that "package.module:attribute" names."""
+    """Import the object at "package.module:attribute"; also from a file in the current directory."""
     module, _, attribute = target.partition(":")
-    _look_here(module.partition(".")[0])
+    _search_current_directory(module.partition(".")[0])
     try:
-        found: Any = importlib.import_module(module)
-        for part in attribute.split("."):
-            found = getattr(found, part)
+        result: Any = importlib.import_module(module)
+        for name in attribute.split("."):
+            result = getattr(result, name)
     except (ImportError, AttributeError) as error:
         raise ConfigError(
             f"{target!r} could not be imported ({error}); write it as 'package.module:name', of a package that is "
             "installed or a file in the directory where the command is given"
         ) from error
-    return found
+    return result
 
 
-def _look_here(name: str) -> None:
-    """A user's module may lie in the directory one is in, where an installed command does not look. That directory
-    comes last, and only if there is such a file, so that nothing else in it is taken for a package."""
+def _search_current_directory(name: str) -> None:
+    """Let Python import a module of the current directory, which an installed command does not search.
+
+    It is searched last, and only if it has such a module, so that nothing else in it is taken for a package.
+    """
     if "" not in sys.path and (Path(f"{name}.py").is_file() or Path(name, "__init__.py").is_file()):
         sys.path.append("")
+
+
+def scan(kind: str, package: str, info: type[AnyInfo]) -> list[Part[AnyInfo]]:
+    """Find the parts of a package of Headwater by reading its source files.
+
+    Args:
+        kind: for messages.
+        package: its dotted name; files of its subpackages are read too.
+        info: the class whose calls describe a part.
+
+    Returns:
+        The parts, by file and line.
+
+    Raises:
+        HeadwaterError: two parts have one name, or a description is not literal.
+    """
+    parts: dict[str, Part[AnyInfo]] = {}
+    call = f"{info.__name__}("
+    for path in sorted((SOURCE / Path(*package.split(".")[1:])).rglob("*.py")):
+        text = path.read_text(encoding="utf-8")
+        if call not in text:  # most files define no part
+            continue
+        inside = path.relative_to(SOURCE).with_suffix("").parts
+        module = ".".join(("headwater", *(inside[:-1] if inside[-1] == "__init__" else inside)))
+        for node in _outline(text).body:
+            described = _description(node, info.__name__, module)
+            if described is None:
+                continue
+            target = f"{module}:{cast(ast.ClassDef, node).name}"
+            part = Part(target, _literal(described, info, target))
+            if part.info.name in parts:
+                raise HeadwaterError(
+                    f"two {kind}s are called {part.info.name!r}: {parts[part.info.name].target} and {target}; "
+                    "rename one of them"
+                )
+            parts[part.info.name] = part
+    return list(parts.values())
+
+
+def _outline(text: str) -> ast.Module:
+    """The statements of a file without the bodies of functions, whose parsing takes most of the time of a scan."""
+    short = re.sub(r"^    (?:def |@)[\s\S]*?(?=^[@\w]|\Z)", "", text, flags=re.MULTILINE)
+    short = re.sub(r"^def (\w+)[\s\S]*?(?=^[@\w]|\Z)", r"def \1(): ...\n", short, flags=re.MULTILINE)
+    try:
+        return ast.parse(short if short.count("INFO = ") == text.count("INFO = ") else text)
+    except SyntaxError:  # an unusual layout
+        return ast.parse(text)
+
+
+def _description(node: ast.stmt, name: str, module: str) -> ast.Call | None:
+    """The call that describes what a top-level statement defines: the value of INFO in a class, or a decorator."""
+    if isinstance(node, ast.FunctionDef):
+        return next((each for each in node.decorator_list if _calls(each, name)), None)  # type: ignore[return-value]
+    for line in node.body if isinstance(node, ast.ClassDef) else ():
+        targets = (
+            line.targets if isinstance(line, ast.Assign) else [line.target] if isinstance(line, ast.AnnAssign) else ()
+        )
+        if any(isinstance(target, ast.Name) and target.id == "INFO" for target in targets):
+            value = cast(ast.Assign, line).value
+            if value is not None and not _calls(value, name):
+                raise HeadwaterError(f"INFO of {module}:{node.name} must be {name}(...), written out in the class")  # type: ignore[attr-defined]
+            return cast(ast.Call | None, value)
+    return None
+
+
+def _calls(value: ast.expr, name: str) -> bool:
+    return isinstance(value, ast.Call) and isinstance(value.func, ast.Name) and value.func.id == name
+
+
+def _literal(call: ast.Call, info: type[AnyInfo], target: str) -> AnyInfo:
+    try:
+        values = [ast.literal_eval(each) for each in call.args]
+        options = {str(each.arg): ast.literal_eval(each.value) for each in call.keywords}
+        return info(*values, **options)
+    except (ValueError, TypeError) as error:
+        raise HeadwaterError(
+            f"{info.__name__}(...) of {target} is read without importing the file, so it takes its known arguments "
+            f"and only literals, no names and no expressions ({error})"
+        ) from None

@@ -1,6 +1,6 @@
-"""What a stage is asked to do: frozen, validated, printable, and a section of the configuration each.
+"""Settings of the training stages: frozen, validated dataclasses, each a section of the configuration.
 
-Kept free of torch so that a configuration can be read and refused before anything heavy is imported.
+Free of torch, so that a configuration can be checked before anything heavy is imported.
 """
 
 from __future__ import annotations
@@ -26,7 +26,18 @@ AtLeastOne = Annotated[int, Ge(1)]
 
 @dataclass(frozen=True, config=STRICT, kw_only=True)
 class Descent:
-    """What training and distilling have in common. Either `epochs` or `steps` says how long."""
+    """Gradient descent: what local training and distillation have in common.
+
+    Args:
+        epochs: passes over the data; give either this or `steps`.
+        steps: gradient steps; give either this or `epochs`.
+        batch: samples per step.
+        optimizer: the update rule.
+        lr: learning rate.
+        momentum: of SGD.
+        weight_decay: factor of the weights that is added to the gradient (Adam, SGD) or subtracted (AdamW).
+        clip: largest norm of a gradient; None: not clipped.
+    """
 
     epochs: Count | None = None
     steps: Count | None = None
@@ -35,7 +46,7 @@ class Descent:
     lr: Positive = 0.1
     momentum: NotNegative = 0.0
     weight_decay: NotNegative = 0.0
-    clip: Positive | None = None  # largest gradient norm
+    clip: Positive | None = None
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
@@ -48,34 +59,57 @@ class Descent:
 
 @dataclass(frozen=True, config=STRICT, kw_only=True)
 class LocalSpec(Descent):
-    """Stage 1, training on a client's own labels."""
+    """Stage 1: training on a client's own labelled rows.
 
-    drop_last: bool = False  # leave out an epoch's smaller last batch, as FedHEAD's code does for images
-    lr_time_decay: NotNegative = 0.0  # lr / (1 + lr_time_decay · step), as FedHEAD's code uses its "weight decay"
-    low_bit: LowBit = "none"  # weights of one bit, as in FedDF's table 4: by error feedback or straight through
+    Args:
+        drop_last: leave out the smaller last batch of an epoch, as FedHEAD's code does for images.
+        lr_time_decay: the learning rate is lr / (1 + lr_time_decay · step), as FedHEAD's code uses its "weight decay".
+        low_bit: one-bit weights, as in FedDF's table 4: by error feedback or straight through.
+    """
+
+    drop_last: bool = False
+    lr_time_decay: NotNegative = 0.0
+    low_bit: LowBit = "none"
 
 
 @dataclass(frozen=True, config=STRICT, kw_only=True)
 class DistillSpec(Descent):
-    """Stage 3, a student taught by an ensemble. With `patience` set, training stops early on validation data."""
+    """Stage 3: distillation of an ensemble into a student. With `patience`, it stops early on validation data.
+
+    Args:
+        schedule: of the learning rate.
+        temperature: softmax temperature of teachers and student.
+        t2: multiply the loss by temperature².
+        mix: what is averaged over teachers.
+        weights: how much each teacher counts.
+        sharpen: raise the mean of probabilities to the power 1 / sharpen; FedBE has 0.5.
+        labelled: weight of a cross-entropy with the reference set's labels, where it has any.
+        metric: what is measured on the validation set.
+        patience: epochs (steps, if `steps` is given) without improvement after which it stops; None: it does not.
+        eval_every: epochs (steps) from one validation to the next; None: 1 epoch or 100 steps.
+        min_delta: smallest change that counts as an improvement.
+        restore: the result: the last student, the one with the best validation, or the best of these and the start.
+        swa_from: average the student's weights from this step on; None: no averaging.
+        swa_every: steps from one averaged set of weights to the next.
+    """
 
     batch: AtLeastOne = 64
     optimizer: Optimizer = "adam"
     lr: Positive = 1e-3
     schedule: Literal["constant", "cosine"] = "constant"
     temperature: Positive = 1.0
-    t2: bool = False  # multiply the loss by temperature²
-    mix: Mix = "probs"  # what is averaged over teachers
-    weights: Weights = "samples"  # how much each teacher counts
-    sharpen: Positive = 1.0  # the mean of probabilities to the power 1 / sharpen; FedBE has 0.5
-    labelled: NotNegative = 0.0  # weight of a cross-entropy with the reference set's labels, where it has any
-    metric: Literal["loss", "accuracy"] = "loss"  # on the validation set
-    patience: AtLeastOne | None = None  # in epochs, or in steps when `steps` is given
-    eval_every: AtLeastOne | None = None  # same unit; 1 epoch or 100 steps when unset
+    t2: bool = False
+    mix: Mix = "probs"
+    weights: Weights = "samples"
+    sharpen: Positive = 1.0
+    labelled: NotNegative = 0.0
+    metric: Literal["loss", "accuracy"] = "loss"
+    patience: AtLeastOne | None = None
+    eval_every: AtLeastOne | None = None
     min_delta: NotNegative = 0.0
     restore: Restore = "last"
-    swa_from: Count | None = None  # the result is the mean of the student's weights from this step on
-    swa_every: AtLeastOne = 25  # steps from one of them to the next
+    swa_from: Count | None = None
+    swa_every: AtLeastOne = 25
 
     @model_validator(mode="after")
     def _can_be_done(self) -> Self:
@@ -92,9 +126,9 @@ class DistillSpec(Descent):
 
     @property
     def judged(self) -> bool:
-        """Whether validation decides anything."""
+        """True if validation data decides which weights are returned or when training stops."""
         return self.patience is not None or self.restore != "last"
 
 
-# What a stage of a method built by hand is until somebody says more; a run then lets it follow the data.
+# Default stages of a method that is built in Python. A run treats them as left open, so they adapt to the data.
 LOCAL, DISTILL = LocalSpec(epochs=5), DistillSpec(epochs=10)

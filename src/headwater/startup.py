@@ -1,14 +1,14 @@
-"""What a process of our own settles as it starts, before torch is there.
+"""Settings of a process that must be made before torch is imported: environment variables and garbage collection.
 
-Importing torch makes several hundred thousand objects that stay. By default they are looked through again and again
-while they are made, and once more when the process ends, which is a good part of the time of a short run. In a program
-that uses the library the collector is that program's business, so `begin` and `end` are not called from there.
+Garbage collection: importing torch creates several hundred thousand objects that stay. By default the collector
+traverses them again and again during the import, and once more when the process ends, which is a good part of the time
+of a short run. `defer_gc` and `freeze_gc` avoid that. They are called by Headwater's own processes only: in a program
+that uses the library, the collector belongs to that program.
 
-A thread that waits for others spins for some tenths of a millisecond. Without it several threads are hardly faster than
-one; by default they spin for longer, and starve each other where another process has the core.
-
-MKL is asked to choose the kernel of a product by the processor alone (`MKL_CBWR=AUTO`), not by the shape of the call or
-where operands lie. No product is slower for it. It has to be asked before the first product: see `numerics`.
+Environment: GOMP_SPINCOUNT lets a thread that waits for others spin for some tenths of a millisecond. Without spinning,
+several threads are hardly faster than one; the default spins for longer and takes the core from other processes.
+MKL_CBWR=AUTO makes MKL choose the kernel of a matrix product by the processor alone, not by the shape of the call or
+the alignment of operands. It costs no speed. It has to be set before the first product: see `headwater.core.numerics`.
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ import sys
 
 CBWR = "MKL_CBWR"
 ENVIRONMENT = {"GOMP_SPINCOUNT": "30000", CBWR: "AUTO"}
-USUAL, RARE = gc.get_threshold(), (100_000, 20, 100)
+DEFAULT_THRESHOLD, DEFERRED_THRESHOLD = gc.get_threshold(), (100_000, 20, 100)
 
 
-early = False  # whether the environment was set before torch could look at it
+early = False  # whether the environment was set before torch could read it
 
 
-def settle() -> None:
-    """Set what torch's libraries look up when they are loaded or first used; what the user has set stays."""
+def set_environment() -> None:
+    """Set the variables that torch's libraries read when they are loaded or first used. Existing values stay."""
     global early
     early = "torch" not in sys.modules or CBWR in os.environ
     for name, value in ENVIRONMENT.items():
         os.environ.setdefault(name, value)
 
 
-def begin() -> None:
-    """Look for garbage rarely, until `end`."""
-    gc.set_threshold(*RARE)
+def defer_gc() -> None:
+    """Collect garbage rarely, until `freeze_gc`."""
+    gc.set_threshold(*DEFERRED_THRESHOLD)
 
 
-def end() -> None:
-    """What is there now stays and need not be looked through. Without `begin` nothing happens."""
-    if gc.get_threshold() == RARE:
+def freeze_gc() -> None:
+    """Freeze existing objects so that the garbage collector skips them. Does nothing without `defer_gc` before."""
+    if gc.get_threshold() == DEFERRED_THRESHOLD:
         gc.freeze()
-        gc.set_threshold(*USUAL)
+        gc.set_threshold(*DEFAULT_THRESHOLD)

@@ -15,8 +15,11 @@ from headwater.data.loading import load
 from headwater.training.experiment import prepare
 from headwater.training.loop import train
 
-every_method = pytest.mark.parametrize("method", ALGORITHMS)
-every_skew = pytest.mark.parametrize("alpha", [0.05, 0.01])
+QUICK = ("fedavg", "mtgc", "fedhkd", "fedhead+")  # one of each family; ten rounds take seconds
+every_method = pytest.mark.parametrize(
+    "method", [m if m in QUICK else pytest.param(m, marks=pytest.mark.thorough) for m in ALGORITHMS]
+)
+every_skew = pytest.mark.parametrize("alpha", [pytest.param(0.05, marks=pytest.mark.thorough), 0.01])
 HARD = {"rounds": 10, "faults": {"bad_update": "stop"}, "engine": {"name": "inline"}}
 
 
@@ -43,13 +46,12 @@ def photographs(folder: Path) -> Data:
     return Data(some.x, some.y, test.x, test.y)
 
 
+@pytest.mark.thorough
 @every_skew
 @every_method
 def test_photographs(method: str, alpha: float, real_data: Path) -> None:
     """A few photographs and the small net, so that it is over soon; all other settings are the defaults."""
-    model = {"widths": [4, 8], "hidden": 8} if method != "fedma" else {}
-    if model:
-        model["name"] = "cnn"
+    model = {"name": "mlp", "hidden": [16, 16]} if method == "fedma" else {"name": "cnn", "widths": [4, 8], "hidden": 8}
     config = Config(
         algorithm={"name": method},
         partition={"clients": 10, "sectors": 2, "alpha": alpha},

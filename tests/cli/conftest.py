@@ -14,20 +14,20 @@ from headwater.cli.app import main
 SMALL = ("--set", "partition.clients=4", "--set", "local.epochs=1", "--engine", "inline", "--quiet")
 
 
-class Told(NamedTuple):
+class CommandResult(NamedTuple):
     status: int
     out: str
     err: str
 
 
 @pytest.fixture
-def call(capsys: pytest.CaptureFixture[str]) -> Callable[..., Told]:
+def call(capsys: pytest.CaptureFixture[str]) -> Callable[..., CommandResult]:
     """The exit status and the two streams of one command."""
 
-    def command(*words: str | Path) -> Told:
+    def command(*words: str | Path) -> CommandResult:
         capsys.readouterr()
         status = main([str(word) for word in words])
-        return Told(status, *capsys.readouterr())
+        return CommandResult(status, *capsys.readouterr())
 
     return command
 

@@ -122,6 +122,7 @@ def test_characters_and_what_is_closest(call: Call) -> None:
     assert "a\udcc3\udcff".encode("ascii", "headwater.plain") == b"a\xc3\xff"  # of a name that is not text here
 
 
+@pytest.mark.thorough
 def test_a_module_in_the_directory_one_is_in_is_found_and_hides_nothing(tmp_path: Path) -> None:
     (tmp_path / "nets.py").write_text(
         "from torch import nn\ndef small():\n    return nn.Sequential(nn.Flatten(), nn.Linear(64, 10))\n"

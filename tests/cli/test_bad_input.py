@@ -369,7 +369,7 @@ class TestDamagedRuns:
 
     def test_a_manifest_that_was_altered(self, earlier: Path) -> None:
         from headwater.errors import DataError
-        from headwater.partition.base import Partition
+        from headwater.partition.partition import Partition
 
         manifest = json.loads((earlier / "partition.json").read_text())
         manifest["sectors"][0] = 1 - manifest["sectors"][0]
@@ -406,7 +406,9 @@ class TestDisk:
         wrong("run", "fedavg", *small, "--out", folder / "a", names=(str(folder), "read-only"))
         wrong("run", "fedavg", *small, "--out", folder, names=(str(folder), "read-only"))
 
-    @pytest.mark.parametrize("room", ["4k", "8k", "12k", "64k", "300k"])
+    @pytest.mark.parametrize(
+        "room", ["4k", "64k", *(pytest.param(room, marks=pytest.mark.thorough) for room in ("8k", "12k", "300k"))]
+    )
     def test_a_full_disk(
         self,
         wrong: Callable[..., None],

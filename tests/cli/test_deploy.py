@@ -1,4 +1,4 @@
-"""`headwater deploy`: the commands as a user gives them, right and wrong."""
+"""`headwater deploy`: its commands, and their messages for mistakes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from headwater.cli.app import main
-from headwater.deploy.audit import Sent
+from headwater.deploy.audit import SentLog
 from headwater.deploy.folder import PartyFolder
 from headwater.deploy.status import Status, read
 
@@ -26,7 +26,7 @@ Call = Callable[..., Any]
 SETS = ("--set", "partition.clients=4", "--set", "partition.sectors=2", "--set", "partition.assign=[0, 1, 1, 0]")
 PARTIES = ["server", "s0", "s1", "c0", "c1", "c2", "c3"]
 PATIENCE = 600  # seconds; processes start slowly on a busy machine
-# A job in the background inherits that it ignores interrupts; a command at a terminal does not.
+# A background job inherits that SIGINT is ignored; a command at a terminal does not.
 HEED = "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler)"
 CODE = f"{HEED}; from headwater.cli.app import main; sys.exit(main(sys.argv[1:]))"
 
@@ -41,11 +41,11 @@ def whole(npz: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def out(whole: Path, tmp_path: Path) -> Path:
-    """A copy of one's own."""
+    """A copy that a test may change."""
     return Path(shutil.copytree(whole, tmp_path / "f"))
 
 
-def test_init_says_what_is_where_and_what_to_do_next(call: Call, npz: Path, tmp_path: Path) -> None:
+def test_init_prints_the_folders_and_the_next_steps(call: Call, npz: Path, tmp_path: Path) -> None:
     file = tmp_path / "mine.toml"
     file.write_text(f'data.name = "{npz}"\nalgorithm.name = "fedavg"\npartition.alpha = 1.0\n')
     told = call("deploy", "init", file, *SETS, "--out", tmp_path / "f")
@@ -144,7 +144,7 @@ def test_a_party_is_started_only_as_what_it_is(call: Call, out: Path) -> None:
         assert told.err.count("\n") == 1
 
 
-def test_keys_are_looked_at_before_anything_starts(call: Call, out: Path) -> None:
+def test_keys_are_checked_before_anything_starts(call: Call, out: Path) -> None:
     pytest.importorskip("flwr")
     key = out / "c0" / "keys" / "node.key"
     key.chmod(0o644)
@@ -156,11 +156,11 @@ def test_keys_are_looked_at_before_anything_starts(call: Call, out: Path) -> Non
     assert "is not the public half of" in call("deploy", "client", out / "c0").err
 
 
-@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
-def test_a_party_that_is_ended_says_how_to_carry_on(out: Path, ending: signal.Signals) -> None:
-    """A client whose sector is not there waits; asked to end, it does so with one line."""
+@pytest.mark.parametrize("ending", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.thorough)])
+def test_a_stopped_party_prints_how_to_continue(out: Path, ending: signal.Signals) -> None:
+    """A client whose sector is not up waits; after a signal it ends with one line."""
     pytest.importorskip("flwr")
-    pytest.importorskip("headwater.deploy.parties")
+    pytest.importorskip("headwater.deploy.party_process")
     words = ("deploy", "client", str(out / "c0"), "--quiet")
     with (out / "told").open("w") as told:
         process = subprocess.Popen(
@@ -200,7 +200,7 @@ sys.stdin.read()  # until it is killed
 
 
 def said(folder: Path, phase: str, **fields: Any) -> Status:
-    """A living party's status, once it is on the disk."""
+    """The status of a running party, once it is on disk."""
     told = Status(PartyFolder.open(folder))
     told.update(phase=phase, **fields)
     while read(folder / "state")["phase"] != phase:
@@ -210,7 +210,7 @@ def said(folder: Path, phase: str, **fields: Any) -> Status:
 
 @pytest.fixture(scope="module")
 def states(whole: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A server and a sector that live, a client that was killed, and others that were never started."""
+    """A server and a sector that run, a client that was killed, and others that were never started."""
     out = Path(shutil.copytree(whole, tmp_path_factory.mktemp("states") / "f"))
     words = [sys.executable, "-c", HOLD, str(out / "c0")]
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as killed:
@@ -272,7 +272,7 @@ def test_status_refuses_with_a_sentence(call: Call, out: Path, tmp_path: Path) -
     assert "needs a role (server, sector, client) and a name" in call("deploy", "status", out).err
 
 
-def test_watching_ends_well_with_ctrl_c(states: Path) -> None:
+def test_ctrl_c_ends_watching_with_status_0(states: Path) -> None:
     process = subprocess.Popen(
         [sys.executable, "-c", CODE, "deploy", "status", str(states / "s1"), "--watch"],
         stdout=subprocess.PIPE,
@@ -294,8 +294,8 @@ def test_watching_ends_well_with_ctrl_c(states: Path) -> None:
         process.wait()
 
 
-def test_audit_adds_up_what_was_sent(call: Call, out: Path) -> None:
-    sent = Sent(PartyFolder.open(out / "s1"))
+def test_audit_sums_what_was_sent(call: Call, out: Path) -> None:
+    sent = SentLog(PartyFolder.open(out / "s1"))
     for round in (1, 2, 3):
         sent.add(round, "server", "model", "server_sector", "up", 1_000_000, f"r{round}.mean")
         for client in ("c1", "c2"):

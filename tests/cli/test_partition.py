@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from headwater.partition.base import Partition
+from headwater.partition.partition import Partition
 
 Call = Callable[..., Any]
 

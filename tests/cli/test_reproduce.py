@@ -149,6 +149,7 @@ def test_again_nothing_that_is_finished_is_run(
     assert {name: text for name, text in snapshot(out).items() if name.startswith("table")} == table
 
 
+@pytest.mark.thorough
 def test_other_settings_in_the_same_place_are_refused_unless_forced(call: Call, out: Path, file: Path) -> None:
     told = call(*words(file, out), "--rounds", 2)
     assert told.status == 2
@@ -208,6 +209,7 @@ def test_the_list_of_one_paper(call: Call) -> None:
     assert all(row["name"].startswith("mtgc/") and row["summary"] for row in rows)
 
 
+@pytest.mark.thorough
 def test_an_interrupt_is_carried_on_by_the_command_that_it_says(file: Path, tmp_path: Path) -> None:
     """Ctrl-C in a real process: status 130 and a command; that command gives the table of undisturbed runs."""
     where = tmp_path / "with space"

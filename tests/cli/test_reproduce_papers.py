@@ -7,9 +7,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 Call = Callable[..., Any]
 
 
+@pytest.mark.thorough
 def test_a_figure_that_comes_along(call: Call, tmp_path: Path) -> None:
     told = call("reproduce", "feddf/fig1", "--out", tmp_path, "--workers", 1, "--json", "--set", "local.epochs=2")
     assert told.status == 0
@@ -19,6 +22,7 @@ def test_a_figure_that_comes_along(call: Call, tmp_path: Path) -> None:
     assert (tmp_path / "picture.png").read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.thorough
 def test_a_table_of_real_data(call: Call, real_data: Path, tmp_path: Path) -> None:
     given = ("--data-dir", real_data, "--rounds", 1, "--set", "data.test_fraction=0.02", "--out", tmp_path)
     told = call("reproduce", "fedhead/table7", "--scale", "smoke", *given, "--json")

@@ -8,13 +8,14 @@ from typing import Any
 import pytest
 
 import toys
-from headwater.core.federation import CLIENTS, SERVER, Federation, Session
+from headwater.core.federation import CLIENTS, SERVER, Session
 from headwater.core.ledger import Ledger
 from headwater.engines.inline import Inline
 from headwater.tasks.average import average, initial
 from headwater.tasks.evaluate import expected_accuracy
 from headwater.tasks.local import local_train
-from headwater.training.loop import open_session, train
+from headwater.training.loop import train
+from headwater.training.session import open_federation
 
 NODES = [f"c{at}" for at in range(10)]
 ALIKE = dict.fromkeys(NODES, 5)
@@ -63,9 +64,9 @@ def test_a_round_of_stacked_clients_is_few_jobs_few_moves_and_few_rows() -> None
     made = toys.tiny("fedavg", sizes=((3,) * 12, (0, 1) * 6), engine={"stack": "on"})
     engine = Inline()
     engine.start(made.context())
-    session = open_session(made, engine)
+    fed = open_federation(made, engine, made.context()).begin(1, made.tree.holders)
+    session = fed.session
     session.width = 4
-    fed = Federation(made.tree, session, made.tree.holders, round=1)
     model = fed.run(initial, at=SERVER, arch=made.model.name)
     start = fed.down(model, to=CLIENTS)
     local = fed.run(local_train, at=CLIENTS, start=start, spec=made.method.local)  # type: ignore[attr-defined]
@@ -84,9 +85,9 @@ def test_a_round_of_stacked_clients_is_few_jobs_few_moves_and_few_rows() -> None
 @pytest.mark.parametrize("method", ["fedavg", "scaffold", "fedhead", "local"])
 def test_small_clients_in_one_job_end_as_each_in_its_own(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
     made = toys.tiny(method, engine={"stack": "off"})
-    assert open_session(made, Inline()).rows == 0  # what a pass costs is not known
+    assert open_federation(made, Inline(), made.context()).session.rows == 0  # as tests set SMALL
     expected, watched = train(made).result["model_sha256"], []
-    monkeypatch.setattr("headwater.training.loop.SMALL", 2.5e8)
+    monkeypatch.setattr("headwater.training.session.SMALL", 2.5e8)
     engine = Inline()
     run = train(made, engine=engine, watch=lambda event: watched.extend(engine.done))
     assert run.result["model_sha256"] == expected

@@ -17,8 +17,8 @@ from headwater.core.leaders import choose
 from headwater.core.ledger import Ledger
 from headwater.core.rng import stream
 from headwater.core.sampling import participants, round_half_up
+from headwater.core.session import Session
 from headwater.core.tree import CLIENTS, ROOT, Tree
-from headwater.core.view import Session
 from headwater.errors import PlaceError
 
 MILLION = 1_000_000

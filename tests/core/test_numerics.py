@@ -35,10 +35,12 @@ def told(code: str, **variables: str) -> str:
     ("code", "variables", "mode"),
     [
         (f"import headwater, torch; {PRODUCT}", {}, "AUTO"),
-        (f"import torch, headwater; {PRODUCT}", {}, "AUTO"),
-        (f"import torch; {PRODUCT}; import headwater", {}, "OFF"),
-        (f"import headwater, torch; {PRODUCT}", {"MKL_CBWR": "COMPATIBLE"}, "COMPATIBLE"),
-        (f"import headwater, torch; {PRODUCT}", {"MKL_CBWR": ""}, "OFF"),
+        pytest.param(f"import torch, headwater; {PRODUCT}", {}, "AUTO", marks=pytest.mark.thorough),
+        pytest.param(f"import torch; {PRODUCT}; import headwater", {}, "OFF", marks=pytest.mark.thorough),
+        pytest.param(
+            f"import headwater, torch; {PRODUCT}", {"MKL_CBWR": "COMPATIBLE"}, "COMPATIBLE", marks=pytest.mark.thorough
+        ),
+        pytest.param(f"import headwater, torch; {PRODUCT}", {"MKL_CBWR": ""}, "OFF", marks=pytest.mark.thorough),
     ],
 )
 def test_importing_headwater_asks_mkl_unless_the_user_did(code: str, variables: dict[str, str], mode: str) -> None:
@@ -48,7 +50,11 @@ def test_importing_headwater_asks_mkl_unless_the_user_did(code: str, variables: 
 @needs_mkl
 @pytest.mark.parametrize(
     ("before", "mode", "late"),
-    [("", "AUTO", False), ("import torch", "AUTO", False), (f"import torch; {PRODUCT}", "OFF", True)],
+    [
+        pytest.param("", "AUTO", False, marks=pytest.mark.thorough),
+        pytest.param("import torch", "AUTO", False, marks=pytest.mark.thorough),
+        (f"import torch; {PRODUCT}", "OFF", True),
+    ],
 )
 def test_it_is_known_what_is_in_force_and_said_where_it_came_too_late(before: str, mode: str, late: bool) -> None:
     code = f"""{before}

@@ -86,6 +86,7 @@ def pool() -> Iterator[Pool]:
     made.close()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("what", ["feddf", "feddf unlike", "fedhead own validation", "fedeed"])
 def test_the_same_on_the_pool(what: str, pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
     one, two = (played(what, ALL, monkeypatch, engine, eval_every=2) for engine in (None, pool))
@@ -154,7 +155,7 @@ def test_a_dict_of_handles(dropout: float) -> None:
     for least in (ALL, NONE):
         options = {"dropout": dropout, "classes": 3, "reference": toys.blobs(7).x, "seed": 1}
         with toys.lab(Taught(), rows, (0, 0, 0), toys.net, **options) as made:
-            made.fed.session.fanout = Precompute(least=least)
+            made.fed.session.precompute = Precompute(least=least)
             made.fed = made.fed.begin(1, made.tree.holders)
             state = made.method.round(made.fed, made.state)
             found.append(made.fed.read(state.model))

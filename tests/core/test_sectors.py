@@ -11,8 +11,8 @@ import pytest
 from headwater.core.rng import stream
 from headwater.core.sectors import WAYS, _deal, assign
 from headwater.errors import ConfigError
+from headwater.partition.client_prior import ClientPrior
 from headwater.partition.dirichlet import Dirichlet
-from headwater.partition.prior import ClientPrior
 from headwater.partition.shards import Shards
 
 EVEN = np.full((12, 3), 5)

@@ -8,8 +8,8 @@ from headwater.core.federation import Federation
 from headwater.core.leaders import choose
 from headwater.core.ledger import Ledger
 from headwater.core.sampling import participants
+from headwater.core.session import Session
 from headwater.core.tree import CLIENTS, SECTORS, SERVER, Tree
-from headwater.core.view import Session
 from headwater.errors import ConfigError
 
 TREE = Tree.of([5, 0, 9, 5, 1, 20], [0, 1, 1, 0, 1, 0])

@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 import torch
 
-from headwater.data.base import Data, Examples, Split, carve
+from headwater.data.base import Data, Examples
 from headwater.data.loading import load
+from headwater.data.split import Split, carve
 from headwater.errors import ConfigError, DataError
 
 

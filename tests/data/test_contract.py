@@ -1,19 +1,19 @@
-"""What every listed data set promises: in miniature, in its authors' own format, and as the real one where it is."""
+"""Every listed data set keeps the contract: in miniature, in its authors' format, and the real one if it is there."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
-import torch
 
+from data.contract import check_damage, check_miniature, check_missing, check_samples, same, write_miniature
 from headwater.core.rng import stream
 from headwater.data import DATASETS
-from headwater.data.base import Data, Examples
+from headwater.data.base import Data
 from headwater.data.loading import load
-from headwater.data.published import PUBLISHED
+from headwater.data.published import published
 from headwater.errors import DataError
-from miniatures import EMBEDDED, MINIATURES, Miniature
+from miniatures import EMBEDDED, MINIATURES
 
 REAL = {
     "digits": (1438, 359, (1, 8, 8), 10),
@@ -35,23 +35,8 @@ def name(request: pytest.FixtureRequest) -> str:
     return found
 
 
-def written(name: str, where: Path) -> tuple[Miniature, list[Path]]:
-    """The miniature of a set below a data directory, and its files."""
-    miniature = MINIATURES[name]
-    folder = where / (miniature.folder or name)
-    folder.mkdir(parents=True)
-    miniature.write(folder)
-    return miniature, sorted(path for path in folder.rglob("*") if path.is_file())
-
-
-def same(one: Data, other: Data) -> bool:
-    pairs = ((one.train, other.train), (one.test, other.test))
-    alike = all(_equal(a.x, b.x) and torch.equal(a.y, b.y) for a, b in pairs)
-    return alike and one.class_names == other.class_names
-
-
-def _equal(a: torch.Tensor, b: torch.Tensor) -> bool:
-    return a.shape == b.shape and torch.equal(torch.nan_to_num(a), torch.nan_to_num(b))
+def written(name: str, where: Path) -> list[Path]:
+    return write_miniature(name, MINIATURES[name], where)
 
 
 def _tried(name: str, where: Path) -> tuple[Data | None, str]:
@@ -61,73 +46,29 @@ def _tried(name: str, where: Path) -> tuple[Data | None, str]:
         return None, str(error)
 
 
-def check_samples(found: Data, part: Examples, kind: str) -> None:
-    assert part.y.dtype == torch.int64
-    assert tuple(part.x.shape) == (len(part.y), *found.shape)
-    assert 0 <= int(part.y.min()) <= int(part.y.max()) < found.classes
-    assert found.tokens == (kind == "tokens")
-    if kind == "tokens":
-        assert part.x.dtype == torch.int64
-        assert int(part.x.min()) >= 0
-    else:
-        assert part.x.dtype.is_floating_point
-    if kind == "image":
-        assert part.x.dtype == torch.float32
-        assert -1.0 <= float(part.x.min()) < float(part.x.max()) <= 1.0
+def test_every_listed_set_is_tested() -> None:
+    """In miniature here, as embedded, or in a test file of its own that calls `check_listed`."""
+    here = Path(__file__).parent / "datasets"
+    for name in set(DATASETS) - {*MINIATURES, *EMBEDDED}:
+        assert (here / f"test_{name}.py").is_file(), f"write {here / f'test_{name}.py'} with check_listed"
 
 
-def test_every_listed_set_has_a_miniature_or_comes_with_the_package() -> None:
-    assert {*MINIATURES, *EMBEDDED} == set(DATASETS)
-
-
-class TestMiniatures:
-    def test_keeps_what_the_table_says(self, name: str, tmp_path: Path) -> None:
-        miniature, _ = written(name, tmp_path)
-        found = load(name, tmp_path)
-        sizes = len(found), len(found.test), found.shape, found.classes
-        assert sizes == (miniature.train, miniature.test, miniature.shape, miniature.classes)
-        assert found.name == name
-        assert len(set(found.class_names)) == len(found.class_names) == found.classes
-        check_samples(found, found.train, miniature.kind)
-        check_samples(found, found.test, miniature.kind)
-
-    def test_is_the_same_every_time(self, name: str, tmp_path: Path) -> None:
-        written(name, tmp_path)
-        assert same(load(name, tmp_path), load(name, tmp_path))
-
-    def test_reading_writes_nothing(self, name: str, tmp_path: Path) -> None:
-        _, files = written(name, tmp_path)
-        before = {path: path.read_bytes() for path in files}
-        load(name, tmp_path)
-        assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+def test_miniatures_are_read(name: str, tmp_path: Path) -> None:
+    check_miniature(name, MINIATURES[name], tmp_path)
 
 
 class TestDamage:
     def test_a_file_with_something_else_in_it_is_named(self, name: str, tmp_path: Path) -> None:
-        """As a server sends it that has moved."""
-        _, files = written(name, tmp_path)
-        for path in files:
-            right = path.read_bytes()
-            path.write_bytes(b"<html>\n<body>404 not found</body>\n</html>\n")
-            with pytest.raises(DataError) as caught:
-                load(name, tmp_path)
-            assert path.name in str(caught.value)
-            assert "damaged or incomplete" in str(caught.value)
-            path.write_bytes(right)
+        """Such as the error page of a server."""
+        page = b"<html>\n<body>404 not found</body>\n</html>\n"
+        check_damage(name, written(name, tmp_path), tmp_path, page, "damaged or incomplete")
 
     def test_an_empty_file_is_named(self, name: str, tmp_path: Path) -> None:
-        _, files = written(name, tmp_path)
-        for path in files:
-            right = path.read_bytes()
-            path.write_bytes(b"")
-            with pytest.raises(DataError) as caught:
-                load(name, tmp_path)
-            assert path.name in str(caught.value)
-            path.write_bytes(right)
+        check_damage(name, written(name, tmp_path), tmp_path, b"")
 
     @pytest.mark.parametrize("name", SEALED)
     def test_a_file_that_ends_too_early_is_named(self, name: str, tmp_path: Path) -> None:
-        _, files = written(name, tmp_path)
+        files = written(name, tmp_path)
         for path in files:
             right = path.read_bytes()
             for kept in (len(right) // 3, len(right) * 9 // 10, len(right) - 1):
@@ -141,7 +82,7 @@ class TestDamage:
     @pytest.mark.parametrize("name", SEALED)
     def test_a_changed_byte_is_found_or_without_effect(self, name: str, tmp_path: Path) -> None:
         """It may stand in a name or a date; but no sample is ever another than it was."""
-        _, files = written(name, tmp_path)
+        files = written(name, tmp_path)
         right = load(name, tmp_path)
         noticed = 0
         for path in files:
@@ -159,18 +100,11 @@ class TestDamage:
 
 class TestMissing:
     def test_says_what_to_get_from_where_and_where_to_put_it(self, name: str, tmp_path: Path) -> None:
-        with pytest.raises(DataError) as caught:
-            load(name, tmp_path)
-        said = str(caught.value)
-        assert said.startswith(name)
-        assert "is not in the data directory" in said
-        assert str(tmp_path / (MINIATURES[name].folder or name)) in said
-        assert "get it from http" in said
-        assert "--data-dir or HEADWATER_DATA" in said
+        check_missing(name, MINIATURES[name], tmp_path)
 
     def test_says_which_check_sums_the_files_must_have(self, name: str, tmp_path: Path) -> None:
-        known = PUBLISHED.get(name)
-        if known is None or not known.get:
+        known = published(name)
+        if not known.get:
             pytest.skip(f"no check-sum of {name} is known")
         with pytest.raises(DataError) as caught:
             load(name, tmp_path)
@@ -180,13 +114,13 @@ class TestMissing:
     def test_offers_to_fetch_what_the_hub_has(self, name: str, tmp_path: Path) -> None:
         with pytest.raises(DataError) as caught:
             load(name, tmp_path)
-        hub = PUBLISHED[name].hub if name in PUBLISHED else ""
+        hub = published(name).hub
         assert ("HEADWATER_FETCH=1" in str(caught.value)) == bool(hub)
         assert hub in str(caught.value)
 
     def test_one_file_of_several_is_missed(self, name: str, tmp_path: Path) -> None:
         """A set is read whole or not at all."""
-        _, files = written(name, tmp_path)
+        files = written(name, tmp_path)
         for path in files:
             right = path.read_bytes()
             path.unlink()

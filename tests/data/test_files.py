@@ -1,85 +1,37 @@
-"""Data of one's own from .npz files."""
+"""Where files are looked for."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pytest
 
-from headwater.data.files import fifth
-from headwater.data.loading import load
-from headwater.errors import DataError
-
-X, Y = np.arange(60, dtype=np.float32).reshape(20, 3), np.arange(20) % 2
+from headwater.data.files import root
 
 
-def saved(path: Path, **arrays: Any) -> str:
-    np.savez(path / "mine.npz", **arrays)
-    return str(path / "mine.npz")
+def test_the_given_directory_comes_first(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HEADWATER_DATA", "/somewhere/else")
+    assert root(tmp_path) == tmp_path
+    assert root() == Path("/somewhere/else")
 
 
-def test_four_arrays_are_taken_as_they_are(tmp_path: Path) -> None:
-    found = load(saved(tmp_path, x_train=X, y_train=Y, x_test=X[:4], y_test=Y[:4], class_names=["no", "yes"]))
-    assert (len(found), len(found.test), found.class_names) == (20, 4, ("no", "yes"))
+def test_the_users_cache_comes_last(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("HEADWATER_DATA", raising=False)
+    monkeypatch.setattr("sys.platform", "linux")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert root() == tmp_path / "headwater"
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setenv("HOME", str(tmp_path / "me"))
+    assert root() == tmp_path / "me" / ".cache" / "headwater"
 
 
-def test_two_arrays_give_a_fixed_fifth_for_tests(tmp_path: Path) -> None:
-    name = saved(tmp_path, x=X, y=Y)
-    first, again = load(name), load(name)
-    assert (len(first), len(first.test)) == (16, 4)
-    assert first.test.x.tolist() == again.test.x.tolist()
-    rows = {tuple(row) for part in (first.train, first.test) for row in part.x.tolist()}
-    assert rows == {tuple(row) for row in X.tolist()}
+def test_an_empty_variable_counts_as_unset(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HEADWATER_DATA", "")
+    monkeypatch.setattr("sys.platform", "linux")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert root() == tmp_path / "headwater"
 
 
-def test_too_few_samples_for_a_fifth() -> None:
-    with pytest.raises(DataError, match="has 3 samples; at least 5"):
-        fifth(X[:3], Y[:3], "it")
-    with pytest.raises(DataError, match="each sample needs one label"):
-        fifth(X, Y[:3], "it")
-
-
-def test_a_file_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"there is no file .*absent\.npz"):
-        load(str(tmp_path / "absent.npz"))
-
-
-def test_arrays_with_other_names(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"mine\.npz holds images, y; it needs x_train"):
-        load(saved(tmp_path, images=X, y=Y))
-
-
-def test_what_is_wrong_inside_names_the_file(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"mine\.npz: x_train holds NaN"):
-        load(saved(tmp_path, x=X * np.nan, y=Y))
-
-
-def test_objects_are_never_unpickled(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"mine\.npz is damaged or incomplete \(x\.npy: Object arrays"):
-        load(saved(tmp_path, x=np.array([{}] * 20, dtype=object), y=Y))
-
-
-@pytest.mark.parametrize("keep", [0, 10, 200, 600])
-def test_a_truncated_file_is_named(tmp_path: Path, keep: int) -> None:
-    path = Path(saved(tmp_path, x=X, y=Y))
-    path.write_bytes(path.read_bytes()[:keep])
-    with pytest.raises(DataError, match=r"mine\.npz is damaged or incomplete"):
-        load(str(path))
-
-
-def test_a_flipped_byte_is_noticed(tmp_path: Path) -> None:
-    path = Path(saved(tmp_path, x=X, y=Y))
-    raw = bytearray(path.read_bytes())
-    raw[200] ^= 0xFF
-    path.write_bytes(raw)
-    with pytest.raises(DataError, match=r"mine\.npz is damaged or incomplete"):
-        load(str(path))
-
-
-def test_a_single_array_is_not_enough(tmp_path: Path) -> None:
-    with (tmp_path / "mine.npz").open("wb") as file:
-        np.save(file, X)
-    with pytest.raises(DataError, match=r"mine\.npz is damaged or incomplete \(File is not a zip file"):
-        load(str(tmp_path / "mine.npz"))
+def test_a_tilde_is_the_home_directory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert root("~/sets") == tmp_path / "sets"

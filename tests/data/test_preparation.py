@@ -8,9 +8,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headwater.data.owners import Owners
+from headwater.data.arrays import Owners
 from headwater.data.preparation import Standardise, pack, unpack
-from headwater.data.words import Counted, Lexicon, hashed, tokens
+from headwater.data.text import Counted, Lexicon, hashed, tokens
 from headwater.errors import HeadwaterError
 
 

@@ -158,7 +158,7 @@ class TestOwners:
         assert dict(made.exchange.up) == {f"c{n}": 3 * 2 * 8 + 5 for n in range(4)}
         setup = run.result["ledger"]["setup"]["sector_client"]
         assert (setup["up_bytes"], setup["down_bytes"]) == (4 * (48 + 5), 4 * (2 * 2 * 8 + 5))
-        assert plan(made).moved.setup.sector_client.up_bytes == 4 * (48 + 5)
+        assert plan(made).to_dict()["ledger"]["setup"]["sector_client"]["up_bytes"] == 4 * (48 + 5)
         kinds = {(m["from"], m["to"], m["kind"]) for m in run.result["ledger"]["moves"] if m["purpose"] == "setup"}
         assert {("client", "server", "columns"), ("server", "client", "columns")} <= kinds
 

@@ -43,7 +43,7 @@ def simulated(asked: Config) -> str:
 
 @contextmanager
 def started(place: Path, asked: Config) -> Iterator[Federation]:
-    """All parties, up to their end; nothing is left of them."""
+    """Start all parties and wait for their end; no process may be left."""
     with Federation.init(place, asked) as federation:
         federation.start()
         yield federation
@@ -52,20 +52,20 @@ def started(place: Path, asked: Config) -> Iterator[Federation]:
 
 
 def same_bytes(federation: Federation) -> None:
-    """What all parties wrote down is what the ledger charged."""
+    """The bytes that all parties recorded are those of the ledger."""
     due, sent = charged(federation.result()), federation.sent()
     assert {way: sent[way] for way in due} == due
     assert min(due.values()) > 0
 
 
 def told(federation: Federation, party: str, about: str, *words: str) -> list[str]:
-    """The lines in which a party says that somebody was lost, with these words in it."""
+    """Log lines of a party about the loss of another one that contain these words."""
     found = [line for line in federation.said(party) if line.startswith("round ") and f" {about} " in line]
     return [line for line in found if all(word in line for word in words)]
 
 
 def missed(federation: Federation, party: str, about: str) -> list[int]:
-    """The rounds of which a party says that somebody was left out of them."""
+    """The rounds that another party was left out of, from the log of a party."""
     lines = told(federation, party, about, "left out of this round")
     return [int(line.split(":")[0].removeprefix("round ")) for line in lines]
 
@@ -121,10 +121,10 @@ def test_methods_give_the_bits_of_the_simulation(method: str, tmp_path: Path) ->
 
 @slow
 class TestLoss:
-    """Nobody waits for ever, nothing that others did is lost, and one line says what happened."""
+    """The run goes on without a lost party, keeps the work of the others, and logs one line about it."""
 
     def test_a_client_that_is_late_is_left_out_and_comes_back(self, tmp_path: Path) -> None:
-        """It does not answer, though its link still knows it. Then it is given the model of that time."""
+        """It does not answer, although it is still connected. Afterwards it gets the current model."""
         asked = config(*SIX, "rounds=5", "algorithm.name=fedavg", "deploy.deadline=25")
         with started(tmp_path / "federation", asked) as federation:
             federation.until_round(2)
@@ -136,13 +136,13 @@ class TestLoss:
         (lost,) = missed(federation, "s0", late)
         assert line == f"round {lost}: {late} did not answer within 25 s and is left out of this round"
         assert sent(federation, "s0", lost, to=late)
-        for round in range(1, 6):  # by sent.jsonl the late answer is still that of its round
+        for round in range(1, 6):  # sent.jsonl has the late reply under its own round
             assert bool(sent(federation, "s0", round, direction="up"))
         assert sent(federation, "s0", lost + 1, to=late)
         assert sent(federation, late, lost + 1)
         assert federation.result()["rounds"] == 5
 
-    def test_a_client_that_is_away_at_the_end_still_hears_of_it(self, tmp_path: Path) -> None:
+    def test_a_client_that_is_absent_at_the_end_is_told_when_it_comes_back(self, tmp_path: Path) -> None:
         asked = config(*SIX, "rounds=3", "algorithm.name=fedavg", "deploy.deadline=25")
         with started(tmp_path / "federation", asked) as federation:
             federation.until_round(2)
@@ -191,7 +191,7 @@ class TestLoss:
             assert sent(federation, client, 12)
         assert federation.result()["rounds"] == 12
 
-    def test_whoever_is_started_again_carries_on(self, tmp_path: Path) -> None:
+    def test_restarted_parties_continue(self, tmp_path: Path) -> None:
         """The server is killed in a round; while it is away a client and a host are killed too, and come back. What
         they keep is on their disks, so the end is that of an undisturbed run."""
         asked = config(
@@ -212,7 +212,7 @@ class TestLoss:
 
 
 class Forwarder:
-    """Stands between two parties and counts the bytes that pass, both ways."""
+    """A TCP proxy between two parties that counts the bytes in both directions."""
 
     def __init__(self, target: tuple[str, int]) -> None:
         self.bytes = {"up": 0, "down": 0}
@@ -259,7 +259,7 @@ class Forwarder:
 
     def close(self) -> None:
         with suppress(OSError):
-            self._door.shutdown(socket.SHUT_RDWR)  # wakes who waits there
+            self._door.shutdown(socket.SHUT_RDWR)  # ends the wait in `accept`
         self._door.close()
         for thread in self._threads:
             thread.join(10)
@@ -267,7 +267,7 @@ class Forwarder:
 
 @slow
 def test_no_client_model_crosses_the_link_of_the_server(tmp_path: Path) -> None:
-    """Told by size: a sector of three sends up two models a round, the mean and the distilled one, and no three."""
+    """By size: a sector of three clients sends up two models per round, the mean and the distilled one, not three."""
     rounds = 3
     asked = config(*SIX, f"rounds={rounds}", "algorithm.name=fedhead", "model.name=mlp", "model.hidden=[400, 500]")
     federation = Federation.init(tmp_path / "federation", asked)
@@ -286,5 +286,5 @@ def test_no_client_model_crosses_the_link_of_the_server(tmp_path: Path) -> None:
     (model,) = {line["bytes"] for line in sent(federation, "s0", 1, to="above")}
     assert model > 900_000
     assert len(teams(federation)["s0"]) == 3
-    for passed in between.bytes.values():  # Flower leaves out a model that the other side has had already
+    for passed in between.bytes.values():  # Flower does not send a model again that the other side has
         assert rounds * model < passed < (2 * rounds + 1) * model * 1.2

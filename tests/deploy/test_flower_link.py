@@ -1,4 +1,4 @@
-"""Links over Flower, with real processes: what gets through, who is let in, and what happens when somebody dies."""
+"""Links over Flower with real processes: messages, admission of members, and killed processes."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import ssl
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -22,56 +22,36 @@ if importlib.util.find_spec("flwr") is None:
 
 import flower_party
 from flower_party import answer, folder, parties
-from headwater.deploy.flower import FlowerLink, FlowerUplink
-from headwater.deploy.flower.folder import host_port
-from headwater.deploy.message import Message, Part, Unanswered
+from headwater.deploy.flower import FlowerDownlink, FlowerUplink
+from headwater.deploy.transport import Message, RawArray, Unanswered
 from headwater.errors import ConfigError
+from process_tree import alive, descendants
+from process_tree import until as wait_until
 
 slow = pytest.mark.skipif(
     os.environ.get("HEADWATER_SLOW") != "1", reason="takes minutes: set HEADWATER_SLOW=1 to run this test"
 )
 
 
-def until(condition: Callable[[], object], what: str, seconds: float = 600.0) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, f"waited {seconds:.0f} s in vain: {what}"
-        time.sleep(0.1)
+def until(condition: Callable[[], object], what: str) -> None:
+    wait_until(condition, what, 600.0)
 
 
-def exchange(link: FlowerLink, to: str, message: Message) -> Message | Unanswered:
+def exchange(link: FlowerDownlink, to: str, message: Message) -> Message | Unanswered:
     number = link.send(to, message)
     return collect(link, number)[number]
 
 
-def collect(link: FlowerLink, *numbers: int) -> dict[int, Message | Unanswered]:
+def collect(link: FlowerDownlink, *numbers: int) -> dict[int, Message | Unanswered]:
     came: dict[int, Message | Unanswered] = {}
     until(lambda: came.update(link.replies(0.2)) or came.keys() >= set(numbers), f"answers to {numbers}")
     assert came.keys() == set(numbers)
     return came
 
 
-def children(pid: int) -> set[int]:
-    """All processes below that one."""
-    found = subprocess.run(["ps", "-eo", "pid=,ppid="], capture_output=True, text=True, check=True).stdout.split()
-    parent = dict(zip(map(int, found[::2]), map(int, found[1::2]), strict=True))
-    below, more = set(), {pid}
-    while more:
-        more = {child for child, above in parent.items() if above in more}
-        below |= more
-    return below
-
-
-def alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
-
-
 @contextmanager
 def process(*words: str) -> Iterator[subprocess.Popen[str]]:
-    """One of the programs in flower_party, ended at the latest with the block."""
+    """One of the programs of flower_party, killed at the end of the block."""
     started = subprocess.Popen([sys.executable, flower_party.__file__, *words], stdout=subprocess.PIPE, text=True)
     with started:
         try:
@@ -95,12 +75,14 @@ def serving(root: Path, name: str) -> Iterator[FlowerUplink]:
 
 
 def refused(address: str, ca: Path | None, path: str) -> bool:
-    """Whether somebody without a key gets nowhere there."""
-    host, port = host_port(address)
+    """Whether a call without a key is refused."""
+    host, _, port = address.rpartition(":")
     if ca is None:
-        asked = http.client.HTTPConnection(host, port, timeout=300)
+        asked = http.client.HTTPConnection(host, int(port), timeout=300)
     else:
-        asked = http.client.HTTPSConnection(host, port, timeout=300, context=ssl.create_default_context(cafile=str(ca)))
+        asked = http.client.HTTPSConnection(
+            host, int(port), timeout=300, context=ssl.create_default_context(cafile=str(ca))
+        )
     try:
         asked.request("POST", path, b"", {"content-type": "application/protobuf"})
         return asked.getresponse().status in (401, 403)
@@ -110,17 +92,18 @@ def refused(address: str, ca: Path | None, path: str) -> bool:
         asked.close()
 
 
-def test_a_link_lets_in_its_members_and_nobody_else(tmp_path: Path) -> None:
+@pytest.mark.thorough
+def test_a_link_admits_its_members_only(tmp_path: Path) -> None:
     parties(tmp_path, ("c0",), strangers=("c9",))
     place = folder(tmp_path, "server")
     with ExitStack() as stack:
         uplink = stack.enter_context(serving(tmp_path, "c0"))
         stranger = FlowerUplink(folder(tmp_path, "c9"))
         stack.callback(stranger.close)
-        link = FlowerLink(place)
+        link = FlowerDownlink(place)
         stack.callback(link.close)
 
-        # The interfaces for people and apps would let anybody admit a key or run code
+        # Through the interfaces for users and apps anybody could admit a key or run code
         closed = ("control/register-node", "control/start-run", "control/list-nodes", "runtime/acquire-task")
         assert place.link is not None
         for path in (*(f"/v1/{name}" for name in closed), "/docs", "/openapi.json", "/v1/fleet/pull-messages"):
@@ -128,7 +111,7 @@ def test_a_link_lets_in_its_members_and_nobody_else(tmp_path: Path) -> None:
         assert refused(place.link.address, None, "/v1/fleet/pull-messages"), "plain HTTP is answered"
 
         until(lambda: link.present(), "the member")
-        part = Part("float32", (2,), b"\0\1\2\3\4\5\6\7")
+        part = RawArray("float32", (2,), b"\0\1\2\3\4\5\6\7")
         reply = exchange(link, "c0", Message({"do": "echo", "é": [1, None, 0.5]}, (part,)))
         assert isinstance(reply, Message), reply
         assert reply.head["was"] == {"do": "echo", "é": [1, None, 0.5]}
@@ -139,53 +122,58 @@ def test_a_link_lets_in_its_members_and_nobody_else(tmp_path: Path) -> None:
         assert link.present() == {"c0"}
         assert isinstance(exchange(link, "c9", Message({})), Unanswered)
 
-        thin = [kept.process.pid for kept in (link._kept, uplink._kept) if kept.process is not None]
+        thin = [run.process for run in (link._process, uplink._process) if run.process is not None]
         assert len(thin) == 2
-        for pid in thin:
-            assert "libtorch" not in Path(f"/proc/{pid}/maps").read_text()
-            assert not children(pid), "an app of Flower's runs in a process of its own"
-    assert not any(map(alive, thin))
+        for child in thin:
+            assert "libtorch" not in Path(f"/proc/{child.pid}/maps").read_text()
+            assert not descendants(child.pid), "an app of Flower's runs in a process of its own"
+    assert all(child.returncode is not None for child in thin)
 
 
-def test_a_message_that_grows_when_it_is_put_together_is_measured_first() -> None:
+def test_the_size_of_a_message_is_measured_before_it_is_assembled() -> None:
     from flwr.app import Array, ConfigRecord, RecordDict  # takes seconds
 
-    from headwater.deploy.flower import wire
+    from headwater.deploy.flower import messages
 
-    array = Array("int8", (1,), wire.RAW, os.urandom(1000))
+    array = Array("int8", (1,), messages.RAW, os.urandom(1000))
     bomb = array.deflate().replace(b'"arraychunk_ids": [0]', b'"arraychunk_ids": [' + b", ".join([b"0"] * 5000) + b"]")
-    assert wire._whole({array.object_id: bomb} | {name: chunk.deflate() for name, chunk in array.slice_array()}) > 5e6
+    assert (
+        messages._assembled_size(
+            {array.object_id: bomb} | {name: chunk.deflate() for name, chunk in array.slice_array()}
+        )
+        > 5e6
+    )
     for content in ({}, {"head": ConfigRecord({"head": b"[1]"})}, {"head": ConfigRecord({"head": b"{"})}):
         with pytest.raises(Unanswered, match="not a message"):
-            wire.from_flower(RecordDict(content))
+            messages.from_flower(RecordDict(content))
 
 
-def test_mistakes_are_told_in_a_sentence(tmp_path: Path) -> None:
+def test_wrong_folders_are_refused(tmp_path: Path) -> None:
     parties(tmp_path, ("c0",))
     with pytest.raises(ConfigError, match=r"\[link\]"):
-        FlowerLink(folder(tmp_path, "c0"))
+        FlowerDownlink(folder(tmp_path, "c0"))
     with pytest.raises(ConfigError, match=r"\[above\]"):
         FlowerUplink(folder(tmp_path, "server"))
-    with pytest.raises(ConfigError, match="host:port"):
-        host_port("nowhere")
+    with pytest.raises(ConfigError, match=r"above\.address must be a host and a port"):
+        FlowerUplink(replace(folder(tmp_path, "c0"), above="nowhere"))
 
 
 @slow
-def test_messages_get_through_whole_and_the_death_of_one_is_not_that_of_others(tmp_path: Path) -> None:
+def test_messages_arrive_unchanged_and_a_killed_member_does_not_affect_others(tmp_path: Path) -> None:
     parties(tmp_path, ("c0", "c1"))
     odd = (
-        Part("float32", (0, 3), b""),
-        Part("int64", (), (1 << 40).to_bytes(8, "little")),
-        Part("int64", (2,), bytes(16)),
-        Part("float32", (7 << 18,), os.urandom(7 << 20)),
-        Part("float32", (7 << 18,), bytes(7 << 20)),
-        Part("int64", (2,), bytes(16)),
-        Part("no such thing", (3, -1), b"xyz"),
+        RawArray("float32", (0, 3), b""),
+        RawArray("int64", (), (1 << 40).to_bytes(8, "little")),
+        RawArray("int64", (2,), bytes(16)),
+        RawArray("float32", (7 << 18,), os.urandom(7 << 20)),
+        RawArray("float32", (7 << 18,), bytes(7 << 20)),
+        RawArray("int64", (2,), bytes(16)),
+        RawArray("no such thing", (3, -1), b"xyz"),
     )
     with ExitStack() as stack:
         first = stack.enter_context(process("member", str(tmp_path), "c0"))
         stack.enter_context(process("member", str(tmp_path), "c1"))
-        link = FlowerLink(folder(tmp_path, "server"), max_bytes=15 << 20)
+        link = FlowerDownlink(folder(tmp_path, "server"), max_bytes=15 << 20)
         stack.callback(link.close)
         until(lambda: link.present() == {"c0", "c1"}, "both members")
 
@@ -200,7 +188,7 @@ def test_messages_get_through_whole_and_the_death_of_one_is_not_that_of_others(t
         assert "there is no such thing" in str(reply)
         for message in (
             Message({"do": "much", "bytes": 16 << 20}),
-            Message({}, (Part("int8", (1,), bytes(16 << 20)),)),
+            Message({}, (RawArray("int8", (1,), bytes(16 << 20)),)),
         ):
             reply = exchange(link, "c1", message)
             assert isinstance(reply, Unanswered)
@@ -224,7 +212,7 @@ def test_messages_get_through_whole_and_the_death_of_one_is_not_that_of_others(t
         assert reply.head["pid"] == again.pid != first.pid
 
         lost = link.send("c1", Message({"do": "sleep", "seconds": 5}))
-        superlink = link._kept.process
+        superlink = link._process.process
         assert superlink is not None
         superlink.send_signal(signal.SIGKILL)
         assert isinstance(collect(link, lost)[lost], Unanswered)
@@ -241,18 +229,18 @@ def test_a_link_leaves_nothing_behind_when_its_owner_is_killed_and_works_again(t
             with process("owner", str(tmp_path)) as owner:
                 assert owner.stdout is not None
                 assert owner.stdout.readline() == "all well\n"
-                below = children(owner.pid)
+                below = descendants(owner.pid)
                 assert below
                 owner.kill()
                 until(lambda: not any(map(alive, below)), "the end of all that the owner started")  # noqa: B023
 
 
 @slow
-def test_a_link_without_keys_knows_its_members_by_what_they_say(tmp_path: Path) -> None:
+def test_an_insecure_link_asks_its_members_for_their_names(tmp_path: Path) -> None:
     parties(tmp_path, ("c0", "c1"), insecure=True)
     place = folder(tmp_path, "server")
     with serving(tmp_path, "c0"):
-        link = FlowerLink(place)
+        link = FlowerDownlink(place)
         try:
             until(lambda: link.present(), "the member")
             assert link.present() == {"c0"}
@@ -262,7 +250,7 @@ def test_a_link_without_keys_knows_its_members_by_what_they_say(tmp_path: Path) 
             assert refused(place.link.address, None, "/v1/control/start-run")
             taken = pytest.raises(ConfigError, match="cannot be opened")
             with pytest.MonkeyPatch.context() as patch, taken:
-                patch.setattr("headwater.deploy.flower.link.FREE", 0.0)
-                FlowerLink(place)
+                patch.setattr("headwater.deploy.flower.links.FREE", 0.0)
+                FlowerDownlink(place)
         finally:
             link.close()

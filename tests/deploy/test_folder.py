@@ -1,4 +1,4 @@
-"""Reading a party's folder: all that it says, and a sentence for all that can be wrong with it."""
+"""Reading a party's folder, and the error message for every mistake in it."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ import pytest
 
 from headwater.config import Config
 from headwater.deploy import audit, keys, status
-from headwater.deploy.address import Address
-from headwater.deploy.folder import PartyFolder, Served
+from headwater.deploy.folder import LinkSettings, PartyFolder
 from headwater.deploy.init import init
+from headwater.deploy.transport import Address
 from headwater.errors import ConfigError
 from headwater.training.experiment import prepare
 
@@ -37,7 +37,7 @@ def federation(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def out(federation: Path, tmp_path: Path) -> Path:
-    """A copy to spoil."""
+    """A copy that a test may change."""
     return Path(shutil.copytree(federation, tmp_path / "federation"))
 
 
@@ -53,12 +53,12 @@ def edit(file: Path, old: str, new: str) -> None:
     file.write_text(text.replace(old, new, 1))
 
 
-def test_each_role_offers_what_it_is(out: Path) -> None:
+def test_fields_of_each_role(out: Path) -> None:
     server, sector, client = (PartyFolder.open(out / name) for name in ("server", "s1", "c2"))
     assert (server.role, server.name, server.above, server.data) == ("server", "server", None, None)
-    assert server.link == Served("127.0.0.1:9100", ("s0", "s1"))
+    assert server.link == LinkSettings("127.0.0.1:9100", ("s0", "s1"))
     assert (sector.role, sector.above) == ("sector", "127.0.0.1:9100")
-    assert sector.link == Served("127.0.0.1:9102", ("c1", "c2"))
+    assert sector.link == LinkSettings("127.0.0.1:9102", ("c1", "c2"))
     assert (client.role, client.above, client.link) == ("client", "127.0.0.1:9102", None)
     assert client.data == str(out / "c2" / "data.npz")
     assert (client.path, client.state, client.keys) == (out / "c2", out / "c2" / "state", out / "c2" / "keys")
@@ -107,7 +107,7 @@ PARTY = {
 
 
 @pytest.mark.parametrize("change", PARTY)
-def test_a_wrong_party_file_is_a_sentence_that_names_it(out: Path, change: str) -> None:
+def test_a_wrong_party_file_is_refused_with_its_path(out: Path, change: str) -> None:
     old, _, new = change.partition("|")
     file = out / "c0" / "party.toml"
     edit(file, old, new)
@@ -127,7 +127,7 @@ LINK = {
 
 
 @pytest.mark.parametrize("change", LINK)
-def test_a_wrong_link_is_a_sentence_that_names_the_file(out: Path, change: str) -> None:
+def test_a_wrong_link_is_refused_with_the_path_of_its_file(out: Path, change: str) -> None:
     old, _, new = change.partition("|")
     edit(out / "s0" / "party.toml", old, new)
     told = refused(out / "s0")
@@ -135,7 +135,7 @@ def test_a_wrong_link_is_a_sentence_that_names_the_file(out: Path, change: str) 
     assert LINK[change] in told
 
 
-def test_a_member_may_be_struck_off(out: Path) -> None:
+def test_a_member_may_be_removed(out: Path) -> None:
     edit(out / "s0" / "party.toml", '    "c3",\n', "")
     (out / "s0" / "keys" / "members" / "c3.pub").unlink()
     folder = PartyFolder.open(out / "s0")
@@ -167,14 +167,14 @@ FEDERATION: dict[str, tuple[Change, str]] = {
 
 
 @pytest.mark.parametrize("case", FEDERATION)
-def test_a_wrong_agreement_is_a_sentence(out: Path, case: str) -> None:
+def test_a_wrong_agreement_is_refused(out: Path, case: str) -> None:
     change, sentence = FEDERATION[case]
     file = out / "c0" / "federation.json"
     change(file)
     assert sentence.replace("{}", str(file)) in refused(out / "c0")
 
 
-def test_a_changed_copy_of_the_configuration_is_not_silently_ignored(out: Path) -> None:
+def test_a_changed_copy_of_the_configuration_is_refused(out: Path) -> None:
     edit(out / "c0" / "config.toml", "rounds = 3", "rounds = 30")
     told = refused(out / "c0")
     assert f"{out / 'c0' / 'config.toml'} was changed" in told
@@ -182,14 +182,14 @@ def test_a_changed_copy_of_the_configuration_is_not_silently_ignored(out: Path) 
     assert PartyFolder.open(out / "c0").federation.config.rounds == 3
 
 
-def test_what_is_no_party_folder_says_so(out: Path) -> None:
+def test_a_directory_that_is_no_party_folder_is_refused(out: Path) -> None:
     assert "is not a party's folder, since it has no party.toml" in refused(out)
     assert "there is no directory" in refused(out / "c99")
     (out / "server" / "public.value").unlink()
     assert "public.value, which the server needs" in refused(out / "server")
 
 
-def test_keys_that_others_can_read_are_refused_with_what_to_do(out: Path) -> None:
+def test_keys_that_other_users_can_read_are_refused(out: Path) -> None:
     for key in (out / "s0" / "keys" / "link.key", out / "s0" / "keys" / "node.key"):
         for mode in (0o640, 0o604, 0o620):
             key.chmod(mode)
@@ -236,7 +236,7 @@ def test_keys_that_do_not_belong_together_are_refused(out: Path, case: str) -> N
     assert sentence in refused(out / "s0")
 
 
-def test_a_certificate_that_runs_out_is_told_in_time(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_certificate_that_expires_soon_gives_a_warning(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for days, sentence in ((20, "runs out on"), (0, "ran out on")):
         monkeypatch.setattr(keys, "LINK_DAYS", days)
         authority = keys.Authority()
@@ -250,7 +250,7 @@ def test_a_certificate_that_runs_out_is_told_in_time(out: Path, monkeypatch: pyt
         assert sentence in told
 
 
-def test_without_keys_only_on_one_machine(out: Path) -> None:
+def test_insecure_links_are_on_loopback_only(out: Path) -> None:
     shutil.rmtree(out / "s0" / "keys")
     file = out / "s0" / "party.toml"
     edit(file, "insecure = false", "insecure = true")
@@ -262,20 +262,20 @@ def test_without_keys_only_on_one_machine(out: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["fl.example.org:9100", "127.0.0.1:1", "[2001:db8::1]:65535", "localhost:9100"])
-def test_an_address_reads_as_it_is_written(text: str) -> None:
+def test_an_address_is_printed_as_it_was_parsed(text: str) -> None:
     assert str(Address.parse(text, "key")) == text
 
 
-def test_what_is_listened_at() -> None:
+def test_listen_address() -> None:
     cases = {"127.0.0.1:1": "127.0.0.1:1", "[::1]:1": "[::1]:1", "localhost:1": "localhost:1"}
     cases |= {"fl.example.org:1": "0.0.0.0:1", "10.0.0.1:1": "0.0.0.0:1", "[2001:db8::1]:1": "[::]:1"}
-    assert {text: str(Address.parse(text, "").bound) for text in cases} == cases
+    assert {text: str(Address.parse(text, "").listen_address) for text in cases} == cases
 
 
-# What a party tells of itself.
+# Status and audit.
 
 
-def test_status_is_written_at_once_and_the_last_word_always(out: Path) -> None:
+def test_status_is_written_at_once_and_the_last_update_always(out: Path) -> None:
     folder = PartyFolder.open(out / "s0")
     told = status.Status(folder)
     try:
@@ -346,7 +346,7 @@ def test_a_party_runs_once_and_a_killed_one_is_not_up(out: Path) -> None:
     status.Status(PartyFolder.open(out / "c0")).close()  # and can be started again
 
 
-def test_without_a_lock_the_number_of_the_process_tells(tmp_path: Path) -> None:
+def test_without_a_lock_the_process_id_tells_whether_it_is_up(tmp_path: Path) -> None:
     gone = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, check=True)
     for pid, up in (
         (os.getpid(), True),
@@ -362,25 +362,25 @@ def test_without_a_lock_the_number_of_the_process_tells(tmp_path: Path) -> None:
     assert status.read(tmp_path) == {"up": False}
 
 
-def test_what_was_sent_is_added_up_over_restarts_and_kills(out: Path) -> None:
+def test_audit_sums_over_restarts_and_kills(out: Path) -> None:
     folder = PartyFolder.open(out / "c0")
-    sent = audit.Sent(folder)
+    sent = audit.SentLog(folder)
     for round in (1, 2):
         sent.add(round, "s0", "model", "sector_client", "up", 1000, f"r{round}.local")
     sent.add(1, "s0", "control", "sector_client", "up", 0, "sizes")
     sent.close()
     with (folder.state / "sent.jsonl").open("a") as file:
         file.write('{"round": 3, "to": "s0", "ki')  # killed here
-    again = audit.Sent(folder)
+    again = audit.SentLog(folder)
     assert again.bytes == {("sector_client", "up"): 2000}
     again.add(3, "s0", "model", "sector_client", "up", 1000, "r3.local")
     assert again.bytes == {("sector_client", "up"): 3000}
     again.add(3, "s0", "array", "sector_client", "up", 80, "r3.counts")
     found = audit.sums(folder.state)  # every line is there before `close`
     again.close()
-    model = audit.Way("sector_client", "up", "s0", "model", "")
-    assert found[model] == audit.Sum(messages=3, bytes=3000, first=1, last=3)
-    assert found[model._replace(kind="array")] == audit.Sum(1, 80, 3, 3)
-    assert found[model._replace(kind="control", what="sizes")] == audit.Sum(1, 0, 1, 1)
+    model = audit.SentKind("sector_client", "up", "s0", "model", "")
+    assert found[model] == audit.SentSum(messages=3, bytes=3000, first=1, last=3)
+    assert found[model._replace(kind="array")] == audit.SentSum(1, 80, 3, 3)
+    assert found[model._replace(kind="control", what="sizes")] == audit.SentSum(1, 0, 1, 1)
     assert len(found) == 3
     assert (folder.state / "sent.jsonl").stat().st_mode & 0o777 == 0o600

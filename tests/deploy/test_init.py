@@ -1,4 +1,4 @@
-"""The folders of a federation: what is in them, who can read what, and that keys fit together."""
+"""The folders that `headwater deploy init` writes: their content, file modes, and keys that belong together."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ import pytest
 from headwater.config import Config
 from headwater.core import serialization
 from headwater.deploy.folder import PartyFolder
-from headwater.deploy.init import Written, check, init
+from headwater.deploy.init import WrittenFederation, check, init
 from headwater.errors import ConfigError, OutputError
 from headwater.training.experiment import Experiment, prepare
 
@@ -51,7 +51,7 @@ def out(made: Experiment, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def test_everybody_has_a_folder_with_its_parts(out: Path) -> None:
+def test_every_party_has_a_folder_with_its_files(out: Path) -> None:
     common = {"party.toml", "federation.json", "config.toml", "keys", "README.md", "compose.yaml"}
     more = {"server": {"public.value"}, "s0": set(), "s1": set()} | {f"c{n}": {"data.npz"} for n in range(6)}
     assert {path.name for path in out.iterdir()} == {*more, "ca"}
@@ -60,7 +60,7 @@ def test_everybody_has_a_folder_with_its_parts(out: Path) -> None:
         assert found == common | files | {f"headwater-{name}.service"}
 
 
-def test_all_agree_on_the_same_bytes(out: Path, made: Experiment) -> None:
+def test_federation_json_is_the_same_in_all_folders(out: Path, made: Experiment) -> None:
     contents = {(folder / "federation.json").read_bytes() for folder in parties(out)}
     assert len(contents) == 1
     told = json.loads(contents.pop())
@@ -72,7 +72,7 @@ def test_all_agree_on_the_same_bytes(out: Path, made: Experiment) -> None:
         assert clients == [c for c in (f"c{n}" for n in range(6)) if made.tree.sector_of[c] == sector]
 
 
-def test_clients_have_the_rows_of_the_split_and_nobody_else_has(out: Path, made: Experiment) -> None:
+def test_each_client_has_its_rows_of_the_split_and_no_other_party_has_them(out: Path, made: Experiment) -> None:
     train, seen = made.split.train, []
     for number in range(6):
         rows = made.partition.indices[number]
@@ -110,7 +110,7 @@ def test_only_the_owner_can_read(out: Path) -> None:
 
 def test_a_private_key_is_in_one_folder_only(out: Path) -> None:
     private = [path.read_bytes() for path in out.rglob("*.key")]
-    assert len(private) == len(set(private)) == 1 + 3 + 8  # the authority, three links, eight who join one
+    assert len(private) == len(set(private)) == 1 + 3 + 8  # the authority, three links, eight members
     for folder in parties(out):
         own = {path.name for path in folder.rglob("*.key")}
         joins, runs = {"node.key"}, {"link.key"}
@@ -146,7 +146,7 @@ def shake_hands(link: Path, ca: Path, host: str) -> str:
                 with server.wrap_socket(listening.accept()[0], server_side=True) as inner:
                     inner.recv(1)
             except (ssl.SSLError, OSError):
-                pass  # the other side says why
+                pass  # the client side has the reason
 
         thread = threading.Thread(target=answer)
         thread.start()
@@ -232,7 +232,7 @@ def test_loopback_stays_loopback(out: Path) -> None:
 
 
 def visits(path: Path) -> Path:
-    """A table that says who holds which row, and where they are."""
+    """A table with columns for client and sector."""
     rows = ["a,label,who,where,part"]
     for n in range(60):
         who = ("Ann", "Bob", "Cleo")[n % 3]
@@ -257,7 +257,7 @@ def lopsided(made: Experiment, keep: tuple[int, ...]) -> Experiment:
     """The same experiment with all rows at a few clients."""
     from dataclasses import replace
 
-    from headwater.partition.base import Partition
+    from headwater.partition.partition import Partition
 
     parts = np.array_split(np.arange(len(made.split.train)), len(keep))
     indices = [parts[keep.index(n)] if n in keep else np.arange(0) for n in range(6)]
@@ -275,7 +275,7 @@ def test_clients_without_rows_are_left_out_and_ids_stay(made: Experiment, tmp_pa
     assert PartyFolder.open(tmp_path / "f" / "server").federation.sectors == written.sectors
 
 
-def test_data_in_a_folder_is_not_looked_for_elsewhere(tmp_path: Path) -> None:
+def test_the_path_of_a_data_folder_is_not_in_the_agreement(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     (tmp_path / "mine").mkdir()
     for name in ("north", "south"):
@@ -337,7 +337,7 @@ def test_addresses_must_be_enough_and_differ(made: Experiment, tmp_path: Path) -
 def test_a_directory_is_taken_only_if_it_is_free_or_forced(made: Experiment, tmp_path: Path) -> None:
     out = tmp_path / "f"
     out.mkdir()
-    init(made, out)  # an empty one is fine
+    init(made, out)  # an empty directory is fine
     before = (out / "ca" / "ca.crt").read_bytes()
     assert "already holds a federation" in refused(OutputError, made.config, out)
     (out / "c0" / "notes.txt").write_text("mine")
@@ -370,7 +370,7 @@ def test_a_running_federation_is_not_replaced(made: Experiment, tmp_path: Path) 
     check(made.config, out, force=True)
 
 
-def test_a_model_of_ones_own_is_named_in_every_readme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_users_own_model_is_named_in_every_readme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "mynets.py").write_text(
         "from torch import nn\ndef small():\n    return nn.Sequential(nn.Flatten(), nn.Linear(64, 10))\n"
     )
@@ -385,7 +385,7 @@ def test_a_model_of_ones_own_is_named_in_every_readme(tmp_path: Path, monkeypatc
         PartyFolder.open(tmp_path / "f" / "c0")
 
 
-def test_the_directory_one_is_in_will_do(made: Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_current_directory_as_out(made: Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
     init(made, Path())
@@ -416,8 +416,8 @@ def test_unit_and_compose_start_this_party(out: Path) -> None:
         assert "Restart=on-failure" in lines
 
 
-def test_what_is_told_of_it(made: Experiment, tmp_path: Path) -> None:
-    written: Written = init(made, tmp_path / "f")
+def test_what_init_returns(made: Experiment, tmp_path: Path) -> None:
+    written: WrittenFederation = init(made, tmp_path / "f")
     assert sum(party.rows for party in written.parties) == len(made.split.train)
     assert [party.name for party in written.parties[:3]] == ["server", "s0", "s1"]
     assert written.sha256 == PartyFolder.open(tmp_path / "f" / "c5").federation.sha256

@@ -1,9 +1,7 @@
-"""What the pages on deployment say is what the methods' files and the configuration say."""
+"""The pages on deployment agree with what methods declare and with the configuration."""
 
 from __future__ import annotations
 
-import importlib
-import inspect
 import re
 from pathlib import Path
 
@@ -18,11 +16,8 @@ WAY = re.compile(r"(server|sector|leader|client) → (server|sector|leader|clien
 
 
 def moves(method: str, when: str) -> set[tuple[str, str, str]]:
-    """Those that the method's file names for every variant of it."""
-    module = importlib.import_module(ALGORITHMS[method].target.partition(":")[0])
-    text = inspect.cleandoc(module.__doc__ or "")
-    found = re.search(rf"^Moves {when}: (.*?\.)$", text, re.MULTILINE | re.DOTALL)
-    return {*WAY.findall(" ".join(found.group(1).split()))} if found else set()
+    """Moves that the method declares for all of its variants."""
+    return {*WAY.findall(ALGORITHMS[method].info.moves.get(when, ""))}
 
 
 @pytest.fixture(scope="module")

@@ -21,11 +21,12 @@ import torch
 from ray.cluster_utils import Cluster
 
 import toys
-from headwater.engines.base import Job, Ref
+from headwater.engines.jobs import Job, Ref
 from headwater.engines.ray import cluster as ray_cluster
-from headwater.engines.ray import driver as ray_engine
+from headwater.engines.ray import recovery
 from headwater.engines.ray.driver import Ray
-from headwater.engines.workers.scheduler import Cell
+from headwater.engines.ray.recovery import Recovery
+from headwater.engines.workers.scheduler import ValueSlot
 from headwater.errors import ConfigError, TaskError
 from headwater.tasks.task import TaskContext, task
 from headwater.training.experiment import Experiment
@@ -38,17 +39,17 @@ QUICKLY = {"health_check_initial_delay_ms": 1000, "health_check_period_ms": 300,
 
 
 @task("train")
-def mortal(site: TaskContext, marks: str, deaths: int) -> float:
+def mortal(ctx: TaskContext, marks: str, deaths: int) -> float:
     """Kills the worker that carries it out, so many times; leaves a mark each time."""
     folder = Path(marks)
     if len(list(folder.iterdir())) < deaths:
         (folder / str(os.getpid())).touch()
         os.kill(os.getpid(), signal.SIGKILL)
-    return float(site.rng.random())
+    return float(ctx.rng.random())
 
 
 @task("train")
-def where(site: TaskContext) -> dict[str, Any]:
+def where(ctx: TaskContext) -> dict[str, Any]:
     return {"threads": torch.get_num_threads(), "omp": os.environ["OMP_NUM_THREADS"], "pid": os.getpid()}
 
 
@@ -108,7 +109,7 @@ def test_tasks_of_a_sector_are_carried_out_on_its_node(ray: Ray, method: str) ->
     made = five(method)
     run = train(made, engine=ray)
     assert run.result["model_sha256"] == train(made).result["model_sha256"]
-    nodes = {hand.number: hand.node for hand in ray._crew.values()}
+    nodes = {worker.number: worker.node for worker in ray._workers.values()}
     assert [sorted(node.sectors) for node in nodes.values()] == [["s0"], ["s1"]]
     of = dict(made.tree.sector_of) | {sector: sector for sector in made.tree.sectors}
     places = {(of[span["node"]], span["worker"]) for span in run.spans if span["node"] != "server"}
@@ -150,12 +151,12 @@ def killing(what: Callable[[], None], after: int) -> tuple[Callable[[Any], None]
 def test_workers_killed_in_the_middle_of_a_run_change_nothing(ray: Ray) -> None:
     made = five("mtgc")
     ray.start(made.context())
-    until(lambda: all(hand.ready for hand in ray._crew.values()), "workers")
-    pids = [hand.pid for hand in ray._crew.values()]
+    until(lambda: all(worker.ready for worker in ray._workers.values()), "workers")
+    pids = [worker.pid for worker in ray._workers.values()]
     watch, done = killing(lambda: [os.kill(pid, signal.SIGKILL) for pid in pids] and None, after=90)
     assert train(made, engine=ray, watch=watch).result["model_sha256"] == train(made).result["model_sha256"]
     assert len(done) > 90
-    assert not set(pids) & {hand.pid for hand in ray._crew.values()}
+    assert not set(pids) & {worker.pid for worker in ray._workers.values()}
 
 
 def test_a_cluster_without_a_free_cpu_is_refused(ray: Ray, cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -204,14 +205,14 @@ def test_a_node_killed_in_the_middle_of_a_run_changes_nothing(
     second = others[0] if others else cluster.add_node(num_cpus=1, resources={"headwater_s1": 1})
     watch, done = killing(lambda: cluster.remove_node(second, allow_graceful=False), after=round(share * len(tasks)))
     engine = Ray(address=cluster.address)
-    again: list[Cell] = []
-    remake = engine._remake
-    monkeypatch.setattr(engine, "_remake", lambda cell: (again.append(cell), remake(cell))[1])
+    again: list[ValueSlot] = []
+    recompute = Recovery.recompute
+    monkeypatch.setattr(Recovery, "recompute", lambda self, slot: (again.append(slot), recompute(self, slot))[1])
     if method == "mtgc":  # a round or two, so that some of it is fetched before and some is not
-        monkeypatch.setattr(ray_engine, "DEEP", 12)
+        monkeypatch.setattr(recovery, "MAX_DEPTH", 12)
     try:
         found = train(made, engine=engine, watch=watch)
-        assert len(engine._crew) == 1
+        assert len(engine._workers) == 1
     finally:
         engine.close()
     assert found.result["model_sha256"] == expected.result["model_sha256"]

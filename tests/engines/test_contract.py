@@ -26,9 +26,10 @@ from headwater.core.ledger import Ledger
 from headwater.data.base import Data
 from headwater.data.loading import load
 from headwater.engines import ENGINES
-from headwater.engines.base import EVERY, LOST, Bundle, Done, Engine, Job, Ref
+from headwater.engines.base import Done, Engine
 from headwater.engines.inline import Inline
-from headwater.errors import DataError, MissingExtra, PlaceError, TaskError
+from headwater.engines.jobs import EVERY, LOST, Bundle, Job, Ref
+from headwater.errors import ConfigError, DataError, MissingExtra, PlaceError, TaskError
 from headwater.specs import LocalSpec
 from headwater.tasks.average import average, initial
 from headwater.tasks.local import local_train
@@ -45,68 +46,73 @@ TREE = ["c2", "c1", "c0", "c4", "c3"]
 
 
 @task("train")
-def slow(site: TaskContext, seconds: float) -> str:
+def slow(ctx: TaskContext, seconds: float) -> str:
     time.sleep(seconds)
-    return site.home
+    return ctx.home
 
 
 @task("train")
-def held_up(site: TaskContext, mark: str) -> str:
+def held_up(ctx: TaskContext, mark: str) -> str:
     """Ends when there is such a file."""
     end = time.monotonic() + 600
     while not Path(mark).exists():
         assert time.monotonic() < end, "waited in vain for the file"
         time.sleep(0.01)
-    return site.home
+    return ctx.home
 
 
 @task("average")
-def order(site: TaskContext, values: Any) -> list[Any]:
+def order(ctx: TaskContext, values: Any) -> list[Any]:
     return [[child, value] for child, value in values.items()]
 
 
 @task("average", streaming=("values",))
-def streamed(site: TaskContext, values: Any) -> list[Any]:
+def streamed(ctx: TaskContext, values: Any) -> list[Any]:
     return [[child, value] for child, value in values.items()]
 
 
+@task("average", streaming=("values",))
+def read_twice(ctx: TaskContext, values: Any) -> int:
+    return len(list(values.values())) + len(dict(values.items()))
+
+
 @task("train")
-def pair(site: TaskContext, size: int) -> dict[str, Any]:
+def pair(ctx: TaskContext, size: int) -> dict[str, Any]:
     return {"short": torch.arange(2.0), "long": (torch.arange(float(size)), {"deep": torch.ones(3, dtype=torch.int64)})}
 
 
 @task("train")
-def same(site: TaskContext, value: Any) -> Any:
+def same(ctx: TaskContext, value: Any) -> Any:
     return value
 
 
 @task("train")
-def number(site: TaskContext, value: float) -> float:
-    site.note(noted=value)
+def number(ctx: TaskContext, value: float) -> float:
+    ctx.note(noted=value)
     return value
 
 
 @task("train")
-def broken(site: TaskContext, where: str) -> float:
-    if site.home == where:
+def broken(ctx: TaskContext, where: str) -> float:
+    if ctx.home == where:
         raise ZeroDivisionError("a fault in the task")
     return 1.0
 
 
 @task("train")
-def refusing(site: TaskContext, kind: str) -> float:
+def refusing(ctx: TaskContext, kind: str) -> float:
     raise DataError("file x is broken; get it again") if kind == "data" else MissingExtra("Ray", "ray")
 
 
 @task("train")
-def stranger(site: TaskContext) -> object:
+def stranger(ctx: TaskContext) -> object:
     return {1, 2}
 
 
 @task("train")
-def noise(site: TaskContext) -> torch.Tensor:
+def noise(ctx: TaskContext) -> torch.Tensor:
     """All sources of chance that a task has."""
-    return torch.cat([torch.rand(3, dtype=torch.float64), torch.from_numpy(site.rng.random(3))])
+    return torch.cat([torch.rand(3, dtype=torch.float64), torch.from_numpy(ctx.rng.random(3))])
 
 
 # -- helpers
@@ -177,6 +183,49 @@ def test_values_come_back_as_they_were(engine: Engine, value: Any) -> None:
     assert torch.equal(found, value) if tensor else found == value
     assert not tensor or found.is_contiguous()  # everywhere, for kernels are chosen by strides
     assert engine.info(at("v")) == serialization.info(value)
+
+
+def test_a_streaming_input_is_read_once(engine: Engine) -> None:
+    """Its values are released on the way, so a second reading is refused on every engine, whatever it still has."""
+    for i in range(2):
+        engine.submit(job(f"v{i}", number, value=float(i)))
+    engine.submit(job("twice", read_twice, values=Bundle({"c0": at("v0"), "c1": at("v1")})))
+    with pytest.raises(
+        TaskError,
+        match=r"read_twice at server \(home server\) reads its streaming input 'values' twice; "
+        r"declare it without streaming or copy it to a dict",
+    ):
+        engine.read(at("twice"))
+
+
+# -- engines of one's own
+
+
+MINE = """
+from headwater.engines.inline import Inline
+
+class Mine(Inline):
+    opened = []
+
+    @classmethod
+    def from_config(cls, options, workers):
+        cls.opened.append((options.threads, workers))
+        return super().from_config(options, workers)
+
+class Bare:
+    pass
+"""
+
+
+def test_an_engine_of_ones_own_is_named_by_its_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "own_engine.py").write_text(MINE)
+    monkeypatch.syspath_prepend(tmp_path)
+    mine = toys.tiny("fedavg", engine={"name": "own_engine:Mine", "workers": 3})
+    expected = train(toys.tiny("fedavg", engine={"name": "inline"})).result["model_sha256"]
+    assert train(mine).result["model_sha256"] == expected
+    assert ENGINES.load("own_engine:Mine").opened == [(1, 3)]
+    with pytest.raises(ConfigError, match=r"engine.name 'own_engine:Bare' has no class method from_config"):
+        train(toys.tiny("fedavg", engine={"name": "own_engine:Bare"}))
 
 
 # -- moving
@@ -623,9 +672,12 @@ def test_every_engine_gives_the_same_bits(method: str, opened: Any) -> None:
         assert without_times(found) == without_times(expected), (name, workers)
 
 
-@pytest.mark.parametrize("method", ["fedavg", "scaffold", "fedprox", "feddyn", "mtgc", "fedhead"])
+TOGETHER = ("scaffold", "fedprox", "feddyn", "fedhead")
+
+
+@pytest.mark.parametrize("method", ["fedavg", "mtgc", *(pytest.param(m, marks=pytest.mark.thorough) for m in TOGETHER)])
 def test_every_engine_gives_the_same_bits_of_clients_trained_together(method: str, opened: Any) -> None:
-    """In a process with one hand and with three, and on workers; with clients that are lost on the way."""
+    """In a process with one thread and with three, and on workers; with clients that are lost on the way."""
     sizes = ((9, 25, 14, 1, 8, 13), (0, 1, 0, 0, 1, 1))
     made = toys.tiny(
         method,
@@ -637,8 +689,8 @@ def test_every_engine_gives_the_same_bits_of_clients_trained_together(method: st
         partition={"participation": 0.8},
     )
     assert made.stacking.way == "hand"
-    expected = train(made, engine=Inline(hands=1))
-    assert without_times(train(made, engine=Inline(hands=3))) == without_times(expected)
+    expected = train(made, engine=Inline(workers=1))
+    assert without_times(train(made, engine=Inline(workers=3))) == without_times(expected)
     for name, workers in CREWS[:2]:
         assert without_times(train(made, engine=opened(name, workers))) == without_times(expected)
 
@@ -712,18 +764,18 @@ def test_a_group_is_saved_by_member_and_taken_up_again(engine: Engine, experimen
     assert {node for node, info in told.items() if info} == {"c0", "c1"}
 
 
-def _twos(sites: Any, inputs: Any) -> list[torch.Tensor]:
-    return [torch.tensor([float(site.home[1:]), 2.0]) for site in sites]
+def _twos(contexts: Any, inputs: Any) -> list[torch.Tensor]:
+    return [torch.tensor([float(ctx.home[1:]), 2.0]) for ctx in contexts]
 
 
 @task("train", together=_twos)
-def together_or_not(site: TaskContext) -> torch.Tensor:
-    return _twos([site], [{}])[0]
+def together_or_not(ctx: TaskContext) -> torch.Tensor:
+    return _twos([ctx], [{}])[0]
 
 
 def test_threads_of_one_run_have_no_part_in_one_that_cannot_use_them() -> None:
     """Stacks by hand and, on the same engine afterwards, by torch's own batching, which swaps a module's parameters."""
-    engine, models = Inline(hands=3), (None, lambda: nn.Sequential(nn.Linear(4, 5), nn.GELU(), nn.Linear(5, 3)))
+    engine, models = Inline(workers=3), (None, lambda: nn.Sequential(nn.Linear(4, 5), nn.GELU(), nn.Linear(5, 3)))
     for model, way in zip(models, ("hand", "vmap"), strict=True):
         made = toys.tiny("fedavg", model=model, engine={"stack": "on"})
         assert made.stacking.way == way
@@ -739,12 +791,12 @@ def test_what_goes_wrong_in_a_group_is_told(engine: Engine) -> None:
         engine.read(Ref("x", "c1", (), "c1"))
 
 
-def _never_together(sites: Any, inputs: Any) -> Any:
+def _never_together(contexts: Any, inputs: Any) -> Any:
     raise ValueError("on purpose")
 
 
 @task("train", together=_never_together)
-def breaks_together(site: TaskContext) -> float:
+def breaks_together(ctx: TaskContext) -> float:
     return 0.0
 
 
@@ -756,6 +808,7 @@ def photographs(real_data: Path) -> Data:
     return Data(some.x, some.y, test.x, test.y)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("method", ["fedavg", "fedhead+", "scaffold", "fedhkd"])
 def test_every_engine_gives_the_same_bits_on_photographs(method: str, photographs: Data, opened: Any) -> None:
     """A residual net with batch norm, on 1, 2 and 3 workers."""

@@ -19,9 +19,10 @@ import pytest
 import torch
 
 import toys
-from headwater.engines.base import Done, Job, Ref
+from headwater.engines.base import Done
+from headwater.engines.jobs import Job, Ref
 from headwater.engines.pool import Pool
-from headwater.engines.workers.shared_memory import PREFIX, Space, pack, sweep, unpack
+from headwater.engines.workers.shared_memory import PREFIX, SharedFiles, read_context, remove_stale, write_context
 from headwater.errors import ConfigError, OutputError, TaskError
 from headwater.tasks.task import TaskContext, task
 from headwater.training.experiment import Experiment
@@ -32,17 +33,17 @@ PATIENCE = 600  # seconds; processes start slowly on a busy machine
 
 
 @task("train")
-def mortal(site: TaskContext, marks: str, deaths: int) -> float:
+def mortal(ctx: TaskContext, marks: str, deaths: int) -> float:
     """Kills the worker that carries it out, so many times; leaves a mark each time."""
     folder = Path(marks)
     if len(list(folder.iterdir())) < deaths:
         (folder / str(os.getpid())).touch()
         os.kill(os.getpid(), signal.SIGKILL)
-    return float(site.rng.random())
+    return float(ctx.rng.random())
 
 
 @task("train")
-def where(site: TaskContext) -> dict[str, Any]:
+def where(ctx: TaskContext) -> dict[str, Any]:
     return {
         "pid": os.getpid(),
         "threads": torch.get_num_threads(),
@@ -53,25 +54,25 @@ def where(site: TaskContext) -> dict[str, Any]:
 
 
 @task("train")
-def own_rows(site: TaskContext) -> torch.Tensor:
-    assert site.data is not None
-    return site.data.x
+def own_rows(ctx: TaskContext) -> torch.Tensor:
+    assert ctx.data is not None
+    return ctx.data.x
 
 
 @task("train")
-def marked(site: TaskContext, mark: str) -> float:
+def marked(ctx: TaskContext, mark: str) -> float:
     Path(mark).touch()
     return 1.0
 
 
 @task("train")
-def patient(site: TaskContext, seconds: float) -> float:
+def patient(ctx: TaskContext, seconds: float) -> float:
     time.sleep(seconds)
     return seconds
 
 
 @task("train")
-def meeting(site: TaskContext, marks: str, count: int) -> float:
+def meeting(ctx: TaskContext, marks: str, count: int) -> float:
     """Ends when as many of these have begun."""
     folder = Path(marks)
     (folder / str(os.getpid())).touch()
@@ -131,6 +132,7 @@ def test_a_worker_that_dies_is_replaced_and_its_job_repeated(
     assert [done.name for done in pool.done] == ["x"]
 
 
+@pytest.mark.thorough
 def test_a_task_that_always_kills_its_worker(pool: Pool, tmp_path: Path, experiment: Experiment) -> None:
     pool.submit(job("x", mortal, marks=str(tmp_path), deaths=99))
     with pytest.raises(
@@ -150,13 +152,13 @@ def test_workers_killed_in_the_middle_of_a_run_change_nothing(pool: Pool, experi
 
     def kill(event: Any) -> None:
         if event.kind == "task" and event.phase == "train" and event.done >= 2 and not killed:
-            for hand in list(pool._crew.values()):
-                hand.process.kill()
-                killed.append(hand.process.pid)
+            for worker in list(pool._workers.values()):
+                worker.process.kill()
+                killed.append(worker.process.pid)
 
     assert train(experiment, engine=pool, watch=kill).result["model_sha256"] == expected
     assert len(killed) == 2
-    assert not any(hand.process.pid in killed for hand in pool._crew.values())
+    assert not any(worker.process.pid in killed for worker in pool._workers.values())
 
 
 def test_workers_that_cannot_start_are_not_started_for_ever(
@@ -166,7 +168,7 @@ def test_workers_that_cannot_start_are_not_started_for_ever(
     pool = Pool(1, threads=2)
     try:
         pool.start(experiment.context())
-        until(lambda: pool._error is not None, "the crew to be given up")
+        until(lambda: pool._error is not None, "the pool to give up")
         with pytest.raises(TaskError, match="worker processes end with exit status 1 before they begin"):
             pool.submit(job("x", where))
         monkeypatch.undo()
@@ -242,14 +244,14 @@ def test_a_model_that_cannot_be_sent_is_refused(pool: Pool) -> None:
 
 
 def test_the_data_is_written_once_and_mapped(experiment: Experiment) -> None:
-    space = Space.create()
+    files = SharedFiles.create()
     try:
-        path = pack(experiment.context(), space, "context")
+        path = write_context(experiment.context(), files, "context")
         split = experiment.split
         parts = [split.train, split.validation, split.test]
         data = sum(part.x.nbytes + part.y.nbytes for part in parts) + split.reference.nbytes
         assert path.stat().st_size < data + 8_000
-        found = unpack(path)
+        found = read_context(path)
         assert torch.equal(found.split.train.x, split.train.x)
         assert found.split.train.x.stride() == split.train.x.stride()
         assert found.rows.keys() == experiment.rows.keys()
@@ -257,13 +259,13 @@ def test_the_data_is_written_once_and_mapped(experiment: Experiment) -> None:
         mapped = [line for line in Path("/proc/self/maps").read_text().splitlines() if str(path) in line]
         assert mapped
     finally:
-        space.remove()
+        files.remove()
 
 
 def test_files_go_with_the_last_that_needs_them(pool: Pool) -> None:
     def held() -> list[str]:
-        assert pool._space is not None
-        return sorted(path.name for folder in pool._space.folders for path in folder.iterdir() if "value" in path.name)
+        assert pool._files is not None
+        return sorted(path.name for folder in pool._files.folders for path in folder.iterdir() if "value" in path.name)
 
     pool.submit(job("a", patient, seconds=0.1))
     pool.move(at("a"), "s0", "b")
@@ -287,12 +289,12 @@ def test_what_is_dropped_early_leaves_no_file(pool: Pool) -> None:
     pool.drop(["a", "b", "c"])
     assert pool.read(at("d")) == 0.1
     pool.finish("abc")
-    assert pool._space is not None
-    files = [path.name for folder in pool._space.folders for path in folder.iterdir() if "value" in path.name]
+    assert pool._files is not None
+    files = [path.name for folder in pool._files.folders for path in folder.iterdir() if "value" in path.name]
     assert len(files) == 1  # d's own
     pool.drop(["d"])
     pool.finish("d")
-    assert not [path for folder in pool._space.folders for path in folder.iterdir() if "value" in path.name]
+    assert not [path for folder in pool._files.folders for path in folder.iterdir() if "value" in path.name]
 
 
 def test_nothing_is_left_after_close(experiment: Experiment) -> None:
@@ -317,17 +319,17 @@ def test_stale_directories_are_swept_and_live_ones_are_not(tmp_path: Path) -> No
     for folder in (stale, other):
         folder.mkdir()
         (folder / "value-1").write_bytes(b"x" * 10)
-    space = Space.create()
+    files = SharedFiles.create()
     try:
-        for folder in space.folders:
-            sweep(folder.parent)
+        for folder in files.folders:
+            remove_stale(folder.parent)
             assert folder.is_dir()
-        sweep(tmp_path)
+        remove_stale(tmp_path)
         assert not stale.exists()
         assert (other / "value-1").exists()
     finally:
-        space.remove()
-    assert not any(folder.exists() for folder in space.folders)
+        files.remove()
+    assert not any(folder.exists() for folder in files.folders)
 
 
 def test_values_spill_to_the_next_directory_when_the_first_is_full(tmp_path: Path) -> None:
@@ -335,13 +337,13 @@ def test_values_spill_to_the_next_directory_when_the_first_is_full(tmp_path: Pat
     for folder in (first, second):
         folder.mkdir()
     (first / "v").symlink_to("/dev/full")
-    space = Space([first, second])
-    assert space.write("v", torch.ones(5000)) == second / "v"
+    files = SharedFiles([first, second])
+    assert files.write("v", torch.ones(5000)) == second / "v"
     assert not (first / "v").exists()
     (first / "w").symlink_to("/dev/full")
     (second / "w").symlink_to("/dev/full")
     with pytest.raises(OutputError, match=re.escape(f"no room left for values in {tmp_path} and {tmp_path}; make")):
-        space.write("w", torch.ones(5000))
+        files.write("w", torch.ones(5000))
 
 
 # -- scripts: nothing is guarded, everything is defined in the script itself
@@ -377,7 +379,7 @@ def python(*arguments: str, **options: Any) -> subprocess.Popen[str]:
     return subprocess.Popen([sys.executable, *arguments], text=True, start_new_session=True, **options)
 
 
-@pytest.mark.parametrize("way", ["file", "stdin"])
+@pytest.mark.parametrize("way", ["file", pytest.param("stdin", marks=pytest.mark.thorough)])
 def test_an_unguarded_script_runs(way: str, tmp_path: Path) -> None:
     script = tmp_path / "mine.py"
     script.write_text(SCRIPT)
@@ -387,7 +389,11 @@ def test_an_unguarded_script_runs(way: str, tmp_path: Path) -> None:
     assert (process.returncode, output) == (0, "runs that differ: 0\n"), errors
 
 
-@pytest.mark.parametrize("blow", [signal.SIGKILL, signal.SIGINT], ids=lambda blow: blow.name)
+@pytest.mark.parametrize(
+    "blow",
+    [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.thorough)],
+    ids=lambda blow: blow.name,
+)
 def test_nothing_is_left_of_a_process_that_was_ended(blow: signal.Signals, tmp_path: Path) -> None:
     process = python("-c", LONG, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd=tmp_path)
     try:

@@ -17,10 +17,10 @@ from pathlib import Path
 
 import pytest
 
-from headwater.cli.options import direct
+from headwater.cli.options import Options
 from headwater.core import serialization
 from headwater.engines.ray.cluster import join
-from headwater.engines.ray.store import info_of, outline, packed, unpacked
+from headwater.engines.ray.values import info_of, outline, packed, unpacked
 from headwater.errors import ConfigError
 from processes import output_of, own_network
 
@@ -126,9 +126,9 @@ def test_an_address_that_is_of_no_use_is_refused(address: str, told: str) -> Non
 
 
 def test_an_address_belongs_to_ray() -> None:
-    assert direct(address="auto") == {"engine__name": "ray", "engine__address": "auto"}
+    assert Options(address="auto").keys() == {"engine__name": "ray", "engine__address": "auto"}
     with pytest.raises(ConfigError, match="--address is that of a Ray cluster and belongs to --engine ray"):
-        direct(engine="pool", address="auto")
+        Options(engine="pool", address="auto").keys()
 
 
 def test_a_value_is_the_same_after_the_store_and_known_by_its_outline() -> None:

@@ -14,8 +14,8 @@ import torch
 
 from headwater.config import Config
 from headwater.core.params import Layout, Params
-from headwater.engines.base import Job, Ref
 from headwater.engines.inline import Inline
+from headwater.engines.jobs import Job, Ref
 from headwater.engines.pool import Pool
 from headwater.engines.workers.spill_cache import MEGABYTE, SMALL, Budget, SpillCache, budget_of
 from headwater.tasks.task import TaskContext, task
@@ -39,96 +39,96 @@ def numbers(first: float, count: int = 2000) -> torch.Tensor:
     return torch.arange(first, first + count, dtype=torch.float32)
 
 
-# -- the shelf
+# -- the cache
 
 
 @pytest.fixture
-def shelf() -> Iterator[SpillCache]:
+def cache() -> Iterator[SpillCache]:
     made = SpillCache(3 * 8000)  # three of `numbers`
     yield made
     made.close()
 
 
-def test_the_least_recently_used_goes_to_disk(shelf: SpillCache, disk: Path) -> None:
+def test_the_least_recently_used_goes_to_disk(cache: SpillCache, disk: Path) -> None:
     for at in range(3):
-        shelf[f"v{at}"] = numbers(at)
-    assert (shelf.held, shelf.files, list(disk.iterdir())) == (24000, [], [])
-    assert torch.equal(shelf["v0"], numbers(0))  # used, so that it is v1's turn
-    shelf["v3"] = numbers(3)
-    assert shelf.held == 24000
-    assert len(shelf.files) == 1
-    assert shelf.files[0].is_relative_to(disk)
-    shelf.discard("v1")
-    assert shelf.files == []
-    assert shelf.held == 24000
-    assert "v1" not in shelf
-    assert sorted(shelf) == ["v0", "v2", "v3"]
-    shelf.discard("v0")
-    assert shelf.held == 16000
+        cache[f"v{at}"] = numbers(at)
+    assert (cache.bytes_in_memory, cache.files, list(disk.iterdir())) == (24000, [], [])
+    assert torch.equal(cache["v0"], numbers(0))  # used, so that it is v1's turn
+    cache["v3"] = numbers(3)
+    assert cache.bytes_in_memory == 24000
+    assert len(cache.files) == 1
+    assert cache.files[0].is_relative_to(disk)
+    cache.discard("v1")
+    assert cache.files == []
+    assert cache.bytes_in_memory == 24000
+    assert "v1" not in cache
+    assert sorted(cache) == ["v0", "v2", "v3"]
+    cache.discard("v0")
+    assert cache.bytes_in_memory == 16000
 
 
 def test_what_comes_back_is_what_went_away(disk: Path) -> None:
-    shelf = SpillCache(0)
+    cache = SpillCache(0)
     layout = Layout("net", (("w", (5, 400)),), (), (("n", (2,)),))
     model = Params(torch.randn(2000), torch.tensor([3, 4]), layout, 7.0)
     values = {"model": model, "tree": {"a": (numbers(1), [None, "x"]), ("k", 2): torch.ones(3000, dtype=torch.bool)}}
     for name, value in values.items():
-        shelf[name] = value
-    assert len(shelf.files) == 2
-    assert shelf.held == 0
-    found = shelf["model"]
+        cache[name] = value
+    assert len(cache.files) == 2
+    assert cache.bytes_in_memory == 0
+    found = cache["model"]
     assert torch.equal(found.vector, model.vector)
     assert torch.equal(found.counters, model.counters)
     assert (found.layout, found.weight) == (layout, 7.0)
-    tree = shelf["tree"]
+    tree = cache["tree"]
     assert torch.equal(tree["a"][0], numbers(1))
     assert tree["a"][1] == [None, "x"]
     assert tree["k", 2].dtype == torch.bool
     found.vector.zero_()  # whoever spoils what he was given spoils it for himself only
-    assert torch.equal(shelf["model"].vector, model.vector)
-    shelf.close()
-    shelf.close()
+    assert torch.equal(cache["model"].vector, model.vector)
+    cache.close()
+    cache.close()
     assert list(disk.iterdir()) == []
-    assert len(shelf) == 0
+    assert len(cache) == 0
 
 
 def test_a_name_that_is_given_again_holds_the_new_value(disk: Path) -> None:
-    shelf = SpillCache(10_000)
-    shelf["a"] = numbers(0)
-    shelf["b"] = numbers(1)
-    assert len(shelf.files) == 1
-    shelf["a"] = numbers(5)
-    assert torch.equal(shelf["a"], numbers(5))
-    assert torch.equal(shelf["b"], numbers(1))
-    assert shelf.held == 8000
-    assert len(shelf.files) == 1
-    shelf["b"] = 2.5
-    assert shelf["b"] == 2.5
-    assert shelf.files == []
-    shelf.close()
+    cache = SpillCache(10_000)
+    cache["a"] = numbers(0)
+    cache["b"] = numbers(1)
+    assert len(cache.files) == 1
+    cache["a"] = numbers(5)
+    assert torch.equal(cache["a"], numbers(5))
+    assert torch.equal(cache["b"], numbers(1))
+    assert cache.bytes_in_memory == 8000
+    assert len(cache.files) == 1
+    cache["b"] = 2.5
+    assert cache["b"] == 2.5
+    assert cache.files == []
+    cache.close()
 
 
 def test_what_is_small_stays() -> None:
-    shelf = SpillCache(0)
-    shelf["a"], shelf["b"] = 1.0, torch.zeros(SMALL // 4 - 1)
-    assert shelf.files == []
-    shelf["c"] = torch.zeros(SMALL // 4)
-    assert len(shelf.files) == 1
-    shelf.close()
+    cache = SpillCache(0)
+    cache["a"], cache["b"] = 1.0, torch.zeros(SMALL // 4 - 1)
+    assert cache.files == []
+    cache["c"] = torch.zeros(SMALL // 4)
+    assert len(cache.files) == 1
+    cache.close()
 
 
 def test_a_value_that_goes_on_waiting_lets_go_of_what_it_was_part_of() -> None:
-    shelf = SpillCache(10 * MEGABYTE)
+    cache = SpillCache(10 * MEGABYTE)
     rows = torch.randn(50, 2000)
     model = Params(rows[7, :1990], torch.zeros(0, dtype=torch.int64), Layout("net", (("w", (1990,)),), (), ()))
-    shelf["row"], shelf["whole"] = model, rows
+    cache["row"], cache["whole"] = model, rows
     for name in ("row", "whole"):
-        shelf.settle(name)
-    assert torch.equal(shelf["row"].vector, rows[7, :1990])
-    assert shelf["row"].vector.untyped_storage().nbytes() == 1990 * 4
-    assert shelf["whole"] is rows
-    assert shelf.held == 1990 * 4 + rows.nbytes
-    shelf.close()
+        cache.detach(name)
+    assert torch.equal(cache["row"].vector, rows[7, :1990])
+    assert cache["row"].vector.untyped_storage().nbytes() == 1990 * 4
+    assert cache["whole"] is rows
+    assert cache.bytes_in_memory == 1990 * 4 + rows.nbytes
+    cache.close()
 
 
 def test_without_a_budget_it_is_a_part_of_the_memory() -> None:
@@ -140,25 +140,25 @@ def test_without_a_budget_it_is_a_part_of_the_memory() -> None:
 
 def test_a_budget_is_never_promised_twice() -> None:
     budget = Budget(1000, used=100)
-    assert budget.promise("first", 3) == 300
-    assert budget.promise("second", 2) == 300
-    assert budget.promise("third", 1) == 300
-    assert budget.left == 0
-    budget.redeem("second")
+    assert budget.reserve("first", 3) == 300
+    assert budget.reserve("second", 2) == 300
+    assert budget.reserve("third", 1) == 300
+    assert budget.free == 0
+    budget.release("second")
     budget.used += 250
-    assert budget.left == 50
-    assert budget.promise("second", 1) == 50
+    assert budget.free == 50
+    assert budget.reserve("second", 1) == 50
     budget.used = 2000
-    budget.redeem("first")
-    assert budget.left == 0
+    budget.release("first")
+    assert budget.free == 0
 
 
 # -- runs
 
 
 @task("train")
-def many(site: TaskContext, count: int) -> torch.Tensor:
-    return torch.full((count,), float(site.rng.random()))
+def many(ctx: TaskContext, count: int) -> torch.Tensor:
+    return torch.full((count,), float(ctx.rng.random()))
 
 
 @pytest.fixture(scope="module")
@@ -206,7 +206,7 @@ def test_a_run_with_almost_no_memory_gives_the_same_bits(
     files: list[int] = []
 
     def look(event: Event) -> None:
-        held.append(engine._values.held)
+        held.append(engine._values.bytes_in_memory)
         files.append(len(engine._values.files))
         assert len(list(disk.glob("*/value-*"))) == files[-1]
 
@@ -234,6 +234,7 @@ def test_nothing_is_left_by_a_run_that_is_broken_off(
     assert list(disk.iterdir()) == []
 
 
+@pytest.mark.thorough
 def test_worker_processes_with_almost_no_memory(
     scaffold: Experiment, expected: dict[str, Any], disk: Path, tmp_path: Path
 ) -> None:
@@ -245,8 +246,8 @@ def test_worker_processes_with_almost_no_memory(
     away: list[int] = []
 
     def look(event: Event) -> None:
-        assert pool._space is not None
-        *memory, last = pool._space.folders
+        assert pool._files is not None
+        *memory, last = pool._files.folders
         away.append(len(list(last.glob("value-*"))))
         total = 0
         for path in [path for folder in memory for path in folder.glob("value-*")]:
@@ -254,8 +255,8 @@ def test_worker_processes_with_almost_no_memory(
                 total += path.stat().st_size
         held.append(total)
         if event.round == 2 and not killed:
-            killed.append(pool._crew[0].process.pid)
-            pool._crew[0].process.kill()
+            killed.append(pool._workers[0].process.pid)
+            pool._workers[0].process.kill()
         if event.kind == "round" and event.round == 3 and not broken_off:
             broken_off.append(True)
             raise KeyboardInterrupt
@@ -265,8 +266,8 @@ def test_worker_processes_with_almost_no_memory(
             train(scaffold, engine=pool, watch=look, out=tmp_path / "run")
         assert all_but_times(train(scaffold, engine=pool, watch=look, out=tmp_path / "run")) == expected
         assert killed
-        assert pool._space is not None
-        assert all(folder.is_relative_to(disk) for folder in pool._space.folders[1:])
+        assert pool._files is not None
+        assert all(folder.is_relative_to(disk) for folder in pool._files.folders[1:])
     finally:
         pool.close()
     assert max(held) <= budget_of(LITTLE)
@@ -279,14 +280,14 @@ def test_what_is_let_go_makes_room_again(scaffold: Experiment) -> None:
     pool = Pool(1, memory=0.1)
     try:
         pool.start(scaffold.context())
-        assert pool._space is not None
-        shared = len(pool._space.folders) > 1
+        assert pool._files is not None
+        shared = len(pool._files.folders) > 1
         for turn in range(3):
             for at in range(4):
                 key = (1, "many", at, "server")
                 pool.submit(Job(f"{turn}.{at}", many, "server", "server", {"count": 10_000}, key))
                 assert float(pool.read(Ref(f"{turn}.{at}", "server"))[-1]) < 1
-            inside = [pool._names[f"{turn}.{at}"].cell.kept.bytes > 0 for at in range(4)]
+            inside = [pool._names[f"{turn}.{at}"].slot.stored.bytes > 0 for at in range(4)]
             assert inside == [shared, shared, False, False]
             pool.drop([f"{turn}.{at}" for at in range(4)])
             assert pool._budget.used == 0

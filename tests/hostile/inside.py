@@ -24,14 +24,14 @@ from torch import Tensor, nn
 import toys
 from headwater.core import precompute
 from headwater.data.base import Data
-from headwater.engines.base import Job, Ref
 from headwater.engines.inline import Inline
+from headwater.engines.jobs import Job, Ref
 from headwater.engines.pool import Pool
 from headwater.engines.workers import spill_cache
 from headwater.errors import ConfigError
 from headwater.tasks.batched import policy
 from headwater.tasks.task import TaskContext, task
-from headwater.training import checkpoint, loop
+from headwater.training import checkpoint, session
 from headwater.training.experiment import Experiment
 from headwater.training.loop import Event, train
 from headwater.training.result import Run
@@ -136,7 +136,7 @@ class Places:
             kind, count, little = (*name.split("-"), "", "")[:3]
             memory = LITTLE if "little" in (count, little) else 0.0
             if kind in ("inline", "hands"):
-                self._open[name] = Inline(hands=int(count) if count.isdigit() else 1, memory=memory)
+                self._open[name] = Inline(workers=int(count) if count.isdigit() else 1, memory=memory)
             elif kind == "pool":
                 self._open[name] = Pool(int(count), memory=memory)
             else:
@@ -200,7 +200,7 @@ def main(tests: list[tuple[str, str, int]], at: list[str]) -> None:
     """Every test at every place; one in which nothing is stacked only for the nets that are not to be."""
     checkpoint.PAUSE = 0  # after every round
     spill_cache.SMALL = 1  # these models are so small that none would go to disk
-    loop.SMALL = 2100.0  # some small clients share a job, and some do not
+    session.SMALL = 2100.0  # some small clients share a job, and some do not
     policy.WIDEST = 3  # several stacks, for several threads and workers
     precompute.LEAST = 0.0  # models are asked by jobs of their own, as large ones are
     places = Places()

@@ -230,7 +230,7 @@ import json, sys
 assert "torch" not in sys.modules and "hostile_library" not in sys.modules
 import torch
 library = sys.modules["hostile_library"]
-from headwater.engines.base import Job, Ref
+from headwater.engines.jobs import Job, Ref
 import toys
 from inside import check
 from headwater.engines.pool import Pool
@@ -243,6 +243,7 @@ print(json.dumps([library.active(), worker]))
 """
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("wanted", [True, False])
 def test_a_process_and_its_workers_are_hostile_if_the_environment_says_so(wanted: bool) -> None:
     text = PROGRAM if wanted else 'import sys, torch; print("hostile_library" in sys.modules)'

@@ -21,7 +21,7 @@ from headwater.specs import LocalSpec
 from headwater.tasks.average import average
 from headwater.tasks.local import local_train
 from headwater.tasks.terms.proximal import Proximal
-from headwater.theory.heterogeneity import Quadratic, mixture
+from oracles.quadratics import Quadratic, mixture
 
 ONE_STEP = LocalSpec(steps=1, batch=64, lr=0.1)
 TEN_STEPS = LocalSpec(steps=10, batch=64, lr=0.05)

@@ -14,7 +14,8 @@ import toys
 from headwater.algorithms.fedavg import FedAvg
 from headwater.algorithms.feddf import FedDf
 from headwater.core.params import Params
-from headwater.data.base import Data, Examples, carve
+from headwater.data.base import Data, Examples
+from headwater.data.split import carve
 from headwater.specs import DistillSpec, LocalSpec
 from headwater.tasks.distill import distill
 from headwater.tasks.ensemble import ensemble

@@ -16,7 +16,7 @@ from headwater.algorithms.fedhead import FedHead, FedHeadPlus
 from headwater.config import Config, catalog
 from headwater.core.federation import SERVER
 from headwater.core.params import average_of
-from headwater.engines.base import Ref
+from headwater.engines.jobs import Ref
 from headwater.errors import ConfigError
 from headwater.specs import DistillSpec, LocalSpec
 from headwater.tasks.distill import distill

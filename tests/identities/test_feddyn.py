@@ -41,7 +41,7 @@ def test_b4_exact_solves(who: Any) -> None:
         assert np.abs(h).max() > 1e-6
 
 
-@pytest.mark.parametrize("who", [None, bowls.half], ids=["everybody", "half"])
+@pytest.mark.parametrize("who", [None, pytest.param(bowls.half, marks=pytest.mark.thorough)], ids=["everybody", "half"])
 def test_b4_reaches_the_optimum(who: Any) -> None:
     """B4: the model that is sent and the averaged one both, and h vanishes."""
     clients, losses = bowls.bowls(6, 2)
@@ -54,6 +54,7 @@ def test_b4_reaches_the_optimum(who: Any) -> None:
         assert np.abs(bowls.values(lab, lab.state.h)["server"]).max() <= 1e-9
 
 
+@pytest.mark.thorough
 def test_alpha_by_size_reaches_the_weighted_optimum() -> None:
     """Everything comes to rest where Σ n_i ∇F_i = 0, or Σ ∇F_i = 0 with equal alphas; solves need not be exact."""
     sizes = (4, 2, 2)

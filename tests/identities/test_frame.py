@@ -104,7 +104,9 @@ METHODS: dict[str, tuple[Any, Frame]] = {
 }
 
 
-@pytest.mark.parametrize("half", [False, True], ids=["everybody", "half of them"])
+@pytest.mark.parametrize(
+    "half", [pytest.param(False, marks=pytest.mark.thorough), True], ids=["everybody", "half of them"]
+)
 @pytest.mark.parametrize("name", METHODS)
 def test_framed_is_written_out(name: str, half: bool) -> None:
     written, framed = METHODS[name]

@@ -227,7 +227,7 @@ def two_of_each(lab: toys.Lab, number: int) -> tuple[str, ...]:
     return tuple(c for team in teams for c in rng.choice(team, 2, replace=False).tolist())
 
 
-@pytest.mark.parametrize("sample", ["round", "sector-round"])
+@pytest.mark.parametrize("sample", ["round", pytest.param("sector-round", marks=pytest.mark.thorough)])
 def test_m9_partial_participation(sample: str) -> None:
     """M9: "keep" still reaches the optimum; corrections from the gradients of those who came do not."""
     clients, losses = bowls.bowls(6, 9)

@@ -83,8 +83,8 @@ FAST = LocalSpec(epochs=1, batch=2, lr=0.2)  # 1, 1, 2 and 2 steps
     [
         ({}, None, 60),
         ({"reconstruct": True}, bowls.half, 120),
-        ({"variates": "gradient"}, bowls.half, 120),
-        ({"server_lr": 0.7}, None, 100),
+        pytest.param({"variates": "gradient"}, bowls.half, 120, marks=pytest.mark.thorough),
+        pytest.param({"server_lr": 0.7}, None, 100, marks=pytest.mark.thorough),
     ],
 )
 def test_b3_reaches_the_optimum(options: dict[str, Any], who: Any, rounds: int) -> None:

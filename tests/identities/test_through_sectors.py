@@ -55,7 +55,9 @@ def after(method: Any, rounds: int, half: bool) -> tuple[list[Tensor], toys.Lab]
         return values(lab), lab
 
 
-@pytest.mark.parametrize("half", [False, True], ids=["everybody", "half of them"])
+@pytest.mark.parametrize(
+    "half", [pytest.param(False, marks=pytest.mark.thorough), True], ids=["everybody", "half of them"]
+)
 @pytest.mark.parametrize("method", METHODS)
 def test_equal_to_the_flat_form(method: str, half: bool) -> None:
     """To 1e-10 in double precision, after three rounds, with everybody and with changing halves."""

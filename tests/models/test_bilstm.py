@@ -122,6 +122,7 @@ class TestRuns:
         assert run.accuracy > 0.9
         assert run.model(data.test.x).shape == (30, 2)
 
+    @pytest.mark.thorough
     def test_every_engine_gives_the_same_bits(self, data: hw.Data) -> None:
         net = {f"model__{key}": value for key, value in SMALL.items()}
         settings = QUICK | {"sector__epochs": 1, "workers": 2}

@@ -310,6 +310,7 @@ def test_a_convolution_is_folded_behind_the_split() -> None:
     torch.testing.assert_close(flat.represent(x), expected)
 
 
+@pytest.mark.thorough
 def test_the_split_is_the_same_in_every_process() -> None:
     """The spec carries it to workers."""
     made = toys.tiny("fedproto", model=Odd, engine={"name": "pool", "workers": 2})
@@ -327,7 +328,7 @@ def test_a_value_error_tells_why() -> None:
 def test_what_will_be_sent_is_known_before(method: str) -> None:
     """A plan finds the features of a module of one's own, and counts their bytes."""
     made = toys.tiny(method, model=Odd, algorithm={"share_params": True} if method == "fedproto" else {})
-    found, sent = plan(made).moved, train(made).ledger.summary()
+    found, sent = plan(made).traffic, train(made).ledger.summary()
     assert found is not None
     told = found.to_dict()
     for tier in ("server_sector", "sector_client"):

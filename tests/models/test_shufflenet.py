@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from headwater.models.base import ModelSpec
-from headwater.models.shufflenet import Unit
+from headwater.models.shufflenet import ShuffleUnit
 
 COLOUR = (3, 32, 32)
 
@@ -37,7 +37,7 @@ def test_has_the_published_number_of_parameters(stem: str) -> None:
 
 def test_half_of_the_channels_pass_and_come_out_in_between() -> None:
     torch.manual_seed(0)
-    unit = Unit(8, 8).eval()
+    unit = ShuffleUnit(8, 8).eval()
     x = torch.randn(2, 8, 4, 4)
     out = unit(x)
     assert torch.equal(out[:, ::2], x[:, :4])
@@ -46,7 +46,7 @@ def test_half_of_the_channels_pass_and_come_out_in_between() -> None:
 
 def test_a_widening_unit_takes_all_channels_twice() -> None:
     torch.manual_seed(0)
-    unit = Unit(6, 8).eval()
+    unit = ShuffleUnit(6, 8).eval()
     x = torch.randn(2, 6, 4, 4)
     out = unit(x)
     assert out.shape == (2, 8, 2, 2)
@@ -58,12 +58,13 @@ def test_a_widening_unit_takes_all_channels_twice() -> None:
 def test_what_the_stem_leaves_of_the_image(stem: str, side: int) -> None:
     model = ModelSpec("shufflenetv2", COLOUR, 10, {"stem": stem}).outline().eval()
     seen: list[int] = []
-    first = next(m for m in model.modules() if isinstance(m, Unit))
+    first = next(m for m in model.modules() if isinstance(m, ShuffleUnit))
     first.register_forward_pre_hook(lambda _, given: seen.append(given[0].shape[2]))
     model(torch.zeros(1, *COLOUR, device="meta"))
     assert seen == [side]
 
 
+@pytest.mark.thorough
 def test_channels_last_changes_nothing() -> None:
     torch.manual_seed(0)
     model = ModelSpec("shufflenetv2", (3, 16, 16), 4).build().double().eval()

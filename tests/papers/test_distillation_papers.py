@@ -13,36 +13,36 @@ import pytest
 from headwater import papers, presets
 from headwater.config import Config
 from headwater.papers import scales
-from headwater.papers.plan import Plan, plan
-from headwater.papers.table import Claim, Table, load
-from headwater.sweep import Size
+from headwater.papers.table import Claim, PaperTable, load
+from headwater.papers.table_plan import TablePlan, plan_table
+from headwater.sweep import DataSummary
 
 PAPERS = ("feddf", "fedeed")
 PRESETS = [name for name in presets.names() if name.startswith(PAPERS) and name != "feddf_as_in_fedhead"]
 TABLES = [name for name in papers.names() if name.startswith(PAPERS)]
 FIGURES = [1, 2, 3, 4, 5, 6, 8, *range(12, 18)]
 THERE = {  # as in a directory without CIFAR-100, ImageNet-32 and STL-10
-    "cifar10": Size(50_000, 10_000, (3, 32, 32), 10),
-    "tiny_imagenet32": Size(8_000, 2_000, (3, 32, 32), 200),
-    "ag_news": Size(37_436, 7_600, (128,), 4, tokens=True),
-    "sst2": Size(67_349, 1_821, (128,), 2, tokens=True),
-    "toy2d": Size(900, 1_500, (2,), 3),
+    "cifar10": DataSummary(50_000, 10_000, (3, 32, 32), 10),
+    "tiny_imagenet32": DataSummary(8_000, 2_000, (3, 32, 32), 200),
+    "ag_news": DataSummary(37_436, 7_600, (128,), 4, tokens=True),
+    "sst2": DataSummary(67_349, 1_821, (128,), 2, tokens=True),
+    "toy2d": DataSummary(900, 1_500, (2,), 3),
 }
 
 
-def ask(wanted: Sequence[tuple[Mapping[str, Any], bool]]) -> list[Size]:
-    nothing = Size(absent="it is not there")
+def ask(wanted: Sequence[tuple[Mapping[str, Any], bool]]) -> list[DataSummary]:
+    nothing = DataSummary(absent="it is not there")
     return [THERE.get(section["reference" if reference else "name"], nothing) for section, reference in wanted]
 
 
 @cache
-def table(name: str) -> Table:
+def table(name: str) -> PaperTable:
     return load(name, scales.names())
 
 
 @cache
-def planned(name: str, scale: str) -> Plan:
-    return plan(table(name), scales.find(scale), Path("somewhere"), ask, seeds=[0])
+def planned(name: str, scale: str) -> TablePlan:
+    return plan_table(table(name), scales.find(scale), Path("somewhere"), ask, seeds=[0])
 
 
 def cell(name: str, row: str, column: str) -> Config:
@@ -163,7 +163,7 @@ def test_printed_values(at: tuple[str, str, str]) -> None:
     assert (found.printed[place[0], place[1]], found.spread.get((place[0], place[1]))) == PRINTED[at]
 
 
-def compared(found: Table, claim: Claim) -> list[tuple[float, float]]:
+def compared(found: PaperTable, claim: Claim) -> list[tuple[float, float]]:
     """All printed pairs that a claim is about: the better, the other."""
     rows, columns = ([each.name for each in part] for part in (found.rows, found.columns))
     by_row = claim.better in rows

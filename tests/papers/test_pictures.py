@@ -15,7 +15,7 @@ from headwater.config import Config
 from headwater.core.params import digest
 from headwater.errors import ConfigError
 from headwater.papers import pictures
-from headwater.papers.pictures import Parts, bars, before_after, boundaries, curves, over_seeds, parts_of
+from headwater.papers.pictures import FusionRound, bars, before_after, boundaries, curves, fusion_round, over_seeds
 from headwater.report import style
 from headwater.training.experiment import prepare
 from headwater.training.loop import train
@@ -28,8 +28,8 @@ def history(*accuracies: float, before: float = 0.0) -> list[dict[str, Any]]:
 
 
 @cache
-def parts() -> Parts:
-    return parts_of(prepare(TOY))
+def parts() -> FusionRound:
+    return fusion_round(prepare(TOY))
 
 
 def colours(path: Path) -> dict[tuple[int, ...], int]:
@@ -46,6 +46,7 @@ def ink(slot: int) -> tuple[int, ...]:
 # -- boundaries
 
 
+@pytest.mark.thorough
 def test_the_models_are_those_of_the_run() -> None:
     """To the bit: the fused model has the check-sum of a run's, and the accuracies are those of its row."""
     run, right = train(prepare(TOY)), parts().accuracy
@@ -72,7 +73,7 @@ def test_fusion_moves_the_boundary_from_the_average_to_the_ensemble() -> None:
 
 
 def test_another_seed_another_picture() -> None:
-    other = parts_of(prepare(TOY.merged({"seed": 1})))
+    other = fusion_round(prepare(TOY.merged({"seed": 1})))
     assert other.accuracy["fused"] > other.accuracy["average"]
     assert digest(other.fused.named()) != digest(parts().fused.named())
 
@@ -91,7 +92,7 @@ def test_probabilities_are_drawn_as_colours(tmp_path: Path) -> None:
 )
 def test_only_of_feddf_in_the_plane(changes: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match="decision boundaries are drawn of feddf"):
-        parts_of(prepare(TOY.merged(changes)))
+        fusion_round(prepare(TOY.merged(changes)))
 
 
 # -- curves, bars, before and after

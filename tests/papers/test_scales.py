@@ -9,38 +9,40 @@ import pytest
 from headwater.config import Config
 from headwater.errors import ConfigError
 from headwater.papers import scales
-from headwater.papers.scales import Rule, Scale, find, get, shrink
-from headwater.papers.table import Override
-from headwater.sweep import Size
+from headwater.papers.scales import Scale, ShrinkRule, find, get, shrink
+from headwater.papers.table import ScaleOverride
+from headwater.sweep import DataSummary
 
-PICTURES = Size(50_000, 10_000, (3, 32, 32), 10)
+PICTURES = DataSummary(50_000, 10_000, (3, 32, 32), 10)
 
 
 def tree(source: str = "fedhead/table2", *sets: str) -> dict[str, Any]:
     return Config.load(source, list(sets)).tree()
 
 
-def smoke(*trees: dict[str, Any], size: Size = PICTURES, every_round: bool = False, scale: Scale | None = None) -> Any:
+def smoke(
+    *trees: dict[str, Any], size: DataSummary = PICTURES, every_round: bool = False, scale: Scale | None = None
+) -> Any:
     return shrink(trees, scale or find("smoke"), lambda tree: size, every_round=every_round)
 
 
 class TestRule:
     def test_a_factor_within_bounds(self) -> None:
-        rule = Rule(0.05, least=5, most=8)
+        rule = ShrinkRule(0.05, least=5, most=8)
         assert rule.shrunk([50]) == {50: 5}
         assert rule.shrunk([120]) == {120: 6}
         assert rule.shrunk([1000]) == {1000: 8}
 
     def test_different_numbers_stay_different_and_in_order(self) -> None:
-        assert Rule(0.05, least=5, most=8).shrunk([25, 100, 400]) == {25: 5, 100: 6, 400: 8}
-        assert Rule(0.025, least=1, most=4).shrunk([1, 20, 40, 80, 160]) == {1: 1, 20: 2, 40: 3, 80: 4, 160: 5}
+        assert ShrinkRule(0.05, least=5, most=8).shrunk([25, 100, 400]) == {25: 5, 100: 6, 400: 8}
+        assert ShrinkRule(0.025, least=1, most=4).shrunk([1, 20, 40, 80, 160]) == {1: 1, 20: 2, 40: 3, 80: 4, 160: 5}
 
     def test_nothing_grows_and_nothing_stays_nothing(self) -> None:
-        assert Rule(0.5, least=5).shrunk([0, 2, 3, 100]) == {0: 0, 2: 2, 3: 3, 100: 50}
+        assert ShrinkRule(0.5, least=5).shrunk([0, 2, 3, 100]) == {0: 0, 2: 2, 3: 3, 100: 50}
 
     def test_smaller_still_down_to_the_least(self) -> None:
-        assert Rule(0.5, least=4, most=40).shrunk([100], 0.5) == {100: 20}
-        assert Rule(0.5, least=4, most=40).shrunk([100], 0.0) == {100: 4}
+        assert ShrinkRule(0.5, least=4, most=40).shrunk([100], 0.5) == {100: 20}
+        assert ShrinkRule(0.5, least=4, most=40).shrunk([100], 0.0) == {100: 4}
 
 
 class TestSmoke:
@@ -99,12 +101,14 @@ class TestSmoke:
         Config(**found)
 
     def test_little_data_is_used_whole(self) -> None:
-        (found,) = smoke(tree("demo"), size=Size(600, 100, (2,), 3))
+        (found,) = smoke(tree("demo"), size=DataSummary(600, 100, (2,), 3))
         assert (found["data"]["fraction"], found["data"]["test_fraction"]) == (1.0, 1.0)
 
 
 def test_a_table_may_change_a_scale() -> None:
-    given = Override(samples=3000, seeds=2, shrink={"local.epochs": "x0.1"}, set={"server": {"lr": 0.5}, "rounds": 7})
+    given = ScaleOverride(
+        samples=3000, seeds=2, shrink={"local.epochs": "x0.1"}, set={"server": {"lr": 0.5}, "rounds": 7}
+    )
     scale = find("smoke").over(given)
     first, second = smoke(tree(), tree("fedhead/table2", "algorithm.name=feddf"), scale=scale)
     assert (scale.seeds, first["data"]["fraction"], first["local"]["epochs"]) == (2, 0.06, 2)
@@ -115,7 +119,7 @@ def test_a_table_may_change_a_scale() -> None:
 
 def test_a_wrong_factor_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"scale.smoke.shrink.local.epochs must be a factor .* got 'half'"):
-        find("smoke").over(Override(shrink={"local.epochs": "half"}))
+        find("smoke").over(ScaleOverride(shrink={"local.epochs": "half"}))
 
 
 def test_the_printed_setting_is_left_alone() -> None:

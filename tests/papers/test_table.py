@@ -10,8 +10,8 @@ import pytest
 from headwater import papers
 from headwater.errors import ConfigError
 from headwater.papers import scales
-from headwater.papers.measures import COUNTS, LAST, WITH_NUMBER
-from headwater.papers.table import Table, load, parse
+from headwater.papers.results import COUNTS, LAST, WITH_NUMBER
+from headwater.papers.table import PaperTable, load, parse
 
 GOOD = """# Two methods on digits
 preset = "demo"
@@ -40,7 +40,7 @@ samples = 300
 """
 
 
-def read(text: str) -> Table:
+def read(text: str) -> PaperTable:
     return parse(text, "mine.toml", scales.names())
 
 

@@ -7,8 +7,8 @@ import pytest
 
 from headwater.core.rng import stream
 from headwater.errors import ConfigError
-from headwater.partition.base import Partition
 from headwater.partition.blocked import Blocked
+from headwater.partition.partition import Partition
 from headwater.partition.summary import summarise
 
 LABELS = np.tile(np.arange(10), 600)

@@ -12,9 +12,11 @@ from pydantic import ValidationError
 
 from headwater.core.rng import stream
 from headwater.errors import ConfigError
-from headwater.partition import dirichlet
-from headwater.partition.base import Partition
-from headwater.partition.dirichlet import Dirichlet, DirichletBalanced, whole
+from headwater.partition import dirichlet_balanced
+from headwater.partition.dirichlet import Dirichlet
+from headwater.partition.dirichlet_balanced import DirichletBalanced
+from headwater.partition.partition import Partition
+from headwater.partition.shares import whole
 from headwater.partition.summary import summarise
 
 LABELS = np.tile(np.arange(10), 600)
@@ -79,7 +81,7 @@ class TestBalanced:
             DirichletBalanced().split(LABELS[:99], 10, stream(0))
 
     def test_gives_up_with_a_sentence(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(dirichlet, "REDRAWS", 50)
+        monkeypatch.setattr(dirichlet_balanced, "REDRAWS", 50)
         with pytest.raises(ConfigError, match=r"in 50 draws at alpha 0\.001; raise alpha, or lower min_size"):
             DirichletBalanced(alpha=0.001, min_size=60).split(LABELS[:2000], 30, stream(0))
 
@@ -109,7 +111,7 @@ class TestRefuses:
             scheme(alpha=alpha)
 
     def test_negative_smallest_size(self) -> None:
-        with pytest.raises(ConfigError, match="0 or more samples a client, got -1"):
+        with pytest.raises(ConfigError, match="0 or more samples per client, got -1"):
             DirichletBalanced(min_size=-1)
 
     def test_unknown_options(self) -> None:

@@ -16,15 +16,15 @@ from hypothesis import strategies as st
 from headwater.config import Config
 from headwater.core.rng import stream
 from headwater.errors import ConfigError, DataError
-from headwater.partition.base import SHOWN, Partition, pack, unpack
-from headwater.partition.drawn import Drawn
+from headwater.partition.drawn import DrawnClients
+from headwater.partition.partition import SHOWN, Partition, pack, unpack
 
 LABELS = np.tile(np.arange(10), 100)
 MILLION = 1_000_000
 
 
 def of(clients: int, seed: int = 3, **options: Any) -> Any:
-    return Drawn(**options).population(LABELS, clients, seed)
+    return DrawnClients(**options).population(LABELS, clients, seed)
 
 
 @pytest.mark.parametrize("alpha", [None, 0.1, 10.0])
@@ -89,7 +89,7 @@ def test_uniformly_every_sample_is_as_likely() -> None:
 def test_what_a_small_class_cannot_give_comes_from_the_others(counts: list[int], size: int, alpha: float) -> None:
     labels = np.repeat(np.arange(len(counts)) * 3, counts)  # and some classes have no sample
     size = min(size, len(labels))
-    for client in Drawn(size=size, alpha=alpha).population(labels, 4, 0):
+    for client in DrawnClients(size=size, alpha=alpha).population(labels, 4, 0):
         assert len(np.unique(client)) == size
 
 
@@ -139,16 +139,16 @@ class TestManifest:
             Partition(of(2500, seed=4, alpha=0.3, size=20), self.MADE.sectors),
             Partition(of(2500, alpha=0.3, size=20), tuple(np.arange(2500) % 2)),
             Partition(of(2499, alpha=0.3, size=20), self.MADE.sectors[:2499]),
-            Partition(Drawn(alpha=0.3, size=20).population(LABELS[::-1], 2500, 3), self.MADE.sectors),
+            Partition(DrawnClients(alpha=0.3, size=20).population(LABELS[::-1], 2500, 3), self.MADE.sectors),
         ]
         assert len({self.MADE.sha256, *(other.sha256 for other in others)}) == 1 + len(others)
 
     def test_counts_of_the_first_clients_and_a_word_of_how_many(self) -> None:
-        told = self.MADE.told(LABELS, 10, ["x"] * 10)
+        told = self.MADE.described(LABELS, 10, ["x"] * 10)
         assert len(told["counts"]) == SHOWN
         assert told["counted"] == {"first": SHOWN, "of": 2500}
         assert told["counts"][7] == np.bincount(LABELS[self.MADE.indices[7]], minlength=10).tolist()
-        few = Partition(of(30), (0,) * 30).told(LABELS, 10, ["x"] * 10)
+        few = Partition(of(30), (0,) * 30).described(LABELS, 10, ["x"] * 10)
         assert (len(few["counts"]), "counted" in few) == (30, False)
 
     def test_what_does_not_fit_is_refused(self) -> None:

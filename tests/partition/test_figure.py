@@ -10,9 +10,9 @@ import pytest
 from PIL import Image
 
 from headwater.core.rng import stream
-from headwater.partition.base import Partition
 from headwater.partition.dirichlet import Dirichlet
 from headwater.partition.figure import figure
+from headwater.partition.partition import Partition
 
 LABELS = np.array([0, 0, 1, 1])
 APART = Partition((np.array([0, 1]), np.array([2, 3]), np.empty(0, np.int64)), (0, 1, 1))

@@ -9,15 +9,15 @@ import pytest
 
 from headwater.core.rng import stream
 from headwater.partition import PARTITIONS
-from headwater.partition.base import Partition
-from headwater.partition.summary import Summary, summarise
+from headwater.partition.partition import Partition
+from headwater.partition.summary import PartitionSummary, summarise
 
 LABELS = np.tile(np.arange(20), 300)
 SCHEMES = ("dirichlet", "dirichlet-balanced", "client-prior", "blocked", "two-level", "drawn")
 OPTIONS: dict[str, dict[str, Any]] = {"dirichlet-balanced": {"min_size": 0}, "drawn": {"size": 100}}
 
 
-def found(name: str, alpha: float, seed: int, clients: int = 20) -> Summary:
+def found(name: str, alpha: float, seed: int, clients: int = 20) -> PartitionSummary:
     scheme = PARTITIONS.load(name)(alpha=alpha, **OPTIONS.get(name, {}))
     return summarise(Partition(scheme.split(LABELS, clients, stream(seed)), (0,) * clients), LABELS, 20)
 

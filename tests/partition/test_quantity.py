@@ -69,7 +69,7 @@ class TestRefuses:
             Quantity().split(LABELS[:3], 8, stream(0))
 
     def test_options(self) -> None:
-        with pytest.raises(ConfigError, match="0 or more samples a client, got -1"):
+        with pytest.raises(ConfigError, match="0 or more samples per client, got -1"):
             Quantity(min_size=-1)
         with pytest.raises(ConfigError, match="finite number above 0, got 0"):
             Quantity(alpha=0.0)

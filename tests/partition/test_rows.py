@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater.core.rng import stream
-from headwater.partition.drawn import Drawn
+from headwater.partition.drawn import DrawnClients
 from headwater.partition.rows import OwnRows, training_sizes
 
 
@@ -51,7 +51,7 @@ def test_they_are_the_askers_own() -> None:
 
 
 def test_a_million_clients_travel_in_little_room() -> None:
-    made = OwnRows(Drawn(size=20).population(np.arange(500) % 5, 1_000_000, 0), 0.2, 3, test=False)
+    made = OwnRows(DrawnClients(size=20).population(np.arange(500) % 5, 1_000_000, 0), 0.2, 3, test=False)
     assert len(made) == 1_000_000
     packed = pickle.dumps(made)
     assert len(packed) < 2000

@@ -9,8 +9,8 @@ import pytest
 
 from headwater.core.rng import stream
 from headwater.errors import DataError
-from headwater.partition.base import Partition
 from headwater.partition.dirichlet import Dirichlet
+from headwater.partition.partition import Partition
 from headwater.partition.summary import jensen_shannon, summarise, total_variation
 
 LABELS = np.array([0, 0, 1, 1])

@@ -11,24 +11,25 @@ from hypothesis import strategies as st
 
 from headwater.config import Config
 from headwater.core.rng import stream
-from headwater.data.base import Data, carve
+from headwater.data.base import Data
+from headwater.data.split import carve
 from headwater.errors import ConfigError
-from headwater.partition.base import Partition
-from headwater.partition.prior import ClientPrior
-from headwater.partition.summary import Summary, summarise
+from headwater.partition.client_prior import ClientPrior
+from headwater.partition.divide import divide
+from headwater.partition.partition import Partition
+from headwater.partition.summary import PartitionSummary, summarise
 from headwater.partition.two_level import TwoLevel
-from headwater.training.experiment import divide
 
 LABELS = np.tile(np.arange(10), 1000)
 BLOCKS = tuple(client // 10 for client in range(100))
 
 
-def summary(seed: int = 0, **options: Any) -> Summary:
+def summary(seed: int = 0, **options: Any) -> PartitionSummary:
     parts = TwoLevel(**options).split_tree(LABELS, BLOCKS, stream(seed))
     return summarise(Partition(tuple(parts), BLOCKS), LABELS, 10)
 
 
-def inside(found: Summary) -> float:
+def inside(found: PartitionSummary) -> float:
     """The mean label distance of clients from their own sector."""
     counts = found.counts.reshape(10, 10, 10)
     own = counts.sum(axis=1, keepdims=True) / counts.sum(axis=(1, 2), keepdims=True)

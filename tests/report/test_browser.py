@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from headwater.report import write
+from headwater.report.method_table import tabulate
 from headwater.report.runs import find
-from headwater.report.tables import summary
 
 FLAGS = (
     "--headless",
@@ -157,7 +157,7 @@ def test_the_table_tells_what_the_runs_say(browser, four, tmp_path):
         total = sum(each["up_bytes"] + each["down_bytes"] for each in sent) / len(sent)
         assert float(row[6][1]) == pytest.approx(total)
         assert float(row[7][1]) == pytest.approx(sum(each["round_trips"] for each in sent) / len(sent))
-    best = [row.best for row in summary(runs).rows]
+    best = [row.best for row in tabulate(runs).rows]
     assert [row[2][2] == "best" for row in shown] == best
 
 

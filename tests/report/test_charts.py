@@ -7,9 +7,8 @@ import re
 import pytest
 
 from headwater.report import charts
-from headwater.report.groups import Group, group
+from headwater.report.grouping import MethodRuns, accuracy, group
 from headwater.report.runs import find, read
-from headwater.report.series import accuracy
 from headwater.report.svg import WIDE
 
 
@@ -37,7 +36,7 @@ def test_a_point_lies_where_its_value_says(fake, tmp_path):
     run = read(fake(rounds=3).write(tmp_path / "a"))
     for row, value in zip(run.rows, (0.2, 0.6, 1.0), strict=True):
         row["accuracy"] = value
-    drawn = charts.by_round(accuracy([Group("x", (run,))]))
+    drawn = charts.by_round(accuracy([MethodRuns("x", (run,))]))
     assert polylines(drawn) == [[(0, 300), (500, 150), (1000, 0)]]
 
 
@@ -82,7 +81,7 @@ def test_one_round_is_a_dot(fake, tmp_path):
 )
 def test_teacher_and_student_where_they_meet(fake, tmp_path, sectors, server, headings):
     run = read(fake(distils=True, at_sectors=sectors, at_server=server).write(tmp_path / "a"))
-    drawn = charts.distillation(Group("x", (run,)), "0")
+    drawn = charts.distillation(MethodRuns("x", (run,)), "0")
     assert re.findall("<h3>Teacher and student (.*?)</h3>", drawn) == headings
     assert len(polylines(drawn)) == 3 * len(headings)
 
@@ -91,6 +90,6 @@ def test_teacher_and_student_without_places(fake, tmp_path):
     run = read(fake(distils=True).write(tmp_path / "a"))
     for row in run.rows:
         del row["distill"]
-    assert len(polylines(charts.distillation(Group("x", (run,)), "0"))) == 3
+    assert len(polylines(charts.distillation(MethodRuns("x", (run,)), "0"))) == 3
     plain = read(fake().write(tmp_path / "b"))
-    assert charts.distillation(Group("x", (plain,)), "0") == ""
+    assert charts.distillation(MethodRuns("x", (plain,)), "0") == ""

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from headwater.partition.base import pack
+from headwater.partition.partition import pack
 from headwater.report import figures, style
 from headwater.report.runs import find, read
 

@@ -140,7 +140,7 @@ class TestFind:
             find([path])
 
     def test_no_directory_at_all(self):
-        with pytest.raises(UserError, match="no directory was given"):
+        with pytest.raises(UserError, match="name one or more directories"):
             find([])
 
 

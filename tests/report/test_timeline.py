@@ -47,14 +47,14 @@ def written(fake, folder, rows, cut=""):
 
 
 def card(path):
-    found = re.search(r'<figure class="card span"><figcaption><h3>Time line.*?</figure>', page.render([read(path)]))
+    found = re.search(r'<figure class="card span"><figcaption><h3>Timeline.*?</figure>', page.render([read(path)]))
     return found and found[0]
 
 
 def test_clients_that_were_trained_as_one_are_one_bar():
     (span,) = timeline.spans_of([row(1, "train", 0.0, 1.0) | {"nodes": 13}])
     assert span.node == "c0 +12"
-    assert "local_train at c0 +12, round 1" in span.told
+    assert "local_train at c0 +12, round 1" in span.text
 
 
 def test_trainings_that_began_early_are_counted():
@@ -89,7 +89,7 @@ def test_the_page_has_a_bar_for_every_task_in_its_place(fake, tmp_path):
     assert taught[1] == trained[1]  # they begin together,
     assert float(taught[2]) > float(trained[2])  # in different lanes,
     assert float(taught[3]) == pytest.approx(2.5 * float(trained[3]), abs=0.05)  # and one takes 2.5 times as long
-    assert "2 of 3 trainings began before the round before had been distilled" in drawn
+    assert "2 of 3 local trainings started before the previous round was distilled" in drawn
     assert "busy for 73" in drawn  # 10.2 of 14 worker seconds
 
 

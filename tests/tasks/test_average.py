@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import toys
 from headwater.core.params import Params
-from headwater.tasks.average import average, average_by, initial
+from headwater.tasks.average import average, initial
 
 AROUND = toys.context([toys.points((1, 0))], toys.Slopes)
 MODELS = {
@@ -26,12 +26,6 @@ def test_average() -> None:
 
 def test_uniform_keeps_the_samples_as_weight() -> None:
     assert average(toys.ctx(AROUND), MODELS, by="uniform").weight == 6
-
-
-def test_average_by_group() -> None:
-    found = average_by(toys.ctx(AROUND), MODELS, {"a": 0, "b": 0, "c": 1})
-    assert {group: numbers(m) for group, m in found.items()} == {0: [2.0, 1.0], 1: [9.0, 9.0]}
-    assert {group: m.weight for group, m in found.items()} == {0: 4, 1: 2}
 
 
 def test_initial_is_a_function_of_the_seed() -> None:

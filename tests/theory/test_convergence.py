@@ -153,6 +153,19 @@ def test_comparisons_agree_with_the_bounds_after_many_rounds() -> None:
                 assert (head < averaged) == theory.fedhead_beats_fedavg(local, sector_mean, b_l, b_s)
 
 
+def approximate_local_error(p: Problem, steps: int) -> float:
+    """B_l without noise, and with n in place of n − 1."""
+    return 6 * p.smoothness * p.client_gap + 8 * steps**2 * p.gradient
+
+
+def approximate_sector_error(p: Problem, steps: int) -> float:
+    return 6 * p.smoothness * (p.sector_gap + p.epsilon) + 8 * (1 - p.delta) * steps**2 * p.gradient
+
+
+def approximate_server_error(p: Problem) -> float:
+    return 2 * p.smoothness * (p.reference_gap + p.epsilon)
+
+
 class TestSufficientConditions:
     """On the approximate error terms and phases of equal length n: if a condition holds, n steps are enough to win."""
 
@@ -161,7 +174,7 @@ class TestSufficientConditions:
         for p, n, *_ in draws():
             if theory.sector_distillation_can_pay(p, n):
                 seen += 1
-                b_l, b_s = theory.approximate_local_error(p, n), theory.approximate_sector_error(p, n)
+                b_l, b_s = approximate_local_error(p, n), approximate_sector_error(p, n)
                 assert theory.fedhead_beats_fedavg(n, n, b_l, b_s)
         assert 0 < seen < 400
 
@@ -170,8 +183,8 @@ class TestSufficientConditions:
         for p, n, *_ in draws():
             if theory.sector_distillation_can_pay_before_server(p, n):
                 seen += 1
-                b_l, b_s = theory.approximate_local_error(p, n), theory.approximate_sector_error(p, n)
-                assert theory.fedhead_plus_beats_feddf(n, n, n, b_l, b_s, theory.approximate_server_error(p))
+                b_l, b_s = approximate_local_error(p, n), approximate_sector_error(p, n)
+                assert theory.fedhead_plus_beats_feddf(n, n, n, b_l, b_s, approximate_server_error(p))
         assert 0 < seen < 400
 
     def test_feddf_over_fedavg(self) -> None:
@@ -179,25 +192,25 @@ class TestSufficientConditions:
         for p, n, *_ in draws():
             if theory.server_distillation_can_pay(p, n):
                 seen += 1
-                b_l, b_g = theory.approximate_local_error(p, n), theory.approximate_server_error(p)
+                b_l, b_g = approximate_local_error(p, n), approximate_server_error(p)
                 assert theory.feddf_beats_fedavg(n, n, b_l, b_g)
         assert 0 < seen < 400
 
     def test_are_tight_where_the_gaps_are_equal(self) -> None:
         """With Γ_sec = Γ_client, a little less than the first condition asks for and n steps no longer do."""
         p = replace(P, sector_gap=P.client_gap, epsilon=1.0, delta=3 * 4.0 / (4 * 4 * 5.0))
-        b_l = theory.approximate_local_error(p, 2)
+        b_l = approximate_local_error(p, 2)
         assert theory.sector_distillation_can_pay(p, 2)
-        assert theory.fedhead_beats_fedavg(2, 2 + 1e-9, b_l, theory.approximate_sector_error(p, 2))
+        assert theory.fedhead_beats_fedavg(2, 2 + 1e-9, b_l, approximate_sector_error(p, 2))
         less = replace(p, delta=p.delta - 0.01)
         assert not theory.sector_distillation_can_pay(less, 2)
-        assert not theory.fedhead_beats_fedavg(2, 2, b_l, theory.approximate_sector_error(less, 2))
+        assert not theory.fedhead_beats_fedavg(2, 2, b_l, approximate_sector_error(less, 2))
 
     def test_approximate_terms_drop_noise_and_the_minus_one(self) -> None:
         quiet = replace(P, variance=0.0, sector_shares=())
-        assert theory.approximate_local_error(quiet, 2) == pytest.approx(theory.local_error(quiet, 3))
-        assert theory.approximate_sector_error(quiet, 2) == pytest.approx(theory.sector_error(quiet, 3))
-        assert theory.approximate_server_error(quiet) == pytest.approx(theory.server_error(quiet))
+        assert approximate_local_error(quiet, 2) == pytest.approx(theory.local_error(quiet, 3))
+        assert approximate_sector_error(quiet, 2) == pytest.approx(theory.sector_error(quiet, 3))
+        assert approximate_server_error(quiet) == pytest.approx(theory.server_error(quiet))
 
 
 def test_refuses() -> None:

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from headwater.theory import softmax
-from headwater.theory.heterogeneity import gap
-from headwater.theory.softmax import Regression, joined, optima, squared
+from headwater.theory.softmax import Regression, gap, joined, optima, squared
 
 
 def drawn(seed: int, rows: int = 12, features: int = 3, classes: int = 3, decay: float = 0.1) -> Regression:

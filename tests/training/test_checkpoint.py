@@ -182,6 +182,7 @@ def test_a_run_in_a_thread_leaves_signals_alone(made: Experiment, whole: dict[st
     assert found == [whole]
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("rarely")
 def test_processes_save_what_is_there_after_a_task_has_failed(
     made: Experiment, whole: dict[str, Any], tmp_path: Path
@@ -201,3 +202,14 @@ def test_processes_save_what_is_there_after_a_task_has_failed(
         assert all_but_times(train(made, out=tmp_path, engine=pool)) == whole
     finally:
         pool.close()
+
+
+def test_a_run_that_version_0_1_began_can_be_resumed(made: Experiment, whole: dict[str, Any], tmp_path: Path) -> None:
+    """Its checkpoints name the class of their content by the module where it was then."""
+    with pytest.raises(KeyboardInterrupt):
+        train(made, out=tmp_path, watch=at_round(3, lambda: raise_(KeyboardInterrupt())))
+    for path in (tmp_path / "checkpoints").glob("round-*.json"):
+        text = path.read_text(encoding="utf-8")
+        assert "headwater.training.loop:Saved" in text
+        path.write_text(text.replace("headwater.training.loop:Saved", "headwater.training:Held"), encoding="utf-8")
+    assert all_but_times(train(made, out=tmp_path)) == whole

@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 from torch import nn
 
 import toys
-from headwater.algorithms.base import PersonalState, State, Team
+from headwater.algorithms.base import Method, PersonalState, State, Team
 from headwater.core.federation import CLIENTS, SERVER, Federation, Located, nothing
 from headwater.core.params import Params, digest
 from headwater.engines.pool import Pool
@@ -36,7 +36,7 @@ class BothState(State):
 
 
 @dataclass(frozen=True)
-class Both:
+class Both(Method):
     """As in FedHKD: a global model, and what each client had trained when it last took part."""
 
     local: LocalSpec = LOCAL
@@ -65,7 +65,7 @@ class TeamState:
 
 
 @dataclass(frozen=True)
-class Teamed:
+class Teamed(Method):
     mix: Mix
     local: LocalSpec = LOCAL
     also: bool = False  # the first member as the model, the second as a further one
@@ -179,7 +179,7 @@ def test_personal_models_of_some_clients_only() -> None:
     """Without a global model, accuracy is the mean of those that there are."""
 
     @dataclass(frozen=True)
-    class Some:
+    class Some(Method):
         local: LocalSpec = LOCAL
 
         def init(self, fed: Federation, model: Located) -> PersonalState:

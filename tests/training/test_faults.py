@@ -13,14 +13,16 @@ import pytest
 import torch
 
 import toys
-from headwater.cli.progress import Watch
+from headwater.algorithms.base import Method, State, as_method
+from headwater.cli.terminal import RunProgress
 from headwater.core.federation import CLIENTS, SECTORS, SERVER, Federation, Located, maybe, nothing
 from headwater.core.params import Layout, Params
 from headwater.data.base import Examples
-from headwater.engines import availability
-from headwater.engines.base import LOST, Engine, Job
+from headwater.engines import execution
+from headwater.engines.base import Engine
 from headwater.engines.inline import Inline
-from headwater.engines.nan_check import all_sound, likely_causes, sound
+from headwater.engines.jobs import LOST, Job
+from headwater.engines.nan_check import all_sound, sound
 from headwater.engines.pool import Pool
 from headwater.errors import Diverged, UserError
 from headwater.specs import LocalSpec
@@ -29,7 +31,6 @@ from headwater.tasks.local import local_train
 from headwater.tasks.task import TaskContext, task
 from headwater.training.experiment import Experiment
 from headwater.training.loop import Event, train
-from headwater.training.restore_lost import restore_lost
 
 WILD = {"local": {"optimizer": "sgd", "lr": 1e30, "epochs": 3}}
 
@@ -84,7 +85,7 @@ def test_sound(value: Any, good: bool) -> None:
 # -- leaving bad updates out
 
 
-@pytest.mark.parametrize("engine", ["inline", "pool"])
+@pytest.mark.parametrize("engine", ["inline", pytest.param("pool", marks=pytest.mark.thorough)])
 def test_a_bad_update_is_left_out_and_named(engine: str, engines: dict[str, Engine], tmp_path: Path) -> None:
     """One round is the round of all the others: its model, its weights and its traffic."""
     made = with_one_bad_client("fedavg", rounds=1)
@@ -138,7 +139,7 @@ def test_a_good_run_says_nothing() -> None:
 def test_warnings_go_to_standard_error_unless_it_is_to_be_quiet(capsys: pytest.CaptureFixture[str]) -> None:
     event = Event("warning", 1, 2, text="something was left out")
     for quiet in (False, True):
-        with Watch("fedavg", quiet) as watch:
+        with RunProgress("fedavg", quiet) as watch:
             watch(event)
     assert capsys.readouterr() == ("", "warning: something was left out\n")
 
@@ -151,11 +152,18 @@ def test_likely_causes_are_the_rates_and_pulls_that_a_method_has() -> None:
         alpha: float = 0.0
         server: Any = None
 
-    assert likely_causes(Pulling(LocalSpec(epochs=1, lr=0.5), 20.0)) == {
+        def init(self, fed: Federation, model: Located) -> State:
+            return State(model)
+
+        def round(self, fed: Federation, state: State) -> State:
+            return state
+
+    made = as_method(Pulling)(LocalSpec(epochs=1, lr=0.5), 20.0)  # type: ignore[call-arg]
+    assert made.likely_causes() == {
         "train": "local.lr = 0.5 and mu = 20",
         "distill": "",
     }
-    assert likely_causes(toys.tiny("fedhead+").method)["distill"] == "sector.lr = 0.001 and server.lr = 0.001"
+    assert toys.tiny("fedhead+").method.likely_causes()["distill"] == "sector.lr = 0.001 and server.lr = 0.001"
 
 
 # -- ending the run
@@ -222,14 +230,14 @@ def test_after_a_round_the_state_falls_back_by_node() -> None:
         old = state(lab.fed, 1.0, True)
         fed = lab.fed.begin(1, made.tree.holders)
         new = state(fed, 2.0, False)
-        kept = restore_lost(fed, old, new)
+        kept = fed.restore_lost(old, new)
         assert shown(fed, kept.model) == shown(fed, kept.byname["a"]) == shown(fed, kept.ring[0]) == 1.0
         assert fed.missing(kept.byname["only 2.0"]) == ("server",)  # there was none before
         assert set(kept.byname) == {"a", "only 2.0"}
         assert list(shown(fed, kept.hosts).values()) == [1.0, 1.0]
         assert fed.missing(kept.mine) == made.tree.holders  # what clients keep is the method's own affair
         assert kept.count == 2
-        better = restore_lost(fed, old, state(fed, 3.0, True))
+        better = fed.restore_lost(old, state(fed, 3.0, True))
         assert shown(fed, better.model) == shown(fed, better.ring[1]) == 3.0
 
 
@@ -248,14 +256,12 @@ def test_a_value_that_was_never_made_is_like_one_that_was_never_given() -> None:
 
 
 @dataclass(frozen=True)
-class Relay:
+class Relay(Method):
     """Clients train twice a round, so that there is something to wait for in between."""
 
     local: LocalSpec
 
     def init(self, fed: Federation, model: Located) -> Any:
-        from headwater.algorithms.base import State
-
         return State(model)
 
     def round(self, fed: Federation, state: Any) -> Any:
@@ -278,9 +284,9 @@ def test_availability_changes_no_result(clients: int, engines: dict[str, Engine]
 
 def test_a_client_is_there_for_its_share_of_each_period(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 0.0
-    monkeypatch.setattr(availability.time, "monotonic", lambda: now)
+    monkeypatch.setattr(execution.time, "monotonic", lambda: now)
     context = replace(toys.tiny("fedavg").context(), availability=0.25, period=8.0)
-    found = availability.Presence(context)
+    found = execution.Availability(context)
 
     def job(home: str, function: Any = give) -> Job:
         return Job("n", function, home, home, {}, (1, "give", 0, home))
@@ -290,17 +296,17 @@ def test_a_client_is_there_for_its_share_of_each_period(monkeypatch: pytest.Monk
         waits = []
         for step in range(320):
             now = 100.0 + step / 40
-            waits.append(found.wait(job(client)))
+            waits.append(found.delay(job(client)))
         assert sum(wait == 0 for wait in waits) == pytest.approx(320 * 0.25, abs=1)
         assert max(waits) == pytest.approx(8.0 * 0.75, abs=1 / 20)
         starts.add(waits.index(max(waits)))
         now = 100.0 + waits.index(max(waits)) / 40
-        now += found.wait(job(client)) + 1e-6
-        assert found.wait(job(client)) == 0.0
+        now += found.delay(job(client)) + 1e-6
+        assert found.delay(job(client)) == 0.0
     assert len(starts) == 3  # each at times of its own
     for step in range(32):
         now = step / 4  # the server and hosts are always there, as is whoever only adds up
-        assert found.wait(job("server")) == found.wait(job("s0")) == found.wait(job("c0", average)) == 0.0
+        assert found.delay(job("server")) == found.delay(job("s0")) == found.delay(job("c0", average)) == 0.0
 
 
 @pytest.mark.parametrize("flavour", ["original", "fedhead"])

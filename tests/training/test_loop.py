@@ -11,6 +11,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+import toys
 from headwater.config import Config
 from headwater.core.params import digest
 from headwater.data.base import Data
@@ -189,3 +190,13 @@ def test_progress_counts_each_phase_of_each_round(blobs: Data) -> None:
         assert done == sorted(set(done))  # those that are done together count at once
         assert counts[-1][0] == counts[-1][1], phase
     assert told[1, "train"][-1] == (6, 6)
+
+
+def test_clients_that_never_trained_share_one_model_and_are_saved_all_the_same(tmp_path: Path) -> None:
+    made = toys.tiny("local", rounds=1, partition={"participation": 0.4})
+    run = train(made, out=tmp_path)
+    stored = load_file(tmp_path / "model.safetensors")
+    tensors = {f"{name}.{key}": tensor for name, p in run.params.items() for key, tensor in p.named().items()}
+    assert stored.keys() == tensors.keys()
+    assert all(torch.equal(stored[name], tensor) for name, tensor in tensors.items())
+    assert len({p.vector.data_ptr() for p in run.params.values()}) < len(run.params) == 5

@@ -14,6 +14,7 @@ import cloudpickle
 import pytest
 
 import toys
+from headwater.algorithms.base import Method
 from headwater.core.federation import CLIENTS, SERVER, Federation, Located
 from headwater.core.params import Params
 from headwater.engines.base import Engine
@@ -61,7 +62,7 @@ class Pair:
 
 
 @dataclass(frozen=True)
-class Cohorts:
+class Cohorts(Method):
     """As in FedEED: each half of the clients trains a model of its own, and only the first is distilled. With a
     directory for `marks` the first distillation goes on until the second round's training has begun."""
 
@@ -126,7 +127,9 @@ LOSSY = {"faults": {"dropout": 0.3}, "partition": {"participation": 0.6}}
 
 
 @pytest.mark.parametrize("sections", [{}, LOSSY], ids=["whole", "lossy"])
-@pytest.mark.parametrize("method", ["fedavg", "fedhead", "hfedavg", "local", "cohorts"])
+@pytest.mark.parametrize(
+    "method", ["fedavg", "fedhead", "hfedavg", "local", pytest.param("cohorts", marks=pytest.mark.thorough)]
+)
 def test_overlap_and_engine_change_nothing_but_times(
     method: str, sections: dict[str, Any], pool: Pool, inline: Inline
 ) -> None:

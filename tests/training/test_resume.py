@@ -61,9 +61,10 @@ CASES = {
     "fedhead+, processes": Case("fedhead+", ("pool", "inline", "pool"), ("draft", "clock", "draft"), 4, {}),
     "local, lossy, processes": Case("local", ("inline", "pool"), ("draft", "draft"), 5, LOSSY),
 }
+QUICK = ("fedhead+, processes",)
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.thorough) for n in CASES])
 def test_killed_and_carried_on_is_the_same_as_undisturbed(name: str, tmp_path: Path) -> None:
     case = CASES[name]
     process = subprocess.run(

@@ -1,49 +1,13 @@
-"""Several models are trained by turns, each by every client once in as many rounds if all take part, and predict
-together.
-
-Shi, Lai, Al Kontar, Chowdhury: Fed-ensemble: Ensemble Models in Federated Learning for Improved Generalization and
-Uncertainty Quantification, IEEE Transactions on Automation Science and Engineering, 2023.
-
-| stage 1, local | stage 2, who teaches → where | stage 3, consolidation |
-|---|---|---|
-| train from the model whose turn it is | all models together predict | average by model |
-
-| paper | here |
-|---|---|
-| K | cohorts |
-| age, a block of K rounds | rounds 1 … K, K + 1 … 2K, and so on |
-| permutation of a client | the order in which it trains the models, drawn for each block |
-
-Cost a round, in models (N active clients, P pairs of a sector and a model that has a client in it, so P ≤ K·M; up,
-down): long link N, N; inside sectors N, N. Through sectors P, P and N, N.
-Moves a round: server → client model; client → server model.
-Moves a round through sectors: server → sector model; sector → client model; client → sector model; sector → server
-model.
-
-There is no single model: accuracy is that of the mean of all models' probabilities.
-
-Differences from the paper and from its authors' code:
-* Every client draws an order of its own; the paper's strata of clients, which share one, are not here.
-* The code draws new orders after the first round of a block, so its blocks begin one round later than here.
-* The code multiplies the learning rate by 0.99 before every tenth round, the first one included: `lr_decay = 0.99`,
-  `lr_decay_every = 10` (off by default), here from the eleventh round on.
-* Clients weigh by samples; the code weighs them alike (`by = "uniform"`).
-
->>> import headwater as hw
->>> run = hw.run("fed-ensemble", data="digits", clients=4, cohorts=2, rounds=1, local__epochs=1)
->>> run.history[0]["accuracy"] == run.history[0]["ensemble_accuracy"]
-True
-"""
+"""Fed-ensemble."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass as plain_dataclass
 from dataclasses import replace
-from typing import Any, ClassVar
 
 from pydantic.dataclasses import dataclass
 
-from headwater.algorithms.base import Team
+from headwater.algorithms.base import Method, MethodInfo, Team
 from headwater.algorithms.cohorts import Models, gather_by, renewed, spread_by
 from headwater.core.federation import CLIENTS, SERVER, Federation, Located
 from headwater.core.params import By
@@ -64,15 +28,63 @@ class EnsembleState:
 
 
 @dataclass(frozen=True, config=STRICT)
-class FedEnsemble:
-    local: LocalSpec = LOCAL
-    cohorts: AtLeastOne = 5  # K, models that are trained by turns
-    by: By = "samples"  # how clients weigh in the mean
-    lr_decay: Positive | None = None  # times the learning rate
-    lr_decay_every: AtLeastOne = 10  # rounds
-    through_sectors: bool = False
+class FedEnsemble(Method):
+    """Several models are trained in turn, each by every client once in K rounds if all take part. They predict
+    together.
 
-    SUITS: ClassVar[dict[str, dict[str, Any]]] = {}
+    Shi, Lai, Al Kontar, Chowdhury: Fed-ensemble: Ensemble Models in Federated Learning for Improved Generalization and
+    Uncertainty Quantification, IEEE Transactions on Automation Science and Engineering, 2023. An age of the paper is a
+    block of K rounds; the permutation of a client is the order in which it trains the models, drawn for each block.
+
+    There is no single model: accuracy is that of the mean of all models' probabilities. Cost: through sectors P counts
+    pairs of a sector and a model that has a client in it, so P ≤ K·M.
+
+    Differences from the paper and from its authors' code:
+    * Every client draws an order of its own; the paper's strata, whose clients share one, are not implemented.
+    * The code draws new orders after the first round of a block, so its blocks begin one round later.
+    * The code multiplies the learning rate by 0.99 before every tenth round, the first one included: `lr_decay = 0.99`,
+      `lr_decay_every = 10`, here from the eleventh round on.
+
+    Args:
+        local: local training.
+        cohorts: K, models that are trained in turn.
+        by: weight of a client in the mean; the code has "uniform".
+        lr_decay: factor of the learning rate; None: no decay.
+        lr_decay_every: rounds from one decay to the next.
+        through_sectors: sectors average the clients of each model first.
+
+    Example:
+        >>> import headwater as hw
+        >>> run = hw.run("fed-ensemble", data="digits", clients=4, cohorts=2, rounds=1, local__epochs=1)
+        >>> run.history[0]["accuracy"] == run.history[0]["ensemble_accuracy"]
+        True
+    """
+
+    INFO = MethodInfo(
+        name="fed-ensemble",
+        family="ensemble",
+        summary="several models, each trained by every client in turn",
+        stages=("train from the model whose turn it is", "all models together predict", "average by model"),
+        models="N, N | N, N (through sectors P, P | N, N with P ≤ K·M)",
+        moves={
+            "a round": "server → client model; client → server model",
+            "a round through sectors": (
+                "server → sector model; sector → client model; client → sector model; sector → server model"
+            ),
+        },
+        sees={
+            "server": "every client's model, and which of the K models it trained",
+            "host": "the same of its clients",
+            "client": "one of the K models",
+        },
+    )
+
+    local: LocalSpec = LOCAL
+    cohorts: AtLeastOne = 5
+    by: By = "samples"
+    lr_decay: Positive | None = None
+    lr_decay_every: AtLeastOne = 10
+    through_sectors: bool = False
 
     def init(self, fed: Federation, model: Located) -> EnsembleState:
         arch = fed.tree.archs[0]

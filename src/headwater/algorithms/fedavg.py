@@ -1,38 +1,10 @@
-"""Clients train from one model; the server averages what comes back.
-
-McMahan, Moore, Ramage, Hampson, Agüera y Arcas: Communication-Efficient Learning of Deep Networks from Decentralized
-Data, AISTATS 2017.
-
-| stage 1, local | stage 2, who teaches → where | stage 3, consolidation |
-|---|---|---|
-| train from the one model | nobody | average at the server |
-
-| paper | here |
-|---|---|
-| E, B, η | local.epochs, local.batch, local.lr |
-| C | partition.participation |
-| n_k | the weight that travels with a model |
-
-Cost a round, in models (N active clients, M sectors; up, down): long link N, N and inside sectors N, N, since a
-sector is a wire to a method that does not use it; M, M and N, N with `through_sectors`.
-Moves a round: server → client model; client → server model.
-Moves a round through sectors: server → sector model; sector → client model; client → sector model; sector → server
-model.
-
-Differences from the paper: none in the method. `by="uniform"` weighs clients alike, as several published codes do.
-
->>> import headwater as hw
->>> hw.run("fedavg", data="digits", clients=4, rounds=1, local__epochs=1).history[0]["round"]
-1
-"""
+"""FedAvg."""
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
-
 from pydantic.dataclasses import dataclass
 
-from headwater.algorithms.base import LocalState, gather, kept, spread
+from headwater.algorithms.base import LocalState, Method, MethodInfo, gather, kept, spread
 from headwater.core.federation import CLIENTS, Federation, Located
 from headwater.core.params import By
 from headwater.specs import LOCAL, STRICT, LocalSpec
@@ -40,13 +12,47 @@ from headwater.tasks.local import local_train
 
 
 @dataclass(frozen=True, config=STRICT)
-class FedAvg:
-    local: LocalSpec = LOCAL
-    by: By = "samples"  # how clients weigh in the mean
-    through_sectors: bool = False  # average at sectors on the way
-    keep_local: bool = False  # judge local accuracy by clients' models as trained, before they are averaged
+class FedAvg(Method):
+    """Clients train from the global model, and the server averages their models.
 
-    SUITS: ClassVar[dict[str, dict[str, Any]]] = {}
+    McMahan, Moore, Ramage, Hampson, Agüera y Arcas: Communication-Efficient Learning of Deep Networks from
+    Decentralized Data, AISTATS 2017. The paper's C, the share of clients per round, is `partition.participation`; n_k
+    is the weight that travels with a model.
+
+    Differences from the paper: none in the method.
+
+    Args:
+        local: local training; E, B and η of the paper are its `epochs`, `batch` and `lr`.
+        by: weight of a client in the mean: its number of samples, or "uniform", as several published programs have it.
+        through_sectors: sectors average their clients' models first, so that the long link carries M models instead of
+            N.
+        keep_local: test clients' models as they were trained, before averaging, on the clients' own test rows.
+
+    Example:
+        >>> import headwater as hw
+        >>> hw.run("fedavg", data="digits", clients=4, rounds=1, local__epochs=1).history[0]["round"]
+        1
+    """
+
+    INFO = MethodInfo(
+        name="fedavg",
+        family="averaging",
+        summary="average of the clients' models",
+        stages=("train from the global model", "nobody", "average at the server"),
+        models="N, N | N, N (through sectors M, M | N, N)",
+        moves={
+            "a round": "server → client model; client → server model",
+            "a round through sectors": (
+                "server → sector model; sector → client model; client → sector model; sector → server model"
+            ),
+        },
+        sees={"server": "every client's model", "host": "its clients' models", "client": "the global model"},
+    )
+
+    local: LocalSpec = LOCAL
+    by: By = "samples"
+    through_sectors: bool = False
+    keep_local: bool = False
 
     def init(self, fed: Federation, model: Located) -> LocalState:
         return LocalState(model)

@@ -1,41 +1,14 @@
-"""FedAvg whose server does not jump to the mean but steps towards it with momentum.
-
-Hsu, Qi, Brown: Measuring the Effects of Non-Identical Data Distribution for Federated Visual Classification, 2019.
-
-| stage 1, local | stage 2, who teaches → where | stage 3, consolidation |
-|---|---|---|
-| train from the one model | nobody | average, then step with momentum |
-
-| paper | here |
-|---|---|
-| β | beta |
-| v | velocity |
-| Δw | the way from the mean back to the model |
-
-Cost a round, in models (N active clients, M sectors; up, down): long link N, N and inside sectors N, N; M, M and N, N
-with `through_sectors`.
-Moves a round: server → client model; client → server model.
-
-Differences from the paper and from other programs, with Δ = model − mean:
-* `form="A"` (default, as FedDF's program): v ← βv + Δ, model ← model − v. "B" (FedBE's): v ← βv + (1 − β)Δ. "C" (a
-  benchmark suite, and the paper's Nesterov variant): v as in A, then model ← model − (Δ + βv).
-* Momentum acts on what is trained. Batch-norm statistics are those of the plain mean, as in FedDF's program.
-* There is no further learning rate at the server. `beta` is 0.9; FedDF's tables use 0.1 to 0.4.
-
->>> import headwater as hw
->>> hw.run("fedavgm", data="digits", clients=4, rounds=1, local__epochs=1, beta=0.3).history[0]["round"]
-1
-"""
+"""FedAvg with server momentum."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass as plain_dataclass
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Literal
 
 from annotated_types import Ge, Lt
 from pydantic.dataclasses import dataclass
 
-from headwater.algorithms.base import State, gather, spread
+from headwater.algorithms.base import Method, MethodInfo, State, gather, spread
 from headwater.core.federation import CLIENTS, SERVER, Federation, Located, maybe, nothing
 from headwater.core.params import By
 from headwater.specs import LOCAL, STRICT, LocalSpec
@@ -49,14 +22,45 @@ class MomentumState(State):
 
 
 @dataclass(frozen=True, config=STRICT)
-class FedAvgM:
+class FedAvgM(Method):
+    """FedAvg whose server steps towards the mean with momentum instead of replacing its model by the mean.
+
+    Hsu, Qi, Brown: Measuring the Effects of Non-Identical Data Distribution for Federated Visual Classification, 2019.
+
+    Differences from the paper and from other programs:
+    * Momentum acts on trained parameters. Statistics of batch norm are those of the plain mean, as in FedDF's program.
+    * There is no further learning rate at the server.
+
+    Args:
+        local: local training.
+        beta: β, the momentum; FedDF's tables use 0.1 to 0.4.
+        form: how the velocity v follows from Δ = model − mean. "A" (FedDF's program): v ← βv + Δ, model ← model − v.
+            "B" (FedBE's program): v ← βv + (1 − β)Δ. "C" (a benchmark suite, and the paper's Nesterov variant): v as in
+            "A", then model ← model − (Δ + βv).
+        by: weight of a client in the mean: its number of samples, or "uniform".
+        through_sectors: sectors average their clients' models first.
+
+    Example:
+        >>> import headwater as hw
+        >>> hw.run("fedavgm", data="digits", clients=4, rounds=1, local__epochs=1, beta=0.3).history[0]["round"]
+        1
+    """
+
+    INFO = MethodInfo(
+        name="fedavgm",
+        family="averaging",
+        summary="average with momentum at the server",
+        stages=("train from the global model", "nobody", "average, then step with momentum"),
+        models="N, N | N, N (through sectors M, M | N, N)",
+        moves={"a round": "server → client model; client → server model"},
+        sees={"server": "every client's model", "host": "its clients' models", "client": "the global model"},
+    )
+
     local: LocalSpec = LOCAL
     beta: Annotated[float, Ge(0), Lt(1)] = 0.9
-    form: Literal["A", "B", "C"] = "A"  # how the velocity is made and used
-    by: By = "samples"  # how clients weigh in the mean
-    through_sectors: bool = False  # average at sectors on the way
-
-    SUITS: ClassVar[dict[str, dict[str, Any]]] = {}
+    form: Literal["A", "B", "C"] = "A"
+    by: By = "samples"
+    through_sectors: bool = False
 
     def init(self, fed: Federation, model: Located) -> MomentumState:
         return MomentumState(model, nothing(SERVER))

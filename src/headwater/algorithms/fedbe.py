@@ -1,44 +1,10 @@
-"""The clients' models, their average and models sampled around them teach the server's model on unlabelled data.
-
-Chen, Chao: FedBE: Making Bayesian Model Ensemble Applicable to Federated Learning, ICLR 2021.
-
-| stage 1, local | stage 2, who teaches → where | stage 3, consolidation |
-|---|---|---|
-| train from the one model | clients, their mean and samples → server | average, then distil with averaged weights |
-
-| paper | here |
-|---|---|
-| M sampled models | samples |
-| Gaussian, Dirichlet | sampler |
-| α of the Dirichlet distribution | concentration |
-| temperature that sharpens the teacher | server.sharpen |
-| SWA | server.swa_from, server.swa_every |
-
-Cost a round, in models (N active clients; up, down): long link N, N; inside sectors N, N. The server asks N + samples +
-1 teachers about each reference sample.
-Moves a round: server → client model; client → server model.
-
-Differences from the paper and from its authors' code:
-* `sampler = "gaussian"` is the paper's: the mean by samples, with the variance of the clients' weights. The code
-  ("gaussian-as-coded") makes the clients' deltas unit length tensor by tensor, adds `scale` times their deviation as
-  noise and gives them back their mean length. Neither adds noise to batch-norm statistics here.
-* The code divides the loss by the number of classes as well (`per_class`, off by default).
-* `[server] swa_from = 500, swa_every = 25` are the code's; fewer steps than that are not averaged.
-* `with_average = false`, `with_clients = false` and `samples = 0` leave a kind of teacher out.
-
->>> import headwater as hw
->>> run = hw.run("fedbe", data="digits", clients=4, rounds=1, samples=2, local__epochs=1, server__epochs=1)
->>> run.ledger.round_trips("server_sector")
-4
-"""
+"""FedBE."""
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
-
 from pydantic.dataclasses import dataclass
 
-from headwater.algorithms.base import State
+from headwater.algorithms.base import Method, MethodInfo, State
 from headwater.algorithms.cohorts import together
 from headwater.core.federation import CLIENTS, SERVER, Federation, Located
 from headwater.core.params import By
@@ -50,22 +16,79 @@ from headwater.tasks.model_sampling import Sampler, distill_per_class, sample_mo
 
 
 @dataclass(frozen=True, config=STRICT)
-class FedBe:
+class FedBe(Method):
+    """The clients' models, their average and models sampled around them teach the server's model on unlabelled data.
+
+    Chen, Chao: FedBE: Making Bayesian Model Ensemble Applicable to Federated Learning, ICLR 2021. The temperature that
+    sharpens the teacher is `server.sharpen`, SWA is `server.swa_from` and `server.swa_every`.
+
+    Cost: the server evaluates N + `samples` + 1 teachers on each reference sample.
+
+    Differences from the paper and from its authors' code:
+    * `server.swa_from = 500`, `server.swa_every = 25` are those of the code; shorter distillation is not averaged.
+
+    Args:
+        local: local training.
+        server: distillation at the server, on the reference set.
+        sampler: "gaussian" (paper) has the mean by samples and the variance of the clients' weights.
+            "gaussian-as-coded" scales the clients' changes to unit length tensor by tensor, adds `scale` times their
+            deviation as noise and restores their mean length. Neither adds noise to statistics of batch norm.
+            "dirichlet" draws convex combinations of the clients' models.
+        samples: M, models drawn per round.
+        concentration: α of the Dirichlet distribution.
+        scale: of the noise, for "gaussian-as-coded".
+        with_average: the average teaches.
+        with_clients: the clients' models teach.
+        per_class: divide the loss by the number of classes, as the code does.
+        by: weight of a client in the average and in the Gaussian.
+
+    Example:
+        >>> import headwater as hw
+        >>> run = hw.run("fedbe", data="digits", clients=4, rounds=1, samples=2, local__epochs=1, server__epochs=1)
+        >>> run.ledger.round_trips("server_sector")
+        4
+    """
+
+    INFO = MethodInfo(
+        name="fedbe",
+        family="ensemble",
+        summary="clients and models sampled around them teach the server",
+        stages=(
+            "train from the global model",
+            "clients, their mean and samples → server",
+            "average, then distil at the server with averaged weights",
+        ),
+        models="N, N | N, N",
+        moves={"a round": "server → client model; client → server model"},
+        sees={"server": "every client's model", "host": "its clients' models", "client": "the global model"},
+        needs=("reference data",),
+        defaults={
+            "server": {
+                "optimizer": "sgd",
+                "lr": 0.001,
+                "momentum": 0.9,
+                "weight_decay": 1e-05,
+                "mix": "probs",
+                "weights": "uniform",
+                "sharpen": 0.5,
+                "swa_from": 500,
+                "swa_every": 25,
+                "patience": None,
+                "restore": "last",
+            }
+        },
+    )
+
     local: LocalSpec = LOCAL
     server: DistillSpec = DISTILL
     sampler: Sampler = "gaussian"
-    samples: Count = 10  # models drawn in a round
-    concentration: Positive = 1.0  # of the Dirichlet distribution
-    scale: Positive = 0.1  # of the noise, for "gaussian-as-coded"
-    with_average: bool = True  # whether the average teaches
-    with_clients: bool = True  # whether the clients' models teach
-    per_class: bool = False  # divide the loss by the number of classes
-    by: By = "samples"  # how clients weigh in the average and in the Gaussian
-
-    SUITS: ClassVar[dict[str, dict[str, Any]]] = {
-        "server": {"optimizer": "sgd", "lr": 1e-3, "momentum": 0.9, "weight_decay": 1e-5, "mix": "probs"}
-        | {"weights": "uniform", "sharpen": 0.5, "swa_from": 500, "swa_every": 25, "patience": None, "restore": "last"}
-    }
+    samples: Count = 10
+    concentration: Positive = 1.0
+    scale: Positive = 0.1
+    with_average: bool = True
+    with_clients: bool = True
+    per_class: bool = False
+    by: By = "samples"
 
     def __post_init__(self) -> None:
         if not (self.samples or self.with_average or self.with_clients):

@@ -1,59 +1,15 @@
-"""The ensemble of all clients teaches the server's model on unlabelled data.
-
-Lin, Kong, Stich, Jaggi: Ensemble Distillation for Robust Model Fusion in Federated Learning, NeurIPS 2020.
-
-| stage 1, local | stage 2, who teaches → where | stage 3, consolidation |
-|---|---|---|
-| train from the one model | clients → server | average, then distil at the server |
-
-| paper | here |
-|---|---|
-| AVGLOGITS | server.mix = "logits", server.weights = "uniform" |
-| N steps, η, T | server.steps, server.lr, server.temperature |
-| prototypes | model.name and model.also |
-| drop-worst | drop_worst |
-
-Cost a round, in models (N active clients; up, down): long link N, N; inside sectors N, N. With `server.weights =
-"labels"` each client's label counts (one number a class) go to the server.
-Moves a round: server → client model; client → server model.
-Moves a round by label counts: also client → server array.
-
-Differences from the paper and from its authors' code:
-* The student starts at the mean by samples, as the listing says; the code weighs clients alike (`by="uniform"`).
-* `drop_worst` leaves out members below 1.2 × chance on the server's validation set before averaging and distilling;
-  the code's further rule against outliers among teachers is `outlier_rule` (off: the paper does not have it).
-* `[server] restore`: the code takes the best checkpoint ("best"); the library's own default lets the start compete.
-* `init_from="previous"` starts the student at the last fused model, the paper's ablation.
-* Distilling with `mix="probs", weights="samples"` is the FedDF of FedHEAD's tables. Weights by label counts, by
-  confidence or learnt on the validation set are additions.
-* Unequal architectures: each has a student of its own, which starts at the mean of its own clients and is taught by
-  all. If none of an architecture's clients is there, its student starts at its last fused model; with `skip_inactive`
-  it is not taught when none takes part, as the code has it. `server.steps = 0` averages within architectures.
-* `swag` adds so many teachers, drawn around the round's client models, which stand in for the iterates that SWAG fits
-  its Gaussian to: clients send one model here, not their path.
-* `mu` is FedProx's pull at the clients, the paper's ablation. With `server.steps = 0` what is left is FedAvg, or
-  FedProx, behind `drop_worst`, as table 3 has them.
-* `before_fusion` adds to each row what the average and the teachers together get right on the test set
-  (`average_accuracy`, `ensemble_accuracy`), for the paper's figures of a round before and after fusion.
-* `[local] low_bit`: one-bit weights by error feedback, as the code has them, or straight through. The student has
-  full precision. The ledger counts what is really sent, which is not packed.
-
->>> import headwater as hw
->>> run = hw.run("feddf", data="digits", clients=4, rounds=1, local__epochs=1, server__epochs=1)
->>> run.ledger.round_trips("server_sector")
-4
-"""
+"""FedDF."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass as plain_dataclass
 from dataclasses import field
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 from pydantic.dataclasses import dataclass
 
-from headwater.algorithms.base import State, Team, voting
+from headwater.algorithms.base import Method, MethodInfo, State, Team, voting
 from headwater.core.federation import CLIENTS, SERVER, Federation, Located
 from headwater.core.params import By
 from headwater.specs import DISTILL, LOCAL, STRICT, Count, DistillSpec, LocalSpec, NotNegative
@@ -77,22 +33,80 @@ class DfState(State):
 
 
 @dataclass(frozen=True, config=STRICT)
-class FedDf:
+class FedDf(Method):
+    """The ensemble of all clients' models teaches the server's model on unlabelled data.
+
+    Lin, Kong, Stich, Jaggi: Ensemble Distillation for Robust Model Fusion in Federated Learning, NeurIPS 2020.
+    AVGLOGITS is `server.mix = "logits"` with `server.weights = "uniform"`; N, η and T are `server.steps`, `server.lr`
+    and `server.temperature`; prototypes are `model.name` and `model.also`.
+
+    Cost: with `server.weights = "labels"` each client's label counts (one number per class) go to the server.
+
+    Differences from the paper and from its authors' code:
+    * `server.restore`: the code takes the best checkpoint ("best"); the default here lets the start compete too.
+    * Distilling with `mix="probs", weights="samples"` is the FedDF of FedHEAD's tables. Weights by label counts, by
+      confidence or learnt on the validation set are additions.
+    * Different architectures: each has a student of its own, which starts at the mean of its own clients and learns
+      from all. If no client of an architecture is present, its student starts at its last fused model. `server.steps =
+      0` averages within architectures.
+    * With `server.steps = 0` the method is FedAvg (FedProx with `mu`) with `drop_worst`, as in the paper's table 3.
+    * `local.low_bit`: one-bit weights by error feedback, as in the code, or straight through. The student has full
+      precision. The ledger counts the bytes that are really sent; bits are not packed.
+
+    Args:
+        local: local training.
+        server: distillation at the server, on the reference set.
+        by: weight of a client in the mean that a student starts from; the code has "uniform".
+        init_from: where a student starts: at the "average", or at the "previous" fused model, an ablation of the paper.
+        drop_worst: leave out models below 1.2 × chance on the server's validation set before averaging and distilling.
+        outlier_rule: the code's further rule against outliers among teachers, which the paper does not have.
+        skip_inactive: leave a student as it is in rounds without clients of its architecture, as the code does.
+        swag: number of additional teachers, drawn around the round's client models. These stand in for the iterates
+            that SWAG fits its Gaussian to, because clients send one model here and not their path.
+        mu: FedProx's pull at the clients, an ablation of the paper.
+        before_fusion: also test the average and the teachers' ensemble (`average_accuracy`, `ensemble_accuracy`), for
+            the paper's figures of a round before and after fusion.
+
+    Example:
+        >>> import headwater as hw
+        >>> run = hw.run("feddf", data="digits", clients=4, rounds=1, local__epochs=1, server__epochs=1)
+        >>> run.ledger.round_trips("server_sector")
+        4
+    """
+
+    INFO = MethodInfo(
+        name="feddf",
+        family="ensemble",
+        summary="clients teach the server",
+        stages=("train from the global model", "clients → server", "average, then distil at the server"),
+        models="N, N | N, N",
+        moves={
+            "a round": "server → client model; client → server model",
+            "a round by label counts": "also client → server array",
+        },
+        sees={
+            "server": 'every client\'s model; with `server.weights = "labels"` also its label counts',
+            "host": "its clients' models",
+            "client": "the global model",
+        },
+        needs=("reference data",),
+        defaults={
+            "server": {"mix": "logits", "weights": "uniform", "schedule": "cosine", "clip": 5.0, "metric": "accuracy"}
+        },
+        mixed_architectures=True,
+        strengths=("mu",),
+    )
+
     local: LocalSpec = LOCAL
     server: DistillSpec = DISTILL
-    by: By = "samples"  # how clients weigh in a student's start
-    init_from: Literal["average", "previous"] = "average"  # where a student starts
+    by: By = "samples"
+    init_from: Literal["average", "previous"] = "average"
     drop_worst: bool = True
     outlier_rule: bool = False
-    skip_inactive: bool = False  # leave a model as it is in rounds without clients of its architecture
-    swag: Count = 0  # further teachers, drawn around the clients' models
-    mu: NotNegative = 0.0  # pull of clients towards the model that they received
-    before_fusion: bool = False  # test the average that a student starts from and its teachers together as well
-
-    SUITS: ClassVar[dict[str, dict[str, Any]]] = {
-        "server": {"mix": "logits", "weights": "uniform", "schedule": "cosine", "clip": 5.0, "metric": "accuracy"}
-    }
-    UNLIKE: ClassVar[bool] = True
+    skip_inactive: bool = False
+    swag: Count = 0
+    mu: NotNegative = 0.0
+    before_fusion: bool = False
 
     def __post_init__(self) -> None:
         if self.swag and self.server.weights == "labels":
@@ -111,6 +125,12 @@ class FedDf:
         found = sum(bool(row.get("distill", {}).get("server", {}).get("nobody_passed")) for row in history)
         told = f"in {found} of {len(history)} rounds no client beat 1.2 × chance in validation, so all were kept"
         return (told,) if found else ()
+
+    def reference_models(self) -> int:
+        return 1 if self.mu else 0
+
+    def validation_options(self) -> tuple[str, ...]:
+        return tuple(name for name in ("drop_worst", "outlier_rule") if getattr(self, name))
 
     def init(self, fed: Federation, model: Located) -> DfState:
         return DfState(model, {arch: fed.run(initial, at=SERVER, arch=arch) for arch in fed.tree.archs[1:]})

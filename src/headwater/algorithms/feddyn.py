@@ -1,50 +1,13 @@
-"""Each client's loss is bent so that what is best for it alone comes to be what is best for all.
-
-Acar, Zhao, Matas Navarro, Mattina, Whatmough, Saligrama: Federated Learning Based on Dynamic Regularization, ICLR 2021.
-
-| stage 1, local | stage 2, who teaches → where | stage 3, consolidation |
-|---|---|---|
-| train from the one model, regularised | nobody | average and shift at the server |
-
-| paper | here |
-|---|---|
-| α | dyn_alpha |
-| ∇L_k(θ_k), kept at clients | own |
-| h | h |
-
-A client minimises F(θ) − ⟨own, θ⟩ + (α / 2) · ‖θ − received‖², then own ← own − α · (θ − received). The server takes
-h ← h − (α / N) · Σ (θ − sent) over those that came, N being all clients, and sends the mean of them less h / α.
-
-Cost a round, in models (N active clients, M sectors; up, down): long link N, N and inside sectors N, N; M, M and N, N
-with `through_sectors`.
-Moves a round: server → client model; client → server model.
-
-Differences from the paper and from its authors' code:
-* The code keeps memories m with own = −α · m and h = −α · (mean of m); results are the same (a test holds both
-  together).
-* `alpha_by="size"` divides α by the client's size relative to the mean size, as the code does: all then settles where
-  the loss weighted by samples is least. "equal", the paper's, weighs clients alike.
-* The model that is sent and evaluated is the server's; the mean of the round's clients is reported as
-  `averaged_accuracy`, since the two differ.
-* The code's learning rate is 0.1 (here 0.05 unless given); it clips gradients at 10 and decays weights by 1e-3
-  (`local.clip`, `local.weight_decay`; off here).
-* Only what is trained is regularised and shifted. With batch norm its statistics stay as averaged, which a run warns
-  of.
-
->>> import headwater as hw
->>> run = hw.run("feddyn", data="digits", clients=4, rounds=1, local__epochs=1)
->>> "averaged_accuracy" in run.history[0]
-True
-"""
+"""FedDyn."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass as plain_dataclass
-from typing import Any, ClassVar, Literal
+from typing import Literal
 
 from pydantic.dataclasses import dataclass
 
-from headwater.algorithms.base import State, gather, spread
+from headwater.algorithms.base import Method, MethodInfo, State, gather, spread
 from headwater.core.federation import CLIENTS, SERVER, Federation, Located, each, maybe, nothing
 from headwater.core.tree import Tree
 from headwater.models.base import ModelSpec
@@ -68,19 +31,60 @@ class DynState(State):
 
 
 @dataclass(frozen=True, config=STRICT)
-class FedDyn:
+class FedDyn(Method):
+    """Dynamic regularisation: each client's loss gets a linear and a quadratic term, chosen so that the optima of all
+    clients become the global one.
+
+    Acar, Zhao, Matas Navarro, Mattina, Whatmough, Saligrama: Federated Learning Based on Dynamic Regularization, ICLR
+    2021. A client minimises F(θ) − ⟨own, θ⟩ + (α / 2) · ‖θ − received‖², then own ← own − α · (θ − received). The
+    server computes h ← h − (α / N) · Σ (θ − sent) over the participants, where N counts all clients, and sends the mean
+    minus h / α.
+
+    Differences from the paper and from its authors' code:
+    * The code keeps memories m with own = −α · m and h = −α · (mean of m); the results are the same, as a test shows.
+    * The model that is sent and evaluated is the server's. The mean of the round's clients differs from it and is
+      reported as `averaged_accuracy`.
+    * The learning rate is 0.05 by default, 0.1 in the code, which also clips gradients at 10 and decays weights by 1e-3
+      (`local.clip`, `local.weight_decay`).
+    * Only trained parameters are regularised and shifted. Statistics of batch norm are averaged; a run warns of it.
+
+    Args:
+        local: local training.
+        dyn_alpha: α, strength of the regularisation.
+        alpha_by: "equal" (paper) gives all clients the same α; "size" (code) divides α by the client's size relative to
+            the mean size, which leads to the optimum of the loss weighted by samples.
+        through_sectors: sectors average their clients' models first.
+
+    Example:
+        >>> import headwater as hw
+        >>> run = hw.run("feddyn", data="digits", clients=4, rounds=1, local__epochs=1)
+        >>> "averaged_accuracy" in run.history[0]
+        True
+    """
+
+    INFO = MethodInfo(
+        name="feddyn",
+        family="averaging",
+        summary="dynamic regularisation aligns the clients' optima",
+        stages=("train from the global model, regularised", "nobody", "average and shift at the server"),
+        models="N, N | N, N (through sectors M, M | N, N)",
+        moves={"a round": "server → client model; client → server model"},
+        sees={"server": "every client's model", "host": "its clients' models", "client": "the global model"},
+        needs=("client state",),
+        defaults={"local": {"optimizer": "sgd", "lr": 0.05}, "model": {"norm": "group"}},
+        strengths=("dyn_alpha",),
+    )
+
     local: LocalSpec = LOCAL
     dyn_alpha: Positive = 0.01
-    alpha_by: AlphaBy = "equal"  # whether a client's alpha follows from its size
-    through_sectors: bool = False  # average at sectors on the way
-
-    SUITS: ClassVar[dict[str, dict[str, Any]]] = {
-        "local": {"optimizer": "sgd", "lr": 0.05},
-        "model": {"norm": "group"},
-    }
+    alpha_by: AlphaBy = "equal"
+    through_sectors: bool = False
 
     def cautions(self, model: ModelSpec, participation: float = 1.0) -> tuple[str, ...]:
         return buffers_caution(model)
+
+    def reference_models(self) -> int:
+        return 2
 
     def init(self, fed: Federation, model: Located) -> DynState:
         return DynState(model, model, nothing(SERVER), nothing(CLIENTS))

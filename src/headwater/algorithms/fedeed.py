@@ -1,56 +1,13 @@
-"""Several models are kept, each trained and averaged by another random part of the clients; together they teach one of
-them, the designated model, at the server.
-
-Anonymous authors: FedEED: Efficient Federated Distillation with Ensemble of Aggregated Models, submitted to ICLR 2023;
-then Kwan, Song: FedSDD: Scalable and Diversity-enhanced Distillation for Model Aggregation in Federated Learning, 2023.
-
-| stage 1, local | stage 2, who teaches → where | stage 3, consolidation |
-|---|---|---|
-| train from the cohort's model | averaged models of the last rounds → server | average by cohort, distil one of them |
-
-| paper | here |
-|---|---|
-| K, R | cohorts, kept |
-| g_k, g'_k, g*_k | state.models, aggregates, taught |
-| C | partition.participation |
-| T, steps, η of the server | server.temperature, server.steps, server.lr |
-
-Cost a round, in models (N active clients, P pairs of a sector and a cohort that has a client in it, so P ≤ K·M; up,
-down): long link N, N; inside sectors N, N. Through sectors P, P and N, N. The server asks K·R teachers about each
-reference sample, however many clients there are.
-Moves a round: server → client model; client → server model.
-Moves a round through sectors: server → sector model; sector → client model; client → sector model; sector → server
-model.
-Moves a round by label counts: also client → server array.
-
-Differences from the paper (there is no public code):
-* `remainder`: clients left over by an even split go to the first cohorts, one each ("front"), or all to the designated
-  model ("main"); the paper's own example does not add up.
-* `[server] t2`: the loss is multiplied by T² unless switched off; the paper does not say.
-* `ensemble` and `consolidate` are the paper's other trainers: teachers may be the clients' models ("clients", and with
-  several cohorts "clients_multi"), these with models sampled around them ("bayesian", as FedBE has them) or this
-  round's averages only ("aggregated"); students may be all models ("basic", after `warmup` rounds "warm-up") or "none".
-* `through_sectors` averages each cohort inside its sectors, so no client's model leaves its sector; only where averages
-  teach.
-* A cohort without clients, or whose clients were all lost, keeps its model; what nobody has trained yet does not teach.
-  In the first rounds fewer than R rounds are there to teach. With `[server] weights = "labels"` (and mix = "probs")
-  label counts are summed over a cohort.
-* Unlike architectures: K models each, one designated student each, taught by the averages of all.
-
->>> import headwater as hw
->>> run = hw.run("fedeed", data="digits", clients=4, cohorts=2, rounds=1, local__epochs=1, server__epochs=1)
->>> sorted(run.history[0]["distill"])
-['server']
-"""
+"""FedEED."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, ClassVar, Literal
+from typing import Literal
 
 from pydantic.dataclasses import dataclass
 
-from headwater.algorithms.base import voting
+from headwater.algorithms.base import Method, MethodInfo, voting
 from headwater.algorithms.cohorts import (
     Models,
     Several,
@@ -74,24 +31,97 @@ Ensemble = Literal["clients", "bayesian", "aggregated", "clients_multi", "aggreg
 
 
 @dataclass(frozen=True, config=STRICT)
-class FedEed:
+class FedEed(Method):
+    """Several models are kept, each trained and averaged by a different random part of the clients. Together they teach
+    one of them, the designated model, at the server.
+
+    Anonymous authors: FedEED: Efficient Federated Distillation with Ensemble of Aggregated Models, submitted to ICLR
+    2023; then Kwan, Song: FedSDD: Scalable and Diversity-enhanced Distillation for Model Aggregation in Federated
+    Learning, 2023. The paper's g_k, g'_k and g*_k are `models`, the averages and the distilled models; C is
+    `partition.participation`.
+
+    Cost: through sectors P counts pairs of a sector and a cohort that has a client in it, so P ≤ K·M. The server
+    evaluates K·R teachers on each reference sample, however many clients there are.
+
+    Differences from the paper (there is no public code):
+    * `server.t2`: the loss is multiplied by T² unless switched off; the paper does not say.
+    * A cohort without clients, or whose clients were all lost, keeps its model. A model that nobody has trained yet
+      does not teach. With `server.weights = "labels"` (and `mix = "probs"`) label counts are summed over a cohort.
+    * Different architectures: K models each, one designated student each, taught by the averages of all.
+
+    Args:
+        local: local training.
+        server: distillation at the server, on the reference set.
+        cohorts: K, models kept at the same time.
+        kept: R, rounds whose averages teach; in the first rounds there are fewer.
+        ensemble: who teaches: "aggregated_temporal", the averages of the last `kept` rounds; "aggregated", those of
+            this round; "clients", their models, "clients_multi" with several cohorts; "bayesian", these and models
+            sampled around them, as in FedBE.
+        consolidate: who learns: "designated", one model; "basic", all; "warm-up", all after `warmup` rounds; "none".
+        warmup: rounds without distillation, for "warm-up".
+        remainder: clients left over by an even split go to the first cohorts, one each ("front"), or all to the
+            designated model ("main"); the paper's own example does not add up.
+        samples: models drawn per round, for "bayesian".
+        sampler: how they are drawn, see `FedBe`.
+        through_sectors: sectors average the clients of each cohort first, so that no client's model leaves its sector;
+            only where averages teach.
+
+    Example:
+        >>> import headwater as hw
+        >>> run = hw.run("fedeed", data="digits", clients=4, cohorts=2, rounds=1, local__epochs=1, server__epochs=1)
+        >>> sorted(run.history[0]["distill"])
+        ['server']
+    """
+
+    INFO = MethodInfo(
+        name="fedeed",
+        family="ensemble",
+        summary="several averaged models teach the designated one",
+        stages=(
+            "train from the cohort's model",
+            "averaged models of the last rounds → server",
+            "average by cohort, distil the designated model",
+        ),
+        models="N, N | N, N (through sectors P, P | N, N with P ≤ K·M)",
+        moves={
+            "a round": "server → client model; client → server model",
+            "a round through sectors": (
+                "server → sector model; sector → client model; client → sector model; sector → server model"
+            ),
+            "a round by label counts": "also client → server array",
+        },
+        sees={
+            "server": "every client's model, and which of the K models it trained",
+            "host": "the same of its clients",
+            "client": "one of the K models",
+        },
+        needs=("reference data",),
+        defaults={
+            "server": {
+                "temperature": 4.0,
+                "t2": True,
+                "mix": "logits",
+                "weights": "uniform",
+                "optimizer": "sgd",
+                "lr": 0.1,
+                "patience": None,
+                "restore": "last",
+            }
+        },
+        mixed_architectures=True,
+    )
+
     local: LocalSpec = LOCAL
     server: DistillSpec = DISTILL
-    cohorts: AtLeastOne = 4  # K, models kept at the same time
-    kept: AtLeastOne = 1  # R, rounds whose averages teach
+    cohorts: AtLeastOne = 4
+    kept: AtLeastOne = 1
     ensemble: Ensemble = "aggregated_temporal"
     consolidate: Literal["none", "basic", "warm-up", "designated"] = "designated"
-    warmup: Count = 20  # rounds without distillation, for "warm-up"
+    warmup: Count = 20
     remainder: Remainder = "front"
-    samples: AtLeastOne = 10  # models drawn in a round, for "bayesian"
+    samples: AtLeastOne = 10
     sampler: Sampler = "gaussian"
     through_sectors: bool = False
-
-    SUITS: ClassVar[dict[str, dict[str, Any]]] = {
-        "server": {"temperature": 4.0, "t2": True, "mix": "logits", "weights": "uniform"}
-        | {"optimizer": "sgd", "lr": 0.1, "patience": None, "restore": "last"}
-    }
-    UNLIKE: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         averaged = self.ensemble.startswith("aggregated")
@@ -103,6 +133,9 @@ class FedEed:
             raise ValueError(f"kept = {self.kept} needs ensemble = 'aggregated_temporal', got {self.ensemble!r}")
         if not averaged and (self.through_sectors or self.server.weights == "labels"):
             raise ValueError("through_sectors and server.weights = 'labels' need averages as teachers, not clients")
+
+    def distils(self, stage: str) -> bool:
+        return self.consolidate != "none"
 
     def init(self, fed: Federation, model: Located) -> Several:
         own = [(arch, k) for arch in fed.tree.archs for k in range(self.cohorts)]  # K draws each, the first the run's

@@ -1,46 +1,16 @@
-"""The server learns a generator of features from its clients' classifiers; clients learn from what it draws.
-
-Zhu, Hong, Zhou: Data-Free Knowledge Distillation for Heterogeneous Federated Learning, ICML 2021.
-
-| stage 1, local | stage 2, who teaches → where | stage 3, consolidation |
-|---|---|---|
-| train from the one model, with generated features | clients → generator at the server | average at the server |
-
-| paper | here | | paper | here |
-|---|---|---|---|---|
-| G_w(ε, y) | generator | | α_t, β_t | gen_alpha, gen_beta, decayed |
-| w of a client's verdict | label counts | | T, B of G | gen_epochs, gen_batch |
-
-Cost a round, in models (N active clients; up, down): long link N, N; inside sectors N, N; besides, each client's
-label counts (one number a class) go up, and from the second round on the generator comes down.
-Moves a round: server → client model; client → server model; client → server array.
-
-Differences from the paper and from its authors' code:
-* Counts are of the samples that a client holds; the code counts those it has trained on so far. Both begin at 1.
-* A class is asked of the generator if somebody who takes part holds it; the generator carries the list to the clients.
-* The loss of the generator weighs each verdict by its own class; the code's shapes broadcast, which weighs by the mean.
-* `beta_s` is the paper's adversarial student, off in the code; its divergence is summed over classes here.
-* A fresh Adam every round; its rate decays by `decay` a round, as α and β do, these never below `floor` unless 0.
-* `gen_alpha` and `gen_beta` are far below the code's 10 and 10 (EMNIST: 10 and 1), under which small nets sink to a
-  guess within a few rounds here. `gen_lr` is the code's for MNIST (EMNIST: 1e-4); `regularized` is its early stop.
-
->>> import headwater as hw
->>> run = hw.run("fedgen", data="digits", clients=4, rounds=2, local__epochs=1, gen_epochs=2)
->>> run.ledger.round_trips("server_sector")
-8
-"""
+"""FedGen."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass as plain_dataclass
 from functools import partial
-from typing import Annotated, Any, ClassVar
+from typing import Annotated
 
 from annotated_types import Ge, Gt, Le
 from pydantic.dataclasses import dataclass
 from torch import nn
 
-from headwater.algorithms.base import State, kept
+from headwater.algorithms.base import Method, MethodInfo, State, kept
 from headwater.core.federation import CLIENTS, SERVER, Federation, Located, maybe, nothing
 from headwater.core.params import By
 from headwater.errors import ConfigError
@@ -62,27 +32,89 @@ class GenState(State):
 
 
 @dataclass(frozen=True, config=STRICT)
-class FedGen:
+class FedGen(Method):
+    """The server learns a generator of features from its clients' classifiers. Clients use generated features to
+    regularise their training.
+
+    Zhu, Hong, Zhou: Data-Free Knowledge Distillation for Heterogeneous Federated Learning, ICML 2021. The weight w of a
+    client's prediction follows from its label counts.
+
+    Cost: each client's label counts (one number per class) go up; from the second round on the generator comes down.
+
+    Differences from the paper and from its authors' code:
+    * Counts are of the samples that a client holds; the code counts those it has trained on so far. Both begin at 1.
+    * The generator is asked for a class if a participant holds it, and brings the list of these classes to the clients.
+    * The generator's loss weighs each prediction by its own class; shapes in the code broadcast, which weighs by the
+      mean.
+    * The generator gets a new Adam in every round.
+
+    Args:
+        local: local training.
+        gen_alpha: α, weight of the classifier's loss on generated features. The code has 10 (EMNIST too), under which
+            small networks lose all accuracy within a few rounds here.
+        gen_beta: β, weight of the pull of predictions towards those on generated features. The code has 10 (EMNIST: 1).
+        decay: factor of `gen_alpha`, `gen_beta` and `gen_lr` per round.
+        floor: lowest value of `gen_alpha` and `gen_beta`, unless they are 0.
+        regularized: first local epochs of a round that use generated features, the early stop of the code.
+        alpha_s: weight of the clients' predictions in the generator's loss.
+        eta_s: weight of the diversity of what is generated.
+        beta_s: weight of the disagreement with the last global model, the paper's adversarial student; off in the code.
+            The divergence is summed over classes here.
+        gen_epochs: T, batches per round that the generator learns from.
+        gen_batch: B of the generator, samples in each of them and in each step of a client.
+        gen_lr: learning rate of the generator, as in the code for MNIST (EMNIST: 1e-4).
+        gen_weight_decay: weight decay of the generator.
+        gen_hidden: width of the generator's hidden layer.
+        noise_dim: dimension of its noise ε.
+        by: weight of a client in the mean: its number of samples, or "uniform".
+        keep_local: test clients' models as they were trained, before averaging, on the clients' own test rows.
+
+    Example:
+        >>> import headwater as hw
+        >>> run = hw.run("fedgen", data="digits", clients=4, rounds=2, local__epochs=1, gen_epochs=2)
+        >>> run.ledger.round_trips("server_sector")
+        8
+    """
+
+    INFO = MethodInfo(
+        name="fedgen",
+        family="averaging",
+        summary="a generator learnt from clients regularises them",
+        stages=(
+            "train from the global model, with generated features",
+            "clients → generator at the server",
+            "average at the server",
+        ),
+        models="N, N | N, N (label counts up; from round 2 the generator down)",
+        moves={"a round": "server → client model; client → server model; client → server array"},
+        sees={
+            "server": "every client's model and label counts",
+            "host": "the same of its clients",
+            "client": "the global model and the generator",
+        },
+        needs=("label counts",),
+        features=True,
+        strengths=("gen_alpha",),
+        training_cost=1.3,
+    )
+
     local: LocalSpec = LOCAL
-    gen_alpha: NotNegative = 1.0  # of the classifier's loss on drawn features
-    gen_beta: NotNegative = 0.1  # of the pull of predictions towards those on drawn features
-    decay: Annotated[float, Gt(0), Le(1)] = 0.98  # of gen_alpha, gen_beta and gen_lr, a round
-    floor: NotNegative = 1e-4  # of gen_alpha and gen_beta
-    regularized: Count = 20  # first local epochs of a round in which drawn features are used
-    alpha_s: NotNegative = 1.0  # of the clients' verdict on what the generator draws
-    eta_s: NotNegative = 1.0  # of sameness among its draws
-    beta_s: NotNegative = 0.0  # of surprising the last global model
-    gen_epochs: Count = 50  # batches that the generator learns from in a round
-    gen_batch: Annotated[int, Ge(2)] = 32  # draws in each, and in each step of a client
+    gen_alpha: NotNegative = 1.0
+    gen_beta: NotNegative = 0.1
+    decay: Annotated[float, Gt(0), Le(1)] = 0.98
+    floor: NotNegative = 1e-4
+    regularized: Count = 20
+    alpha_s: NotNegative = 1.0
+    eta_s: NotNegative = 1.0
+    beta_s: NotNegative = 0.0
+    gen_epochs: Count = 50
+    gen_batch: Annotated[int, Ge(2)] = 32
     gen_lr: Positive = 3e-4
     gen_weight_decay: NotNegative = 1e-2
-    gen_hidden: AtLeastOne = 512  # width of the generator
+    gen_hidden: AtLeastOne = 512
     noise_dim: AtLeastOne = 64
-    by: By = "samples"  # how clients weigh in the mean
-    keep_local: bool = False  # judge local accuracy by clients' models as trained, before they are averaged
-
-    SUITS: ClassVar[dict[str, dict[str, Any]]] = {}
-    NEEDS: ClassVar[tuple[str, ...]] = ("features",)
+    by: By = "samples"
+    keep_local: bool = False
 
     def models(self, spec: ModelSpec) -> dict[str, ModelSpec]:
         head = classifier_of(spec.outline(), spec.head)

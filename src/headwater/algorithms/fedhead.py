@@ -1,56 +1,14 @@
-"""A leader in each sector learns from the ensemble of its sector's models on its own data; with +, leaders then teach
-the server.
-
-Chowdhury, Liang, Tizghadam, Albanese: Communication-Efficient Loss Minimization over Heterogeneous Data with Federated
-Hierarchical Ensemble Aggregation via Distillation (FedHEAD, FedHEAD+).
-
-| | stage 1, local | stage 2, who teaches → where | stage 3, consolidation |
-|---|---|---|---|
-| FedHEAD | train from the one model | sector members → their leader | distil at leaders, average at the server |
-| FedHEAD+ | the same | the same, then leaders → server | the same, then distil at the server |
-
-| paper | here | | paper | here |
-|---|---|---|---|---|
-| n_l, n_s, n_g | local, sector, server .epochs | | z, z_m | seed, taught |
-| w_k, w_m | local, mean | | D_ref | data.reference |
-| p_k, p_m | weights that travel with models | | ℓ(m) | leader |
-
-Cost a round, in models (N active clients, M sectors; up, down): long link 2M, 2M; inside sectors N − M, N − M (a
-leader does not talk to itself). The validation set goes to the clients once, before the first round; with `weights =
-"labels"` each client's label counts (one number a class) go to its leader and, if they weigh at the server (+), their
-sums from there to the server.
-Moves before the first round: server → sector examples; sector → client examples.
-Moves a round: server → leader model; leader → client model; client → leader model; leader → server model.
-Moves a round by label counts: also client → leader array.
-
-Differences from the paper and from its authors' code:
-* `leader`: "random" by p_k/p_m (paper), "fixed" to the largest client (its table 7), or "rotating".
-* `val_source`: early stopping is judged on the server's hold-out, as the code does; "leader" judges on a fifth of the
-  leader's rows.
-* `[sector] restore`: the code keeps the last epoch ("last"); the library's own default is "best_or_init".
-* `[sector] mix`, `weights`: the paper averages probabilities by samples. "labels" weighs a member's probability of a
-  class by its count of that class, "confidence" by its certainty; "learned" fits a share for each member to the
-  validation set that the leader holds. `[server]` (+) has the same choices, a sector being one member.
-* `server_teacher="pre_sync"` (+) lets the sector means before synchronisation teach; without sector distillation the
-  leaders' models are all equal, and the server would learn nothing from them.
-* Between organisations a leader that is lost, before or while it distils, is replaced by another draw among the others.
-* Under partial participation shares are taken over the active clients; a sector with none is left out.
-
->>> import headwater as hw
->>> run = hw.run("fedhead", data="digits", clients=4, sectors=2, rounds=1, local__epochs=1, sector__epochs=1)
->>> run.ledger.round_trips("server_sector")
-4
-"""
+"""FedHEAD and FedHEAD+."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass as plain_dataclass
 from dataclasses import replace
-from typing import Any, ClassVar, Literal
+from typing import Literal
 
 from pydantic.dataclasses import dataclass
 
-from headwater.algorithms.base import State, rejoined
+from headwater.algorithms.base import Method, MethodInfo, State, rejoined
 from headwater.core.federation import CLIENTS, SECTORS, SERVER, Federation, Located, maybe, nothing
 from headwater.core.leaders import Leader, choose, reseat, vacant
 from headwater.specs import DISTILL, LOCAL, STRICT, DistillSpec, LocalSpec
@@ -68,16 +26,80 @@ class HeadState(State):
 
 
 @dataclass(frozen=True, config=STRICT)
-class FedHead:
+class FedHead(Method):
+    """A leader in each sector learns from the ensemble of its sector's models, on its own data. The server averages the
+    leaders' models.
+
+    Chowdhury, Liang, Tizghadam, Albanese: Communication-Efficient Loss Minimization over Heterogeneous Data with
+    Federated Hierarchical Ensemble Aggregation via Distillation (FedHEAD, FedHEAD+).
+
+    | paper | here | | paper | here |
+    |---|---|---|---|---|
+    | n_l, n_s, n_g | local, sector, server .epochs | | z, z_m | seed, taught |
+    | w_k, w_m | local, mean | | D_ref | data.reference |
+    | p_k, p_m | weights that travel with models | | ℓ(m) | leader |
+
+    Cost: a leader sends nothing to itself. The validation set goes to the clients once, before the first round. With
+    `sector.weights = "labels"` each client's label counts (one number per class) go to its leader and, if they are used
+    at the server (FedHEAD+), their sums from there to the server.
+
+    Differences from the paper and from its authors' code:
+    * `sector.restore`: the code keeps the last epoch ("last"); the default here is "best_or_init".
+    * `sector.mix`, `sector.weights`: the paper averages probabilities by samples. "labels" weighs a member's
+      probability of a class by its count of that class, "confidence" by its certainty; "learned" fits a share for each
+      member to the validation set that the leader holds. `[server]` (FedHEAD+) has the same choices, where a sector is
+      one member.
+    * Between organisations a leader that is lost, before or while it distils, is replaced by another draw among the
+      others.
+    * Under partial participation shares are taken over the active clients; a sector with none is left out.
+
+    Args:
+        local: local training.
+        sector: distillation at the leaders.
+        leader: "random" by p_k/p_m (paper), "fixed" to the largest client (table 7 of the paper), or "rotating".
+        val_source: early stopping is judged on the hold-out of the "server", as in the code, or on a fifth of the rows
+            of the "leader".
+
+    Example:
+        >>> import headwater as hw
+        >>> run = hw.run("fedhead", data="digits", clients=4, sectors=2, rounds=1, local__epochs=1, sector__epochs=1)
+        >>> run.ledger.round_trips("server_sector")
+        4
+    """
+
+    INFO = MethodInfo(
+        name="fedhead",
+        family="tree",
+        summary="sectors teach their leaders",
+        stages=(
+            "train from the global model",
+            "sector members → their leader",
+            "distil at leaders, average at the server",
+        ),
+        models="2M, 2M | N − M, N − M",
+        moves={
+            "before the first round": "server → sector examples; sector → client examples",
+            "a round": "server → leader model; leader → client model; client → leader model; leader → server model",
+            "a round by label counts": "also client → leader array",
+        },
+        sees={
+            "server": "sectors' means and leaders' models",
+            "host": "its clients' models",
+            "leader": 'its sector\'s models; with `sector.weights = "labels"` also their label counts',
+            "client": "the global model; as leader, the models of its sector; the validation set",
+        },
+    )
+
     local: LocalSpec = LOCAL
     sector: DistillSpec = DISTILL
     leader: Leader = "random"
     val_source: ValSource = "server"
 
-    SUITS: ClassVar[dict[str, dict[str, Any]]] = {}
-
     def __post_init__(self) -> None:
         _without_labels(self.sector)
+
+    def validates_on_server_data(self, stage: str) -> bool:
+        return stage != "sector" or self.val_source == "server"
 
     def init(self, fed: Federation, model: Located) -> HeadState:
         return HeadState(model, hold_out(self, fed))
@@ -88,7 +110,50 @@ class FedHead:
 
 
 @dataclass(frozen=True, config=STRICT)
-class FedHeadPlus:
+class FedHeadPlus(Method):
+    """FedHEAD, after which the leaders' models teach the averaged model at the server. Citation, cost and differences
+    are those of `FedHead`.
+
+    Args:
+        local: local training.
+        sector: distillation at the leaders.
+        server: distillation at the server, on the reference set.
+        leader: as in `FedHead`.
+        val_source: as in `FedHead`.
+        server_teacher: who teaches at the server: the "leaders" or, with "pre_sync", the sector means before
+            synchronisation. Without sector distillation all leaders' models are equal, and could teach nothing.
+
+    Example:
+        >>> import headwater as hw
+        >>> stages = {"local__epochs": 1, "sector__epochs": 1, "server__epochs": 1}
+        >>> sorted(hw.run("fedhead+", data="digits", clients=4, sectors=2, rounds=1, **stages).history[0]["distill"])
+        ['s0', 's1', 'server']
+    """
+
+    INFO = MethodInfo(
+        name="fedhead+",
+        family="tree",
+        summary="sectors teach their leaders, leaders teach the server",
+        stages=(
+            "train from the global model",
+            "sector members → their leader, then leaders → server",
+            "distil at leaders, average, distil at the server",
+        ),
+        models="2M, 2M | N − M, N − M",
+        moves={
+            "before the first round": "server → sector examples; sector → client examples",
+            "a round": "server → leader model; leader → client model; client → leader model; leader → server model",
+            "a round by label counts": "also client → leader array",
+        },
+        sees={
+            "server": "sectors' means and leaders' models",
+            "host": "its clients' models",
+            "leader": 'its sector\'s models; with `sector.weights = "labels"` also their label counts',
+            "client": "the global model; as leader, the models of its sector; the validation set",
+        },
+        needs=("reference data",),
+    )
+
     local: LocalSpec = LOCAL
     sector: DistillSpec = DISTILL
     server: DistillSpec = DISTILL
@@ -96,10 +161,11 @@ class FedHeadPlus:
     val_source: ValSource = "server"
     server_teacher: Literal["leaders", "pre_sync"] = "leaders"
 
-    SUITS: ClassVar[dict[str, dict[str, Any]]] = {}
-
     def __post_init__(self) -> None:
         _without_labels(self.sector)
+
+    def validates_on_server_data(self, stage: str) -> bool:
+        return stage != "sector" or self.val_source == "server"
 
     def init(self, fed: Federation, model: Located) -> HeadState:
         return HeadState(model, hold_out(self, fed))

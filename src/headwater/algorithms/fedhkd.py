@@ -1,42 +1,4 @@
-"""Clients share what they know of each class, a mean representation with noise and a mean soft prediction, beside their
-models; it guides everybody's training in the next round.
-
-Chen, Wang, Vikalo: The Best of Both Worlds: Accurate Global and Personalized Models through Federated Learning with
-Data-Free Hyper-Knowledge Distillation, ICLR 2023 (FedHKD, FedHKD*).
-
-| | stage 1, local | stage 2, who teaches → where | stage 3, consolidation |
-|---|---|---|---|
-| FedHKD | train from the one model, guided by knowledge | class means → every client | average at the server |
-| FedHKD* | train from the one model, guided by soft predictions | the same | the same |
-
-| paper | here | | paper | here |
-|---|---|---|---|---|
-| λ, γ, T | lam, gamma, temperature | | ν, σ, ζ | nu, sigma, zeta |
-| H_j, Q_j | knowledge[j] | | S = 2ζ/N_i^j | per class, of its own count |
-
-Cost a round: FedAvg's models, and for every shared class d + classes numbers each way (d: of a representation); on the
-way up a count of 8 bytes goes with each. In the first round there is nothing to send down. With `through_sectors`,
-sectors average models and pool knowledge on the way.
-Moves a round: server → client model; server → client numbers; client → server model; client → server numbers.
-
-Differences from the paper and from its authors' code:
-* `norms`: Euclidean norms, not squared, as printed, or "code": KL divergence averaged over all entries and mean-squared
-  error; "fedhead", as FedHEAD's comparison has it: cross-entropy with predictions that are shared at temperature 1, and
-  mean-squared error. `pooling`: mean by class counts over those who share, or "last": who comes last overwrites (code).
-* `nu`: the code has no threshold (0). `noise`: S·σ, or "fixed": std sigma, one draw for all classes of a client (code,
-  with sigma 2). With S·σ a class of one sample is not shared, since a mean of one hides nothing; a class of few gets
-  noise far larger than its features, which norms that are not squared keep from taking over.
-* `clip_features` to ±zeta is on whenever noise is S·σ (nets' features are unbounded; `model.bn_head` bounds them as the
-  text says). `dp_sensitivity="l2"` scales noise for the whole vector (√d). docs/privacy.md says what is covered.
-* `by`: models weigh by samples (paper) or alike (code). `halve_lr_every` rounds (text: 10; the code never does it: 0).
-* The code clips gradients at 1.1 from round 2 on: `[local] clip`, from round 1 on here.
-* Local accuracy is that of the freshly trained models, before averaging.
-
->>> import headwater as hw
->>> run = hw.run("fedhkd", data="digits", clients=4, rounds=2, local__epochs=1)
->>> run.history[1]["bytes"]["sector_client"]["down"] > run.history[0]["bytes"]["sector_client"]["down"]
-True
-"""
+"""FedHKD and FedHKD*."""
 
 from __future__ import annotations
 
@@ -44,17 +6,18 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from dataclasses import dataclass as plain_dataclass
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 from annotated_types import Ge, Le
 from pydantic.dataclasses import dataclass
 
-from headwater.algorithms.base import State, gather, spread
+from headwater.algorithms.base import Method, MethodInfo, State, gather, spread
 from headwater.core.federation import CLIENTS, SERVER, Federation, Located, maybe, nothing
 from headwater.core.params import By
 from headwater.specs import LOCAL, STRICT, Count, LocalSpec, NotNegative, Positive
-from headwater.tasks.knowledge import Agree, Agreement, Norms, Pull, Release, Sensitivity, knowledge, pool, settled
+from headwater.tasks.knowledge import Release, Sensitivity, knowledge, pool, settled
 from headwater.tasks.local import Term, local_train
+from headwater.tasks.terms.class_means import Agree, Agreement, Norms, Pull
 
 
 @plain_dataclass(frozen=True)
@@ -64,24 +27,70 @@ class HkdState(State):
 
 
 @dataclass(frozen=True, config=STRICT)
-class FedHkdStar:
+class FedHkdStar(Method):
+    """FedHKD without the pull on representations: only shared soft predictions guide local training. All that is said
+    of `FedHkd` holds here.
+
+    Args:
+        local: local training.
+        lam: λ, weight of the agreement with soft predictions.
+        temperature: T of the soft predictions.
+        nu: ν, smallest share of a client's samples for a class to be shared; the code has none (0).
+        sigma: σ, noise in units of the sensitivity S = 2ζ / (samples of the class at the client).
+        zeta: ζ, bound on a coordinate of a representation.
+        clip_features: clip representations to ±zeta before the mean; None: whenever the noise relies on it. Features of
+            networks are unbounded; `model.bn_head` bounds them as the text says.
+        norms: "paper": Euclidean norms, not squared, as printed. "code": KL divergence averaged over all entries, and
+            mean-squared error. "fedhead", as in FedHEAD's comparison: cross-entropy with predictions shared at
+            temperature 1, and mean-squared error.
+        dp_sensitivity: "per_coordinate", or "l2": noise is scaled for the whole vector (√d).
+        noise: "scaled": standard deviation S·σ. "fixed": sigma itself, one draw for all classes of a client, as in the
+            code (with sigma 2).
+        pooling: mean by class counts over the clients that share a class, or "last": the last client overwrites (code).
+        by: weight of a client in the mean of models; the code has "uniform".
+        halve_lr_every: rounds after which the learning rate is halved (text: 10); 0: never, as in the code.
+        through_sectors: sectors average models and pool knowledge first.
+    """
+
+    INFO = MethodInfo(
+        name="fedhkd-star",
+        family="knowledge",
+        summary="FedHKD without the pull on representations",
+        stages=(
+            "train from the global model, guided by soft predictions",
+            "class means of all clients → every client",
+            "average at the server",
+        ),
+        models="N, N | N, N and k·(d + c) numbers each way",
+        moves={
+            "a round": "server → client model; server → client numbers; client → server model; client → server numbers"
+        },
+        sees={
+            "server": (
+                "every client's model; of each shared class a mean representation (clipped and noised at "
+                "the client), a mean prediction and a count"
+            ),
+            "host": "the same of its clients",
+            "client": "the global model, pooled knowledge",
+        },
+        features=True,
+        training_cost=1.2,
+    )
+
     local: LocalSpec = LOCAL
-    lam: NotNegative = 0.05  # λ, on soft predictions
+    lam: NotNegative = 0.05
     temperature: Positive = 0.5
-    nu: Annotated[float, Ge(0), Le(1)] = 0.25  # ν, the least share of a client's samples for a class to be shared
-    sigma: NotNegative = 7.0  # σ, the noise in units of S
-    zeta: Positive = 3.0  # ζ, the bound on a coordinate of a representation
-    clip_features: bool | None = None  # to ±zeta before the mean; unset: wherever noise relies on it
+    nu: Annotated[float, Ge(0), Le(1)] = 0.25
+    sigma: NotNegative = 7.0
+    zeta: Positive = 3.0
+    clip_features: bool | None = None
     norms: Agreement = "paper"
     dp_sensitivity: Sensitivity = "per_coordinate"
     noise: Literal["scaled", "fixed"] = "scaled"
     pooling: Literal["mean", "last"] = "mean"
-    by: By = "samples"  # how clients' models weigh in the mean
-    halve_lr_every: Count = 0  # rounds; 0: never
-    through_sectors: bool = False  # average and pool at sectors on the way
-
-    SUITS: ClassVar[dict[str, dict[str, Any]]] = {}
-    NEEDS: ClassVar[tuple[str, ...]] = ("features",)
+    by: By = "samples"
+    halve_lr_every: Count = 0
+    through_sectors: bool = False
 
     def __post_init__(self) -> None:
         if self.clip_features is False and self.sigma and self.noise == "scaled":
@@ -140,7 +149,58 @@ class FedHkdStar:
 
 @dataclass(frozen=True, config=STRICT)
 class FedHkd(FedHkdStar):
-    gamma: NotNegative = 0.05  # γ, on representations
+    """Clients share knowledge per class next to their models: a mean representation with noise and a mean soft
+    prediction. It guides all clients' training in the next round.
+
+    Chen, Wang, Vikalo: The Best of Both Worlds: Accurate Global and Personalized Models through Federated Learning with
+    Data-Free Hyper-Knowledge Distillation, ICLR 2023 (FedHKD, FedHKD*). H_j and Q_j of the paper are `knowledge[j]`.
+
+    Cost: for every shared class d + classes numbers each way (d: size of a representation); on the way up a count of 8
+    bytes with each. In the first round there is nothing to send down.
+
+    Differences from the paper and from its authors' code:
+    * With scaled noise a class of one sample is not shared, since a mean of one hides nothing. A class of few samples
+      gets noise far larger than its features; norms that are not squared limit its effect.
+    * The code clips gradients at 1.1 from round 2 on: `local.clip`, from round 1 on here.
+    * Local accuracy is that of the freshly trained models, before averaging. docs/privacy.md says what the noise
+      covers.
+
+    Args:
+        gamma: γ, weight of the pull on representations. The other options are those of `FedHkdStar`.
+
+    Example:
+        >>> import headwater as hw
+        >>> run = hw.run("fedhkd", data="digits", clients=4, rounds=2, local__epochs=1)
+        >>> run.history[1]["bytes"]["sector_client"]["down"] > run.history[0]["bytes"]["sector_client"]["down"]
+        True
+    """
+
+    INFO = MethodInfo(
+        name="fedhkd",
+        family="knowledge",
+        summary="class-wise knowledge is shared next to the model, with noise",
+        stages=(
+            "train from the global model, guided by knowledge",
+            "class means of all clients → every client",
+            "average at the server",
+        ),
+        models="N, N | N, N and k·(d + c) numbers each way",
+        moves={
+            "a round": "server → client model; server → client numbers; client → server model; client → server numbers"
+        },
+        sees={
+            "server": (
+                "every client's model; of each shared class a mean representation (clipped and noised at "
+                "the client), a mean prediction and a count"
+            ),
+            "host": "the same of its clients",
+            "client": "the global model, pooled knowledge",
+        },
+        features=True,
+        training_cost=1.2,
+    )
+
+    gamma: NotNegative = 0.05
 
     def terms(self, known: Located) -> tuple[Term, ...]:
         norms: Norms = "paper" if self.norms == "paper" else "code"

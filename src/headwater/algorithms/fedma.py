@@ -1,46 +1,15 @@
-"""Neurons are matched across clients layer by layer and only then averaged; what follows a matched layer is retrained.
-
-Wang, Yurochkin, Sun, Papailiopoulos, Khazaeni: Federated Learning with Matched Averaging, ICLR 2020.
-
-| stage 1, local | stage 2, who teaches → where | stage 3, consolidation |
-|---|---|---|
-| train the layers that are not frozen yet | nobody | match and average layer by layer |
-
-| paper | here | | paper | here |
-|---|---|---|---|---|
-| γ, σ², σ0² | gamma, sigma², sigma0² | | BBP-MAP | match_layer |
-| Π of a client | places | | W of a layer | a matrix, one row a neuron with its bias |
-
-Cost a round, in models (N active clients; up, down): long link N, N and inside sectors N, N, where the model goes up
-layer by layer; besides, each matched layer (all but the last) and where a client's neurons went (one number a neuron)
-come down. A round is one cycle over the L layers, so L round trips with every client.
-Moves a round: server → client model; client → server array; server → client array.
-
-Differences from the paper and from its authors' code:
-* A model has one width for a whole run here. With `spare` = 0 there is no room to grow and neurons are matched one to
-  one; above 0 that share of each hidden layer is empty at first and the global model grows into it, up to the width
-  of [model]. Clients train what has grown, where the paper's go back to their first width every round.
-* The mean of matched neurons is that of the clients alone; `shrink` adds the prior, a pull towards 0, as the code does.
-* How often a global neuron is used counts as the paper derives it; the code halves this and caps the count at 10.
-* The model is sent whole at the start of a round; `[local]` also rules the training after each matched layer.
-* Clients start from one model; the paper's train from models of their own.
-
->>> import headwater as hw
->>> run = hw.run("fedma", data="digits", clients=4, rounds=1, local__epochs=1, model__hidden=[16])
->>> run.ledger.round_trips("server_sector")
-8
-"""
+"""FedMA."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass as plain_dataclass
 from dataclasses import replace
-from typing import Annotated, Any, ClassVar
+from typing import Annotated
 
 from annotated_types import Ge, Lt
 from pydantic.dataclasses import dataclass
 
-from headwater.algorithms.base import State
+from headwater.algorithms.base import Method, MethodInfo, State
 from headwater.core.federation import CLIENTS, SERVER, Federation, Located
 from headwater.core.params import By
 from headwater.models.base import ModelSpec
@@ -56,18 +25,67 @@ class MaState(State):
 
 
 @dataclass(frozen=True, config=STRICT)
-class FedMa:
-    local: LocalSpec = LOCAL
-    gamma: Positive = 7.0  # mass of the Beta process: how readily new neurons appear
-    sigma: Positive = 1.0  # spread of clients' neurons around a global one
-    sigma0: Positive = 1.0  # spread of global neurons around 0
-    sweeps: Count = 5  # over the clients after the first assignment
-    spare: Annotated[float, Ge(0), Lt(1)] = 0.0  # share of each hidden layer kept empty for new neurons
-    shrink: bool = False  # let the prior count in the mean
-    by: By = "samples"  # how clients weigh in the last layer's mean
+class FedMa(Method):
+    """Neurons are matched across clients layer by layer before they are averaged. The layers after a matched one are
+    retrained.
 
-    SUITS: ClassVar[dict[str, dict[str, Any]]] = {"model": {"name": "mlp"}}
-    NEEDS: ClassVar[tuple[str, ...]] = ("features",)
+    Wang, Yurochkin, Sun, Papailiopoulos, Khazaeni: Federated Learning with Matched Averaging, ICLR 2020. BBP-MAP of the
+    paper is the task `match_layer`, Π of a client is `places`, and W of a layer is a matrix with one row per neuron,
+    bias included.
+
+    Cost: the model goes up layer by layer. In addition each matched layer (all but the last) and the positions of a
+    client's neurons (one number per neuron) come down. A round is one cycle over the L layers, so it makes L round
+    trips with every client.
+
+    Differences from the paper and from its authors' code:
+    * A model keeps its width for a whole run (see `spare`). Clients train the neurons that were added, where the
+      paper's return to their first width in every round.
+    * How often a global neuron is used counts as the paper derives it; the code halves this and limits the count to 10.
+    * The model is sent whole at the start of a round; `[local]` is also the training after each matched layer.
+    * Clients start from one model; those of the paper start from models of their own.
+
+    Args:
+        local: local training, at the start and after each matched layer.
+        gamma: γ, mass of the Beta process: how readily new neurons appear.
+        sigma: σ, standard deviation of clients' neurons around a global one.
+        sigma0: σ0, standard deviation of global neurons around 0.
+        sweeps: passes over the clients after the first assignment.
+        spare: share of each hidden layer that is empty at first, for the global model to grow into, up to the width of
+            `[model]`. With 0 neurons are matched one to one.
+        shrink: include the prior in the mean, a pull towards 0, as the code does.
+        by: weight of a client in the mean of the last layer.
+
+    Example:
+        >>> import headwater as hw
+        >>> run = hw.run("fedma", data="digits", clients=4, rounds=1, local__epochs=1, model__hidden=[16])
+        >>> run.ledger.round_trips("server_sector")
+        8
+    """
+
+    INFO = MethodInfo(
+        name="fedma",
+        family="averaging",
+        summary="neurons are matched layer by layer before averaging",
+        stages=("train the layers that are not frozen yet", "nobody", "match and average layer by layer"),
+        models="N, N | N, N (up layer by layer; matched layers down once more)",
+        moves={"a round": "server → client model; client → server array; server → client array"},
+        sees={
+            "server": "every client's layers, one at a time",
+            "host": "the same of its clients",
+            "client": "matched layers, and the positions of its neurons in them",
+        },
+        defaults={"model": {"name": "mlp"}},
+        features=True,
+    )
+
+    local: LocalSpec = LOCAL
+    gamma: Positive = 7.0
+    sigma: Positive = 1.0
+    sigma0: Positive = 1.0
+    sweeps: Count = 5
+    spare: Annotated[float, Ge(0), Lt(1)] = 0.0
+    shrink: bool = False
+    by: By = "samples"
 
     def models(self, spec: ModelSpec) -> dict[str, ModelSpec]:
         weighted(spec.outline(), "fedma")  # refuses what it cannot match

@@ -1,51 +1,14 @@
-"""Clients keep models of their own, of any kind, and learn from each other by agreeing on what they say of public data.
-
-Li, Wang: FedMD: Heterogenous Federated Learning via Model Distillation, 2019.
-
-| stage 1, local | stage 2, who teaches → where | stage 3, consolidation |
-|---|---|---|
-| digest the consensus, then train the own model | clients → every client, on public data | none |
-
-| paper | here |
-|---|---|
-| D_0, public | data.reference, with labels where its source has them |
-| transfer learning | pretrain_epochs, then [local], before the first round |
-| d_j, N_align | drawn anew each round, align |
-| communicate, aggregate, distribute | predict, mean_of, the mean sent to all |
-| digest, revisit | digest_epochs, digest_batch, digest_lr; [local] |
-
-Cost a round: align · classes numbers each way (logits up, their mean down). The public set goes to every client once,
-before the first round, with its starting model. With `through_sectors`, sectors average predictions on the way and add
-how many they stand for. The flavours with one model send it each way too.
-Moves before the first round: server → client examples; server → client model.
-Moves a round: client → server array; server → client array.
-
-Flavours, and differences from the paper and from its authors' code:
-* "original": as published. Public labels are used for pre-training only, and if they number the clients' own classes;
-  the authors' nets have outputs for public and private classes, here there are the data's classes alone.
-* "fedhkd": the comparison in FedHKD: models are averaged; local training adds `lam` times the KL divergence to the mean
-  soft predictions (at `temperature`) that the clients of the last round gave for public batches. Its code calls the
-  divergence with probabilities and a minus sign, and takes test data as public: neither is repeated here.
-* "fedhead": the comparison in FedHEAD: models are averaged, the start is trained on public labels at the server, and
-  clients digest the last round's consensus before they train. Its code has a second head for public data; here the one
-  classifier serves both.
-* `pretrain_epochs` unset: 10, "fedhead" 100, "fedhkd" 0, and 0 without labels. `digest_epochs` unset: 1, "fedhead" 3.
-
->>> import headwater as hw
->>> run = hw.run("fedmd", data="digits", clients=4, rounds=1, align=50, pretrain_epochs=1, local__epochs=1)
->>> run.ledger.bytes("sector_client", "up") == 4 * 50 * 10 * 4
-True
-"""
+"""FedMD."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass as plain_dataclass
 from dataclasses import replace
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 from pydantic.dataclasses import dataclass
 
-from headwater.algorithms.base import gather, own_models, spread
+from headwater.algorithms.base import Method, MethodInfo, gather, own_models, spread
 from headwater.core.federation import CLIENTS, SERVER, Federation, Located, maybe, nothing
 from headwater.core.params import By
 from headwater.errors import ConfigError
@@ -63,21 +26,79 @@ class MdState:
 
 
 @dataclass(frozen=True, config=STRICT)
-class FedMd:
+class FedMd(Method):
+    """Clients keep models of their own, of any architecture, and learn from each other by agreeing on predictions for
+    public data.
+
+    Li, Wang: FedMD: Heterogenous Federated Learning via Model Distillation, 2019. The public set D_0 is
+    `data.reference`, with labels where its source has them; d_j is drawn anew in each round. Transfer learning is
+    `pretrain_epochs`, then `[local]`, before the first round. Communicate, aggregate and distribute are `predict`,
+    `mean_of` and the mean that is sent to all; digest is `digest_epochs`, `digest_batch` and `digest_lr`; revisit is
+    `[local]`.
+
+    Cost: align · classes numbers each way (logits up, their mean down). The public set goes to every client once,
+    before the first round, with its starting model. With `through_sectors`, sectors average predictions and add how
+    many clients they stand for. The flavours with one model send it each way too.
+
+    Args:
+        local: local training.
+        flavour: "original": as published. Public labels are used for pre-training only, if they number the clients'
+            classes; the authors' networks have outputs for public and private classes, these have the data's classes
+            only. "fedhkd": the comparison in FedHKD. Models are averaged; local training adds `lam` times the KL
+            divergence to the mean soft predictions (at `temperature`) of the last round's clients on public batches.
+            Its code calls the divergence with probabilities and a minus sign, and takes test data as public: neither is
+            repeated here. "fedhead": the comparison in FedHEAD. Models are averaged, the start is trained on public
+            labels at the server, and clients digest the last consensus before they train. Its code has a second head
+            for public data; here one classifier serves both.
+        align: N_align, public rows per round, at most.
+        pretrain_epochs: epochs on public labels; None: 10, "fedhead" 100, "fedhkd" 0, and 0 without labels.
+        digest_epochs: epochs on the consensus; None: 1, "fedhead" 3.
+        digest_batch: batch size of these.
+        digest_lr: learning rate of these, with Adam.
+        lam: weight of the divergence, for "fedhkd".
+        temperature: of soft predictions, for "fedhkd".
+        by: weight of a client's model where models are averaged; predictions always count the same.
+        through_sectors: sectors average predictions (and models) first.
+
+    Example:
+        >>> import headwater as hw
+        >>> run = hw.run("fedmd", data="digits", clients=4, rounds=1, align=50, pretrain_epochs=1, local__epochs=1)
+        >>> run.ledger.bytes("sector_client", "up") == 4 * 50 * 10 * 4
+        True
+    """
+
+    INFO = MethodInfo(
+        name="fedmd",
+        family="knowledge",
+        summary="personal models agree on predictions for public data",
+        stages=("digest the consensus, then train the client's own model", "clients → every client", "none"),
+        models="no model (before: 0, N | 0, N and the public set), a·c numbers each way",
+        moves={
+            "before the first round": "server → client examples; server → client model",
+            "a round": "client → server array; server → client array",
+        },
+        sees={
+            "server": "every client's predictions on the public set",
+            "host": "the same of its clients",
+            "client": "the public set, the mean prediction",
+        },
+        needs=("reference data", "labels of it", "client state"),
+        mixed_architectures=True,
+        personal=True,
+        public_passes=2.0,
+    )
+
     local: LocalSpec = LOCAL
     flavour: Literal["original", "fedhead", "fedhkd"] = "original"
-    align: AtLeastOne = 5000  # public rows a round, at most
-    pretrain_epochs: Count | None = None  # on public labels
+    align: AtLeastOne = 5000
+    pretrain_epochs: Count | None = None
     digest_epochs: Count | None = None
     digest_batch: AtLeastOne = 256
-    digest_lr: Positive = 1e-3  # of Adam
-    lam: NotNegative = 0.05  # of flavour "fedhkd"
-    temperature: Positive = 0.5  # of flavour "fedhkd"
-    by: By = "samples"  # how clients' models weigh, where they are averaged; predictions always count alike
-    through_sectors: bool = False  # average at sectors on the way
-
-    SUITS: ClassVar[dict[str, dict[str, Any]]] = {}
-    UNLIKE: ClassVar[bool] = True
+    digest_lr: Positive = 1e-3
+    lam: NotNegative = 0.05
+    temperature: Positive = 0.5
+    by: By = "samples"
+    through_sectors: bool = False
 
     def init(self, fed: Federation, model: Located) -> MdState:
         epochs = self._pretraining(fed)

@@ -1,54 +1,20 @@
-"""Every client keeps a model of its own; clients share the mean representation of each class and are drawn towards the
-mean of these.
-
-Tan, Long, Liu, Zhou, Lu, Jiang, Zhang: FedProto: Federated Prototype Learning across Heterogeneous Clients, AAAI 2022.
-
-| stage 1, local | stage 2, who teaches → where | stage 3, consolidation |
-|---|---|---|
-| train the own model towards prototypes | class means of all clients → every client | none |
-
-| paper | here |
-|---|---|
-| λ | lam |
-| C^(j), the mean of C_i^(j) | prototypes[j] |
-| d, the distance | distance |
-
-Cost a round: d numbers a class each way, and a count of 8 bytes with each on the way up; nothing comes down in the
-first round. Before it every client gets its starting model. `share_params` adds FedAvg's models and spares that; with
-`through_sectors`, sectors pool (and average) on the way.
-Moves before the first round: server → client model.
-Moves a round: server → client numbers; client → server numbers.
-
-Differences from the paper and from its authors' code:
-* `distance`: "code", the mean-squared error over samples and coordinates, which lam = 1 goes with, or "paper", the
-  Euclidean one, which pulls far harder. (The text compares a client's mean with the prototype, the code each sample;
-  samples are compared here.)
-* `collect`: prototypes are made after training, as the text says, or "during" the last epoch of it, as the code does.
-* `by`: a client weighs by its samples of the class (paper), or alike (code).
-* `share_params`: models are averaged too, as FedHKD's comparison does it; then there is a global model.
-* The original trains one epoch a round with SGD, lr 0.01, momentum 0.5; here [local] follows the data.
-* Clients may have unequal nets (`model.also`) if their representations are of one size.
-
->>> import headwater as hw
->>> run = hw.run("fedproto", data="digits", clients=4, rounds=2, local__epochs=1)
->>> run.history[0]["bytes"]["sector_client"]["down"]
-0
-"""
+"""FedProto."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass as plain_dataclass
-from typing import Any, ClassVar, Literal
+from typing import Literal
 
 from pydantic.dataclasses import dataclass
 
-from headwater.algorithms.base import gather, own_models, spread
+from headwater.algorithms.base import Method, MethodInfo, gather, own_models, spread
 from headwater.core.federation import CLIENTS, SERVER, Federation, Located, maybe, nothing
 from headwater.core.params import By
 from headwater.errors import ConfigError
 from headwater.specs import LOCAL, STRICT, LocalSpec, NotNegative
-from headwater.tasks.knowledge import Norms, Pull, pool, prototypes, settled, train_collecting, width
+from headwater.tasks.knowledge import pool, prototypes, settled, train_collecting, width
 from headwater.tasks.local import local_train
+from headwater.tasks.terms.class_means import Norms, Pull
 
 
 @plain_dataclass(frozen=True)
@@ -59,18 +25,68 @@ class ProtoState:
 
 
 @dataclass(frozen=True, config=STRICT)
-class FedProto:
+class FedProto(Method):
+    """Every client keeps a model of its own. Clients share the mean representation of each class and are pulled towards
+    the mean of these prototypes.
+
+    Tan, Long, Liu, Zhou, Lu, Jiang, Zhang: FedProto: Federated Prototype Learning across Heterogeneous Clients, AAAI
+    2022. C^(j) of the paper, the mean of C_i^(j), is `prototypes[j]`.
+
+    Cost: d numbers per class each way (d: size of a representation), and a count of 8 bytes with each on the way up.
+    Nothing comes down in the first round; before it every client gets its starting model. `share_params` adds FedAvg's
+    models and omits that start.
+
+    Differences from the paper and from its authors' code:
+    * The text compares a client's mean with the prototype, the code each sample; samples are compared here.
+    * The original trains one epoch per round with SGD, lr 0.01, momentum 0.5; here `[local]` follows the data.
+    * Clients may have different networks (`model.also`) if their representations have the same size.
+
+    Args:
+        local: local training.
+        lam: λ, weight of the distance to prototypes.
+        distance: "code", the mean-squared error over samples and coordinates, to which lam = 1 belongs; or "paper", the
+            Euclidean distance, which pulls far harder.
+        collect: compute prototypes "after" training, as the text says, or "during" its last epoch, as the code does.
+        by: weight of a client: its samples of the class (paper), or "uniform" (code).
+        share_params: average models too, as FedHKD's comparison does; then there is a global model.
+        through_sectors: sectors pool prototypes (and average models) first.
+
+    Example:
+        >>> import headwater as hw
+        >>> run = hw.run("fedproto", data="digits", clients=4, rounds=2, local__epochs=1)
+        >>> run.history[0]["bytes"]["sector_client"]["down"]
+        0
+    """
+
+    INFO = MethodInfo(
+        name="fedproto",
+        family="knowledge",
+        summary="personal models share class prototypes",
+        stages=("train the client's own model towards prototypes", "class means of all clients → every client", "none"),
+        models="no model (before: 0, N | 0, N), k·d numbers each way",
+        moves={
+            "before the first round": "server → client model",
+            "a round": "server → client numbers; client → server numbers",
+        },
+        sees={
+            "server": "of each class of a client a mean representation and a count; no model",
+            "host": "the same of its clients",
+            "client": "pooled prototypes",
+        },
+        needs=("client state",),
+        mixed_architectures=True,
+        features=True,
+        personal=True,
+        training_cost=1.1,
+    )
+
     local: LocalSpec = LOCAL
-    lam: NotNegative = 1.0  # λ, on the distance to prototypes
+    lam: NotNegative = 1.0
     distance: Norms = "code"
     collect: Literal["after", "during"] = "after"
-    by: By = "samples"  # how clients weigh, in prototypes and in the mean of models
-    share_params: bool = False  # average models too
-    through_sectors: bool = False  # pool and average at sectors on the way
-
-    SUITS: ClassVar[dict[str, dict[str, Any]]] = {}
-    NEEDS: ClassVar[tuple[str, ...]] = ("features",)
-    UNLIKE: ClassVar[bool] = True
+    by: By = "samples"
+    share_params: bool = False
+    through_sectors: bool = False
 
     def init(self, fed: Federation, model: Located) -> ProtoState:
         if len(fed.tree.archs) > 1:

@@ -1,43 +1,14 @@
-"""FedAvg whose clients are pulled towards the model that they received, so that long or unequal training strays less.
-
-Li, Sahu, Zaheer, Sanjabi, Talwalkar, Smith: Federated Optimization in Heterogeneous Networks, MLSys 2020.
-
-| stage 1, local | stage 2, who teaches → where | stage 3, consolidation |
-|---|---|---|
-| train from the one model, pulled to it | nobody | average at the server |
-
-| paper | here |
-|---|---|
-| μ | mu |
-| E | local.epochs |
-| share of stragglers | stragglers |
-
-Cost a round, in models (N active clients, M sectors; up, down): long link N, N and inside sectors N, N; M, M and N, N
-with `through_sectors`.
-Moves a round: server → client model; client → server model.
-
-Differences from the paper and from its authors' code:
-* The pull is the paper's (mu / 2) · ‖w − received‖², over all that is trained. Two imitations in other papers' programs
-  are not copied: one multiplies it by mu a second time, one takes the norm without its square.
-* `stragglers`: with this probability a client trains, in this round, for a random shorter number of epochs (or steps),
-  at least 1, drawn for each round and client. What it managed is used, where FedAvg would have left it out.
-* The paper averages the chosen clients alike, drawing them by size; here size is in the mean (`by="uniform"` is alike).
-* `mu` is 0.01 unless given, one of the values that the paper tries.
-
->>> import headwater as hw
->>> hw.run("fedprox", data="digits", clients=4, rounds=1, local__epochs=1, mu=0.1).history[0]["round"]
-1
-"""
+"""FedProx."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Annotated, Any, ClassVar
+from typing import Annotated
 
 from annotated_types import Ge, Le
 from pydantic.dataclasses import dataclass
 
-from headwater.algorithms.base import LocalState, gather, kept, spread
+from headwater.algorithms.base import LocalState, Method, MethodInfo, gather, kept, spread
 from headwater.core.federation import CLIENTS, Federation, Located, each
 from headwater.core.params import By
 from headwater.specs import LOCAL, STRICT, LocalSpec, NotNegative
@@ -46,15 +17,52 @@ from headwater.tasks.terms.proximal import Proximal
 
 
 @dataclass(frozen=True, config=STRICT)
-class FedProx:
-    local: LocalSpec = LOCAL
-    mu: NotNegative = 0.01  # strength of the pull
-    stragglers: Annotated[float, Ge(0), Le(1)] = 0.0  # share of clients that train for less long
-    by: By = "samples"  # how clients weigh in the mean
-    through_sectors: bool = False  # average at sectors on the way
-    keep_local: bool = False  # judge local accuracy by clients' models as trained, before they are averaged
+class FedProx(Method):
+    """FedAvg with a proximal term: clients are pulled towards the model that they received. Long or unequal local
+    training then drifts less.
 
-    SUITS: ClassVar[dict[str, dict[str, Any]]] = {}
+    Li, Sahu, Zaheer, Sanjabi, Talwalkar, Smith: Federated Optimization in Heterogeneous Networks, MLSys 2020.
+
+    Differences from the paper and from its authors' code:
+    * The term is (mu / 2) · ‖w − received‖² over all trained parameters, as in the paper. Two versions in programs of
+      other papers are not copied: one multiplies by mu twice, one leaves out the square.
+    * The paper draws clients by size and averages them equally. Here the size is in the mean; `by="uniform"` is equal.
+
+    Args:
+        local: local training; E of the paper is `local.epochs`.
+        mu: μ, strength of the pull. 0.01 is one of the values that the paper tries.
+        stragglers: probability that a client trains for a shorter, random number of epochs (or steps), at least 1,
+            drawn for each round and client. Its model is used all the same, where FedAvg would have left it out.
+        by: weight of a client in the mean: its number of samples, or "uniform".
+        through_sectors: sectors average their clients' models first.
+        keep_local: test clients' models as they were trained, before averaging, on the clients' own test rows.
+
+    Example:
+        >>> import headwater as hw
+        >>> hw.run("fedprox", data="digits", clients=4, rounds=1, local__epochs=1, mu=0.1).history[0]["round"]
+        1
+    """
+
+    INFO = MethodInfo(
+        name="fedprox",
+        family="averaging",
+        summary="clients are pulled towards the model that they received",
+        stages=("train from the global model, pulled towards it", "nobody", "average at the server"),
+        models="N, N | N, N (through sectors M, M | N, N)",
+        moves={"a round": "server → client model; client → server model"},
+        sees={"server": "every client's model", "host": "its clients' models", "client": "the global model"},
+        strengths=("mu",),
+    )
+
+    local: LocalSpec = LOCAL
+    mu: NotNegative = 0.01
+    stragglers: Annotated[float, Ge(0), Le(1)] = 0.0
+    by: By = "samples"
+    through_sectors: bool = False
+    keep_local: bool = False
+
+    def reference_models(self) -> int:
+        return 1
 
     def init(self, fed: Federation, model: Located) -> LocalState:
         return LocalState(model)

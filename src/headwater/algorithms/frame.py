@@ -1,44 +1,15 @@
-"""The three stages as slots: any trainer, any teacher, any consolidation that make sense together.
-
-The generalised framework of FedEED: Efficient Federated Distillation with Ensemble of Aggregated Models (anonymous
-authors, submitted to ICLR 2023), with the sector ensembles of FedHEAD added. docs/methods.md has each method's row.
-
-| stage 1, local | stage 2, who teaches → where | stage 3, consolidation |
-|---|---|---|
-| as the local slot says | as the ensemble slot says | as the consolidate slot says |
-
-| slot | choices |
-|---|---|
-| local | fedavg, fedprox (`prox_mu`), scaffold (`shared_variates`), feddyn (`dyn_alpha`), moon (`moon_mu`, …) |
-| ensemble | none, sector; clients, bayesian, clients_multi; aggregated, aggregated_temporal |
-| consolidate | none; basic, warm-up, designated at the server; leaders, leaders+server for sectors |
-
-Cost a round, in models (N active clients, M sectors; up, down): long link N, N and inside sectors N, N; with leaders
-2M, 2M and N − M, N − M. SCAFFOLD's variates go with every model to clients and back.
-Moves a round: server → client model; client → server model.
-Moves a round with leaders: server → leader model; leader → client model; client → leader model; leader → server model.
-Moves before the first round with leaders: server → sector examples; sector → client examples.
-Moves a round by label counts: also client → server array.
-
-Differences from the paper: its framework has neither sectors nor FedDyn and MOON. Each of several models has its own
-variates, duals and earlier models; `shared_variates` keeps one SCAFFOLD variate a client. [local] is the training.
-
->>> import headwater as hw
->>> options = {"ensemble": "aggregated", "consolidate": "designated", "cohorts": 2, "server__epochs": 1}
->>> run = hw.run("frame", data="digits", clients=4, rounds=1, local__epochs=1, **options)
->>> "ensemble_accuracy" in run.history[0]
-True
-"""
+"""A method composed of three slots."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 from pydantic.dataclasses import dataclass
 
 from headwater.algorithms import frame_parts as parts
+from headwater.algorithms.base import Method, MethodInfo
 from headwater.algorithms.cohorts import Models, bring_by, over, renewed, spread_by, together
 from headwater.core.federation import CLIENTS, SECTORS, SERVER, Federation, Located, maybe, nothing
 from headwater.core.leaders import Leader, choose
@@ -55,35 +26,100 @@ from headwater.tasks.model_sampling import Sampler
 
 
 @dataclass(frozen=True, config=STRICT)
-class Frame:
+class Frame(Method):
+    """The three stages of a round as slots: any local trainer, any teachers and any consolidation that go together.
+
+    The generalised framework of FedEED: Efficient Federated Distillation with Ensemble of Aggregated Models (anonymous
+    authors, submitted to ICLR 2023), with the sector ensembles of FedHEAD added. docs/methods.md shows which choices
+    give which published method.
+
+    Cost: SCAFFOLD's variates go with every model to clients and back.
+
+    Differences from the paper: its framework has neither sectors nor FedDyn and MOON. Each of several models has its
+    own variates, duals and earlier models.
+
+    Args:
+        local: the local trainer: fedavg, fedprox, scaffold, feddyn or moon.
+        ensemble: who teaches: none, sector; clients, bayesian, clients_multi; aggregated, aggregated_temporal.
+        consolidate: who learns: none; basic, warm-up or designated at the server; leaders or leaders+server with
+            sectors.
+        training: local training, filled from the section `[local]`.
+        sector: distillation at the leaders.
+        server: distillation at the server, on the reference set.
+        cohorts: K, models kept at the same time.
+        kept: R, rounds whose averages teach.
+        schedule: which clients train which model: "random" in each round, or in "blocks" of K rounds, as in
+            Fed-ensemble.
+        remainder: where clients go that an even split into cohorts leaves over, see `FedEed`.
+        warmup: rounds without distillation, for "warm-up".
+        by: weight of a client in means; None: as the trainer has it.
+        samples: models drawn per round, for "bayesian".
+        sampler: how they are drawn, see `FedBe`.
+        leader: who leads a sector, see `FedHead`.
+        val_source: what leaders are judged on, see `FedHead`.
+        prox_mu: μ of the trainer "fedprox".
+        moon_mu: μ of the trainer "moon".
+        moon_tau: τ of the trainer "moon".
+        dyn_alpha: α of the trainer "feddyn".
+        shared_variates: one SCAFFOLD variate per client for all models, instead of one for each model.
+
+    Example:
+        >>> import headwater as hw
+        >>> options = {"ensemble": "aggregated", "consolidate": "designated", "cohorts": 2, "server__epochs": 1}
+        >>> run = hw.run("frame", data="digits", clients=4, rounds=1, local__epochs=1, **options)
+        >>> "ensemble_accuracy" in run.history[0]
+        True
+    """
+
+    INFO = MethodInfo(
+        name="frame",
+        family="composed",
+        summary="the three stages as slots: any trainer, any teacher, any consolidation",
+        stages=("as the local slot says", "as the ensemble slot says", "as the consolidate slot says"),
+        models="N, N | N, N (with leaders 2M, 2M | N − M, N − M)",
+        moves={
+            "a round": "server → client model; client → server model",
+            "a round with leaders": (
+                "server → leader model; leader → client model; client → leader model; leader → server model"
+            ),
+            "before the first round with leaders": "server → sector examples; sector → client examples",
+            "a round by label counts": "also client → server array",
+        },
+        sees={
+            "server": "depends on its slots: at most what the methods in them show",
+            "host": "its clients' models",
+            "leader": 'its sector\'s models, with `ensemble = "sector"`',
+            "client": "the global model, or one of several",
+        },
+        mixed_architectures=True,
+        strengths=("dyn_alpha",),
+    )
+
     local: parts.Local = "fedavg"
     ensemble: parts.Ensemble = "clients"
     consolidate: parts.Consolidate = "designated"
-    training: LocalSpec = LOCAL  # the section [local]
+    training: LocalSpec = LOCAL
     sector: DistillSpec = DISTILL
     server: DistillSpec = DISTILL
-    cohorts: AtLeastOne = 1  # K, models kept at the same time
-    kept: AtLeastOne = 1  # R, rounds whose averages teach
-    schedule: Literal["random", "blocks"] = "random"  # who trains which model
+    cohorts: AtLeastOne = 1
+    kept: AtLeastOne = 1
+    schedule: Literal["random", "blocks"] = "random"
     remainder: Remainder = "front"
-    warmup: Count = 20  # rounds without distillation, for "warm-up"
-    by: By | None = None  # how clients weigh; none: as the trainer has it
-    samples: AtLeastOne = 10  # models drawn in a round, for "bayesian"
+    warmup: Count = 20
+    by: By | None = None
+    samples: AtLeastOne = 10
     sampler: Sampler = "gaussian"
     leader: Leader = "random"
-    val_source: Literal["server", "leader"] = "server"  # what leaders are judged on
+    val_source: Literal["server", "leader"] = "server"
     prox_mu: NotNegative = 0.01
     moon_mu: NotNegative = 1.0
     moon_tau: Positive = 0.5
     dyn_alpha: Positive = 0.01
     shared_variates: bool = False
 
-    SUITS: ClassVar[dict[str, dict[str, Any]]] = {}
-    UNLIKE: ClassVar[bool] = True
-
     @classmethod
-    def suits(cls, options: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-        return parts.SUITS.get(options.get("local", "fedavg"), {})
+    def defaults(cls, options: Mapping[str, Any]) -> Mapping[str, Mapping[str, Any]]:
+        return parts.defaults_of(options.get("local", "fedavg"))
 
     def __post_init__(self) -> None:
         if reason := parts.refusal(self):
@@ -102,6 +138,15 @@ class Frame:
     @property
     def led(self) -> bool:
         return self.ensemble == "sector"
+
+    def distils(self, stage: str) -> bool:
+        return self.led if stage == "sector" else self.consolidate not in ("none", "leaders")
+
+    def validates_on_server_data(self, stage: str) -> bool:
+        return stage != "sector" or self.val_source == "server"
+
+    def uses_features(self) -> bool:
+        return self.local == "moon"
 
     def init(self, fed: Federation, model: Located) -> parts.FrameState:
         if len(fed.tree.archs) > 1 and (self.led or self.schedule == "blocks"):

@@ -1,15 +1,16 @@
-"""What goes into the frame's slots: local trainers for several models at once, and who teaches; and what does not go
-together.
+"""Parts of `Frame`: local trainers for several models at once, teachers, and the rules for what goes together.
 
-Each trainer is a method of its own in another file as well; these are written for any number of models, of which a
-client trains one in a round. What a trainer remembers it remembers for each model apart.
+Each trainer exists as a method of its own in another file too. The versions here train any number of models, of which a
+client trains one per round; a trainer keeps its memory separately for each model.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
+from headwater.algorithms import ALGORITHMS
 from headwater.algorithms.cohorts import Models, Several, bring_by, deal_out, gather_by, spread_by
 from headwater.core.federation import CLIENTS, SERVER, Federation, Located, each, maybe, nothing
 from headwater.core.params import By
@@ -31,39 +32,43 @@ Ensemble = Literal["none", "clients", "bayesian", "aggregated", "clients_multi",
 Consolidate = Literal["none", "basic", "warm-up", "designated", "leaders", "leaders+server"]
 Memory = dict[str, Models]  # what a trainer keeps, by name and model
 
-# What suits a trainer, as its own method has it.
-_ALIKE = {stage: {"weights": "uniform"} for stage in ("sector", "server")}
-SUITS: dict[str, dict[str, dict[str, Any]]] = {
-    "scaffold": {"local": {"optimizer": "sgd", "lr": 0.1}, "model": {"norm": "group"}, **_ALIKE},
-    "feddyn": {"local": {"optimizer": "sgd", "lr": 0.05}, "model": {"norm": "group"}, **_ALIKE},
-    "moon": {"model": {"projection": 256}},
-}
-
 
 @dataclass(frozen=True)
 class FrameState(Several):
-    memory: Memory = field(default_factory=dict)  # the trainer's
-    val: Located = Located(CLIENTS)  # noqa: RUF009 (frozen) the hold-out, for whoever leads
+    """State of `Frame`: its models, the trainer's memory and, at clients, the hold-out for leaders."""
+
+    memory: Memory = field(default_factory=dict)
+    val: Located = Located(CLIENTS)  # noqa: RUF009 (frozen)
 
 
 @dataclass(frozen=True)
 class Turn:
-    """One round, as a trainer sees it."""
+    """One round, as a trainer sees it.
+
+    Args:
+        fed: the view of this round.
+        models: the models, at the server.
+        cohorts: which clients train which model.
+        memory: what the trainer keeps.
+        through: whether models are relayed by sectors.
+        start: at clients: the model that each trains.
+    """
 
     fed: Federation
-    models: Models  # at the server
+    models: Models
     cohorts: Cohorts
     memory: Memory
-    through: bool  # by way of sectors
-    start: Located  # at clients: the model that each trains
+    through: bool
+    start: Located
 
     def recall(self, name: str, common: bool = False) -> Located:
-        """What clients kept of the model that they train now, or of any."""
+        """At clients: their memory for the model that they train now or, with `common`, for all models."""
         kept = self.memory[name]
         nodes = {c: kept[0 if common else k].nodes.get(c) for k, members in self.cohorts.items() for c in members}
         return Located(CLIENTS, {client: ref for client, ref in nodes.items() if ref is not None})
 
     def store(self, name: str, new: Located, common: bool = False) -> Memory:
+        """The memory with new values at clients, for the model that each trained or, with `common`, for all models."""
         kept = dict(self.memory[name])
         for k, members in self.cohorts.items():
             slot, theirs = 0 if common else k, {client: new.nodes[client] for client in members}
@@ -73,7 +78,10 @@ class Turn:
 
 @dataclass(frozen=True)
 class Averaging:
-    """FedAvg: `train` gives the clients' models and all that came with them, `finish` the cohorts' models."""
+    """FedAvg, the base class of trainers.
+
+    `train` returns the clients' models and their whole results; `finish` returns the cohorts' models and the memory.
+    """
 
     spec: LocalSpec
     by: By = "samples"
@@ -105,7 +113,7 @@ class Pulled(Averaging):
 
 @dataclass(frozen=True)
 class Contrasted(Averaging):
-    """MOON. Whoever trains a model for the first time takes that model's first draw for its own earlier one."""
+    """MOON. A client that trains a model for the first time contrasts with that model's initial weights."""
 
     mu: float = 1.0
     tau: float = 0.5
@@ -125,7 +133,7 @@ class Contrasted(Averaging):
 
 @dataclass(frozen=True)
 class Corrected(Averaging):
-    """SCAFFOLD with a variate at the server for each model, and at clients for each model or one for all."""
+    """SCAFFOLD with one variate per model at the server, and at clients one per model or, if `shared`, one for all."""
 
     by: By = "uniform"
     shared: bool = False
@@ -148,7 +156,7 @@ class Corrected(Averaging):
         share = 1 / (sum(fed.tree.client_sizes.values()) if self.by == "samples" else len(fed.tree.holders))
         alike = len(common) // len(fed.tree.archs)  # models of one architecture
         for k, change in gather_by(fed, work["delta"], turn.cohorts, turn.through, total).items():
-            # Shared variates of clients have one mean, which every model of the architecture is corrected by.
+            # Shared variates of clients have one mean, which corrects every model of the architecture.
             for j in range(k - k % alike, k - k % alike + alike) if self.shared else (k,):
                 common[j] = fed.update(common[j], fed.run(shift, at=SERVER, old=common[j], by=change, share=share))
         return means, {"common": common} | turn.store("own", work["own"], self.shared)
@@ -156,7 +164,7 @@ class Corrected(Averaging):
 
 @dataclass(frozen=True)
 class Regularised(Averaging):
-    """FedDyn, for each model apart."""
+    """FedDyn, separately for each model."""
 
     by: By = "uniform"
     alpha: float = 0.01
@@ -182,6 +190,13 @@ class Regularised(Averaging):
         return models, {"h": h} | turn.store("own", work["own"])
 
 
+def defaults_of(local: Local) -> dict[str, Mapping[str, Any]]:
+    """The defaults of the trainer's own method. Teachers count equally where clients do."""
+    own = dict(ALGORITHMS[local].info.defaults)
+    equal = {stage: {"weights": "uniform"} for stage in ("sector", "server")}
+    return own | equal if local in ("scaffold", "feddyn") else own
+
+
 def trainer_of(frame: Frame) -> Averaging:
     spec = frame.training
     made = {
@@ -201,14 +216,14 @@ def cohorts_of(frame: Frame, fed: Federation) -> Cohorts:
 
 
 def students_of(frame: Frame, round: int, models: int) -> range:
-    """The numbers of the models that are distilled at the server in this round."""
+    """Numbers of the models that are distilled at the server in this round."""
     if frame.consolidate == "none" or (frame.consolidate == "warm-up" and round <= frame.warmup):
         return range(0)
     return range(0, models, frame.cohorts if frame.consolidate == "designated" else 1)
 
 
 def sampled(turn: Turn, teams: Models, averages: Models, samples: int, sampler: Sampler) -> dict[Any, Located]:
-    """The averages, and models drawn around the clients' of each cohort."""
+    """The averages, and models drawn around the clients' models of each cohort."""
     members: dict[Any, Located] = {}
     for k, team in teams.items():
         options = {"count": samples, "sampler": sampler, "base": turn.models[k]}
@@ -218,7 +233,7 @@ def sampled(turn: Turn, teams: Models, averages: Models, samples: int, sampler: 
 
 
 def counted(turn: Turn, before: tuple[Models, ...], kept: int, by_client: bool) -> tuple[Models, ...]:
-    """The label counts behind each teacher: of clients, or of cohorts in the last rounds."""
+    """Label counts of each teacher: of clients, or of cohorts in the last rounds."""
     told = turn.fed.run(label_counts, at=CLIENTS)
     if by_client:
         return (bring_by(turn.fed, told, turn.cohorts),)
@@ -232,7 +247,7 @@ def check_net(local: str, spec: ModelSpec) -> None:
 
 
 def refusal(frame: Frame) -> str:
-    """Why the slots do not go together, in a sentence; empty if they do."""
+    """The sentence that says why the slots do not go together; empty if they do."""
     ensemble, consolidate, cohorts, kept = frame.ensemble, frame.consolidate, frame.cohorts, frame.kept
     led = consolidate.startswith("leaders")
     if led != (ensemble == "sector"):
@@ -257,7 +272,7 @@ def refusal(frame: Frame) -> str:
         )
     if frame.local == "feddyn" and frame.by == "samples":
         return "local = 'feddyn' counts clients alike; leave by unset, or by = 'uniform'"
-    alike = trainer_of(frame).by == "uniform"  # then a model does not tell how many samples are behind it
+    alike = trainer_of(frame).by == "uniform"  # models then do not carry numbers of samples
     for stage, used in (("sector", led), ("server", consolidate not in ("none", "leaders"))):
         if alike and used and getattr(frame, stage).weights == "samples":
             return f"{stage}.weights = 'samples' with clients that count alike; use {stage}.weights = 'uniform'"

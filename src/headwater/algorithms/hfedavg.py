@@ -1,36 +1,10 @@
-"""Sectors average their clients several times before the server averages sectors.
-
-Liu, Zhang, Song, Letaief: Client-Edge-Cloud Hierarchical Federated Learning, ICC 2020. The baseline of FedHEAD and
-MTGC.
-
-| stage 1, local | stage 2, who teaches → where | stage 3, consolidation |
-|---|---|---|
-| train from the sector's model | nobody | average at sectors E times, then at the server |
-
-| paper | here |
-|---|---|
-| κ1 local steps | local.epochs or local.steps |
-| κ2 (MTGC: E) | sector_rounds |
-
-Cost a round, in models (N active clients, M sectors; up, down): long link M, M; inside sectors E·N, E·N.
-Moves a round: server → sector model; sector → client model; client → sector model; sector → server model.
-
-Differences: MTGC's objective weighs sectors and clients alike (`by="uniform"`), the original and MTGC's code by
-samples (default). With `sector_rounds = 1` and `by="samples"` the result is FedAvg's.
-
->>> import headwater as hw
->>> run = hw.run("hfedavg", data="digits", clients=4, sectors=2, rounds=1, sector_rounds=2, local__epochs=1)
->>> run.ledger.round_trips("server_sector")
-2
-"""
+"""Hierarchical FedAvg."""
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
-
 from pydantic.dataclasses import dataclass
 
-from headwater.algorithms.base import State
+from headwater.algorithms.base import Method, MethodInfo, State
 from headwater.core.federation import CLIENTS, SECTORS, SERVER, Federation, Located
 from headwater.core.params import By
 from headwater.specs import LOCAL, STRICT, AtLeastOne, LocalSpec
@@ -39,12 +13,40 @@ from headwater.tasks.local import local_train
 
 
 @dataclass(frozen=True, config=STRICT)
-class HFedAvg:
-    local: LocalSpec = LOCAL
-    sector_rounds: AtLeastOne = 1  # E, averages at sectors in one global round
-    by: By = "samples"  # how clients weigh in their sector, and sectors at the server
+class HFedAvg(Method):
+    """Sectors average their clients several times before the server averages the sectors.
 
-    SUITS: ClassVar[dict[str, dict[str, Any]]] = {}
+    Liu, Zhang, Song, Letaief: Client-Edge-Cloud Hierarchical Federated Learning, ICC 2020. A baseline of FedHEAD and
+    MTGC.
+
+    Differences: with `sector_rounds = 1` and `by="samples"` the result is FedAvg's.
+
+    Args:
+        local: local training; κ1 of the paper is `local.steps` or `local.epochs`.
+        sector_rounds: κ2 (E in MTGC), averages at sectors per global round.
+        by: weight of a client in its sector and of a sector at the server: "samples" as in the paper and in MTGC's
+            code, or "uniform", the objective of MTGC's text.
+
+    Example:
+        >>> import headwater as hw
+        >>> run = hw.run("hfedavg", data="digits", clients=4, sectors=2, rounds=1, sector_rounds=2, local__epochs=1)
+        >>> run.ledger.round_trips("server_sector")
+        2
+    """
+
+    INFO = MethodInfo(
+        name="hfedavg",
+        family="tree",
+        summary="sectors average several times between two averages of the server",
+        stages=("train from the sector's model", "nobody", "average at sectors several times, then at the server"),
+        models="M, M | E·N, E·N",
+        moves={"a round": "server → sector model; sector → client model; client → sector model; sector → server model"},
+        sees={"server": "sectors' means", "host": "its clients' models", "client": "its sector's model"},
+    )
+
+    local: LocalSpec = LOCAL
+    sector_rounds: AtLeastOne = 1
+    by: By = "samples"
 
     def init(self, fed: Federation, model: Located) -> State:
         return State(model)

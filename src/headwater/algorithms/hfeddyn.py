@@ -1,43 +1,12 @@
-"""FedDyn inside each sector, several times over; the server averages what sectors then hold.
-
-FedDyn (Acar, Zhao, Matas Navarro, Mattina, Whatmough, Saligrama, ICLR 2021) at two paces, a baseline in the program of
-MTGC (Fang, Han, Chen, Wang, Brinton: Hierarchical Federated Learning with Multi-Timescale Gradient Correction, NeurIPS
-2024).
-
-| stage 1, local | stage 2, who teaches → where | stage 3, consolidation |
-|---|---|---|
-| train from the sector's model, regularised | nobody | average and shift at sectors, then average at the server |
-
-| program | here |
-|---|---|
-| α | dyn_alpha |
-| memory of a client | own = −α · memory, at clients |
-| mean memory of a group | h = −α · that, at sectors |
-| E | sector_rounds |
-
-Cost a round, in models (N active clients, M sectors; up, down): long link M, M; inside sectors E·N, E·N.
-Moves a round: server → sector model; sector → client model; client → sector model; sector → server model.
-
-Differences from the program: none known. A sector's model is the mean of its clients plus the mean memory of all of
-them, also of those that did not take part, and the server's is the mean of sectors, all alike. `alpha_by="size"`
-(default, as coded) divides alpha by the client's size relative to the mean size; "equal" does not (and is FedDyn's
-default here). Nothing corrects sectors towards each other, so the method does not settle at the optimum of all where
-sectors are unlike.
-
->>> import headwater as hw
->>> run = hw.run("hfeddyn", data="digits", clients=4, sectors=2, rounds=1, local__epochs=1)
->>> run.ledger.round_trips("server_sector")
-2
-"""
+"""Hierarchical FedDyn."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass as plain_dataclass
-from typing import Any, ClassVar
 
 from pydantic.dataclasses import dataclass
 
-from headwater.algorithms.base import State
+from headwater.algorithms.base import Method, MethodInfo, State
 from headwater.algorithms.feddyn import AlphaBy, alphas
 from headwater.core.federation import CLIENTS, SECTORS, SERVER, Federation, Located, each, maybe, nothing
 from headwater.models.base import ModelSpec
@@ -55,19 +24,58 @@ class HDynState(State):
 
 
 @dataclass(frozen=True, config=STRICT)
-class HFedDyn:
-    local: LocalSpec = LOCAL
-    sector_rounds: AtLeastOne = 2  # E, averages at sectors in one global round
-    dyn_alpha: Positive = 0.01
-    alpha_by: AlphaBy = "size"  # whether a client's alpha follows from its size
+class HFedDyn(Method):
+    """FedDyn inside each sector, several times per round; the server averages the sectors' models.
 
-    SUITS: ClassVar[dict[str, dict[str, Any]]] = {
-        "local": {"optimizer": "sgd", "lr": 0.05},
-        "model": {"norm": "group"},
-    }
+    FedDyn (Acar, Zhao, Matas Navarro, Mattina, Whatmough, Saligrama, ICLR 2021) in the hierarchy, a baseline in the
+    program of MTGC (Fang, Han, Chen, Wang, Brinton: Hierarchical Federated Learning with Multi-Timescale Gradient
+    Correction, NeurIPS 2024). The program keeps a memory m per client and its mean per group: `own` = −α · m at
+    clients, `h` = −α · mean at sectors.
+
+    Differences from that program: none known. A sector's model is the mean of its clients plus the mean memory of all
+    of them, also of those that did not take part. The server averages sectors with equal weights. Nothing corrects
+    sectors towards each other, so the method does not reach the global optimum if sectors differ.
+
+    Args:
+        local: local training.
+        sector_rounds: E, averages at sectors per global round.
+        dyn_alpha: α, strength of the regularisation.
+        alpha_by: "size" divides α by the client's size relative to the mean size, as in the program; "equal" does not.
+
+    Example:
+        >>> import headwater as hw
+        >>> run = hw.run("hfeddyn", data="digits", clients=4, sectors=2, rounds=1, local__epochs=1)
+        >>> run.ledger.round_trips("server_sector")
+        2
+    """
+
+    INFO = MethodInfo(
+        name="hfeddyn",
+        family="tree",
+        summary="FedDyn inside sectors, average of sectors at the server",
+        stages=(
+            "train from the sector's model, regularised",
+            "nobody",
+            "average and shift at sectors several times, then average at the server",
+        ),
+        models="M, M | E·N, E·N",
+        moves={"a round": "server → sector model; sector → client model; client → sector model; sector → server model"},
+        sees={"server": "sectors' means", "host": "its clients' models", "client": "its sector's model"},
+        needs=("client state",),
+        defaults={"local": {"optimizer": "sgd", "lr": 0.05}, "model": {"norm": "group"}},
+        strengths=("dyn_alpha",),
+    )
+
+    local: LocalSpec = LOCAL
+    sector_rounds: AtLeastOne = 2
+    dyn_alpha: Positive = 0.01
+    alpha_by: AlphaBy = "size"
 
     def cautions(self, model: ModelSpec, participation: float = 1.0) -> tuple[str, ...]:
         return buffers_caution(model)
+
+    def reference_models(self) -> int:
+        return 2
 
     def init(self, fed: Federation, model: Located) -> HDynState:
         return HDynState(model, nothing(SECTORS), nothing(CLIENTS))

@@ -1,40 +1,12 @@
-"""Hierarchical FedAvg whose clients are corrected towards their sector, and sectors are not.
-
-SCAFFOLD (Karimireddy, Kale, Mohri, Reddi, Stich, Suresh, ICML 2020) inside sectors, a baseline in the program of MTGC
-(Fang, Han, Chen, Wang, Brinton: Hierarchical Federated Learning with Multi-Timescale Gradient Correction, NeurIPS
-2024).
-
-| stage 1, local | stage 2, who teaches → where | stage 3, consolidation |
-|---|---|---|
-| train from the sector's model, corrected | nobody | average at sectors several times, then at the server |
-
-| program | here |
-|---|---|
-| H, E | steps of every client, sector_rounds |
-| z | z, at clients: the sector's mean gradient less the client's |
-
-Cost a round, in models (N active clients, M sectors; up, down): long link M, M; inside sectors E·N, (E + 1)·N, since
-the last average goes back for the corrections.
-Moves a round: server → sector model; sector → client model; client → sector model; sector → server model.
-
-Differences from the program: z outlives the round (`keep=False` starts it at zero in every round, as the program does);
-otherwise it is MTGC with its second correction left out, and what is said there of H, of plain SGD, of batch norm and
-of clients lost on the way holds here.
-
->>> import headwater as hw
->>> run = hw.run("hscaffold", data="digits", clients=4, sectors=2, rounds=1, sector_rounds=3, local__epochs=1)
->>> run.ledger.summary()["sector_client"]["down_models"]
-16
-"""
+"""Hierarchical SCAFFOLD."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass as plain_dataclass
-from typing import Any, ClassVar
 
 from pydantic.dataclasses import dataclass
 
-from headwater.algorithms.base import State
+from headwater.algorithms.base import Method, MethodInfo, State
 from headwater.core.federation import CLIENTS, SECTORS, SERVER, Federation, Located, maybe, nothing
 from headwater.core.params import By
 from headwater.models.base import ModelSpec
@@ -50,16 +22,52 @@ class HScaffoldState(State):
 
 
 @dataclass(frozen=True, config=STRICT)
-class HScaffold:
-    local: LocalSpec = LOCAL
-    sector_rounds: AtLeastOne = 2  # E, averages at sectors in one global round
-    keep: bool = True  # carry corrections over to the next round
-    by: By = "uniform"  # how clients weigh in their sector, and sectors at the server
+class HScaffold(Method):
+    """Hierarchical FedAvg in which clients are corrected towards their sector. Sectors are not corrected towards each
+    other.
 
-    SUITS: ClassVar[dict[str, dict[str, Any]]] = {
-        "local": {"optimizer": "sgd", "lr": 0.05},
-        "model": {"norm": "group"},
-    }
+    SCAFFOLD (Karimireddy, Kale, Mohri, Reddi, Stich, Suresh, ICML 2020) inside sectors, a baseline in the program of
+    MTGC (Fang, Han, Chen, Wang, Brinton: Hierarchical Federated Learning with Multi-Timescale Gradient Correction,
+    NeurIPS 2024). The state's z is the sector's mean gradient minus the client's.
+
+    Cost: the last average of a round goes back to clients once more, for the corrections.
+
+    Differences from that program: `keep` (see below). Otherwise this is MTGC without its second correction; its remarks
+    about the number of steps, plain SGD, batch norm and lost clients hold here too.
+
+    Args:
+        local: local training with plain SGD.
+        sector_rounds: E, averages at sectors per global round.
+        keep: carry z over to the next round; False starts it at zero in every round, as the program does.
+        by: weight of a client in its sector and of a sector at the server.
+
+    Example:
+        >>> import headwater as hw
+        >>> run = hw.run("hscaffold", data="digits", clients=4, sectors=2, rounds=1, sector_rounds=3, local__epochs=1)
+        >>> run.ledger.summary()["sector_client"]["down_models"]
+        16
+    """
+
+    INFO = MethodInfo(
+        name="hscaffold",
+        family="tree",
+        summary="hierarchical FedAvg with control variates inside sectors",
+        stages=(
+            "train from the sector's model, corrected",
+            "nobody",
+            "average at sectors several times, then at the server",
+        ),
+        models="M, M | E·N, (E + 1)·N",
+        moves={"a round": "server → sector model; sector → client model; client → sector model; sector → server model"},
+        sees={"server": "sectors' means", "host": "its clients' models", "client": "its sector's model"},
+        needs=("client state",),
+        defaults={"local": {"optimizer": "sgd", "lr": 0.05}, "model": {"norm": "group"}},
+    )
+
+    local: LocalSpec = LOCAL
+    sector_rounds: AtLeastOne = 2
+    keep: bool = True
+    by: By = "uniform"
 
     def __post_init__(self) -> None:
         check_path(self.local, "hierarchical SCAFFOLD")
@@ -67,6 +75,9 @@ class HScaffold:
 
     def cautions(self, model: ModelSpec, participation: float = 1.0) -> tuple[str, ...]:
         return buffers_caution(model)
+
+    def reference_models(self) -> int:
+        return 2
 
     def init(self, fed: Federation, model: Located) -> HScaffoldState:
         return HScaffoldState(model, nothing(CLIENTS))

@@ -1,42 +1,13 @@
-"""Clients keep their features near the global model's and away from those of their own last model.
-
-Li, He, Song: Model-Contrastive Federated Learning, CVPR 2021.
-
-| stage 1, local | stage 2, who teaches → where | stage 3, consolidation |
-|---|---|---|
-| train from the one model, contrasted | nobody | average at the server |
-
-| paper | here |
-|---|---|
-| μ, τ | mu, tau |
-| R_w, the net up to its projection | the model's `features`, with model.projection = 256 |
-| z, z_glob, z_prev | features of the model that is trained, of the one received, of the client's last |
-
-Cost a round, in models (N active clients, M sectors; up, down): long link N, N and inside sectors N, N; M, M and N, N
-with `through_sectors`. A client keeps its last `remembered` models to itself.
-Moves a round: server → client model; client → server model.
-
-Differences from the paper and from its authors' code:
-* The global and the earlier models' features are computed once a round in evaluation mode, not batch by batch: they are
-  frozen, so nothing changes unless the data is augmented.
-* `first`: a client that never took part contrasts with the run's initial model, as the code does; "received" takes the
-  model just received, which makes the term the constant μ·ln 2 for that client.
-* `remembered` above 1 adds the client's older models to the sum below the fraction, the code's model buffer.
-* `by="uniform"` weighs clients alike.
-
->>> import headwater as hw
->>> hw.run("moon", data="digits", clients=4, rounds=1, local__epochs=1).history[0]["round"]
-1
-"""
+"""MOON."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass as plain_dataclass
-from typing import Any, ClassVar, Literal
+from typing import Literal
 
 from pydantic.dataclasses import dataclass
 
-from headwater.algorithms.base import State, gather, kept, spread
+from headwater.algorithms.base import Method, MethodInfo, State, gather, kept, spread
 from headwater.core.federation import CLIENTS, Federation, Located, maybe, nothing
 from headwater.core.params import By
 from headwater.specs import LOCAL, STRICT, AtLeastOne, LocalSpec, NotNegative, Positive
@@ -51,18 +22,62 @@ class MoonState(State):
 
 
 @dataclass(frozen=True, config=STRICT)
-class Moon:
-    local: LocalSpec = LOCAL
-    mu: NotNegative = 1.0  # weight of the contrastive term
-    tau: Positive = 0.5  # temperature of the similarities
-    remembered: AtLeastOne = 1  # earlier models of its own that a client contrasts with
-    first: Literal["initial", "received"] = "initial"  # what stands for them when there is none yet
-    by: By = "samples"  # how clients weigh in the mean
-    through_sectors: bool = False  # average at sectors on the way
-    keep_local: bool = False  # judge local accuracy by clients' models as trained, before they are averaged
+class Moon(Method):
+    """Model-contrastive learning: clients keep their features near the global model's and away from those of their own
+    last model.
 
-    SUITS: ClassVar[dict[str, dict[str, Any]]] = {"model": {"projection": 256}}
-    NEEDS: ClassVar[tuple[str, ...]] = ("features",)
+    Li, He, Song: Model-Contrastive Federated Learning, CVPR 2021. R_w, the network up to its projection, is the model's
+    `features`, with `model.projection = 256` by default.
+
+    Cost: a client keeps its last `remembered` models to itself; they are never sent.
+
+    Differences from the paper and from its authors' code:
+    * Features of the global and of earlier models are computed once per round in evaluation mode, not per batch. These
+      models are frozen, so this changes nothing unless data is augmented.
+
+    Args:
+        local: local training.
+        mu: μ, weight of the contrastive term.
+        tau: τ, temperature of the similarities.
+        remembered: earlier models of its own that a client contrasts with; above 1 it is the model buffer of the code.
+        first: what a client that never took part contrasts with: the "initial" model of the run, as in the code, or the
+            "received" one, which makes the term the constant μ·ln 2.
+        by: weight of a client in the mean: its number of samples, or "uniform".
+        through_sectors: sectors average their clients' models first.
+        keep_local: test clients' models as they were trained, before averaging, on the clients' own test rows.
+
+    Example:
+        >>> import headwater as hw
+        >>> hw.run("moon", data="digits", clients=4, rounds=1, local__epochs=1).history[0]["round"]
+        1
+    """
+
+    INFO = MethodInfo(
+        name="moon",
+        family="averaging",
+        summary="features near the global model's and away from the client's last model",
+        stages=("train from the global model, contrasted", "nobody", "average at the server"),
+        models="N, N | N, N (through sectors M, M | N, N)",
+        moves={"a round": "server → client model; client → server model"},
+        sees={"server": "every client's model", "host": "its clients' models", "client": "the global model"},
+        needs=("client state",),
+        defaults={"model": {"projection": 256}},
+        features=True,
+        strengths=("mu",),
+        training_cost=1.7,
+    )
+
+    local: LocalSpec = LOCAL
+    mu: NotNegative = 1.0
+    tau: Positive = 0.5
+    remembered: AtLeastOne = 1
+    first: Literal["initial", "received"] = "initial"
+    by: By = "samples"
+    through_sectors: bool = False
+    keep_local: bool = False
+
+    def reference_models(self) -> int:
+        return 1 + self.remembered
 
     def init(self, fed: Federation, model: Located) -> MoonState:
         return MoonState(model, nothing(CLIENTS))

@@ -1,52 +1,13 @@
-"""Two corrections at two paces: one takes a client to its sector, the other, more slowly, the sector to everybody.
-
-Fang, Han, Chen, Wang, Brinton: Hierarchical Federated Learning with Multi-Timescale Gradient Correction, NeurIPS 2024.
-
-| stage 1, local | stage 2, who teaches → where | stage 3, consolidation |
-|---|---|---|
-| train from the sector's model, corrected twice | nobody | average at sectors several times, then at the server |
-
-| paper | here | | paper | here |
-|---|---|---|---|---|
-| H, γ | steps of every client, local.lr | | z_i | z, at clients |
-| E | sector_rounds | | y_j | y, at sectors |
-
-A step is x ← x − γ(g + z + y). After a sector's average z ← z + (own − sector's) / (Hγ), after the server's y ← y +
-(sector's − global) / (HEγ): then z is the sector's mean gradient less the client's, y the global one less the sector's.
-
-Cost a round, in models (N active clients, M sectors; up, down): long link M, M (and M down before the first round, to
-every sector that holds data); inside sectors E·N, (E + 2)·N, without y in the first round. The start by gradients adds
-N, N inside sectors in each round and M, M in the first. A `leader` sends itself nothing (N − M for N inside sectors),
-and is handed the model and y before and after.
-Moves before the first round: server → sector model.
-Moves a round: server → sector model; sector → client model; client → sector model; sector → server model.
-
-Differences from the paper (its slides) and from its authors' code:
-* `z_init`: "gradient" starts z in every round, and y in the first, from gradients at the received model (slides),
-  "zero" starts z at zero in every round (code) and so stays off the optimum, "keep" (default) carries z over. With
-  partial participation only "keep" ends at the optimum, and a sector of which one client came learns no z from it.
-* `z_scale`: "H" as above and as coded; "HE" divides z's change by E as well, as one slide has it.
-* `local.epochs` e means H = e · ceil(mean client size / batch) steps for every client, as coded. Plain SGD only.
-* `by`: alike at both tiers (paper); by samples the weighted sums of z and of y vanish. `use_z`, `use_y`: the ablations.
-* `sample`: who takes part is drawn once a round, or as many anew from each sector in every sector round.
-* The code clips at 10 (`local.clip`); a clipped path tells clipped gradients. It forgets to load the common start: not
-  so here.
-* A client lost after its model was averaged leaves its z uncorrected, so z no longer adds up to zero in its sector.
-
->>> import headwater as hw
->>> run = hw.run("mtgc", data="digits", clients=4, sectors=2, rounds=1, local__epochs=1)
->>> run.ledger.summary()["server_sector"]["up_models"]
-2
-"""
+"""MTGC."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass as plain_dataclass
-from typing import Any, ClassVar, Literal
+from typing import Literal
 
 from pydantic.dataclasses import dataclass
 
-from headwater.algorithms.base import State
+from headwater.algorithms.base import Method, MethodInfo, State
 from headwater.core.federation import CLIENTS, SECTORS, SERVER, Federation, Located, maybe, nothing
 from headwater.core.leaders import Leader, choose
 from headwater.core.params import By
@@ -74,21 +35,81 @@ class MtgcState(State):
 
 
 @dataclass(frozen=True, config=STRICT)
-class Mtgc:
+class Mtgc(Method):
+    """Two gradient corrections at two timescales: z corrects a client towards its sector, y corrects a sector, more
+    slowly, towards all.
+
+    Fang, Han, Chen, Wang, Brinton: Hierarchical Federated Learning with Multi-Timescale Gradient Correction, NeurIPS
+    2024. A step is x ← x − γ(g + z + y), where γ is `local.lr`. After an average at the sector z ← z + (own − sector's)
+    / (Hγ), after one at the server y ← y + (sector's − global) / (HEγ), with H steps of each client: z is then the
+    sector's mean gradient minus the client's, y the global one minus the sector's.
+
+    Cost: y is not sent in the first round. The start by gradients adds N, N inside sectors in each round and M, M
+    between server and sectors in the first. A `leader` sends nothing to itself (N − M instead of N inside sectors), and
+    receives the model and y from the sector's host before a round.
+
+    Differences from the paper (its slides) and from its authors' code:
+    * `local.epochs` e means H = e · ceil(mean client size / batch) steps for every client, as in the code. Plain SGD
+      only.
+    * The code clips gradients at 10 (`local.clip`); a clipped path gives clipped gradients. The code forgets to load
+      the common start; this implementation does not.
+    * A client that is lost after its model was averaged keeps its old z, so z no longer sums to zero in its sector.
+
+    Args:
+        local: local training with plain SGD.
+        sector_rounds: E, averages at sectors per global round.
+        z_init: "keep" carries z over to the next round. "gradient" starts z in every round, and y in the first, from
+            gradients at the received model (slides). "zero" starts z at zero in every round (code) and does not reach
+            the optimum. With partial participation only "keep" reaches it; a sector with one participant learns no z
+            then.
+        use_z: correct clients towards their sector; False is an ablation of the paper.
+        use_y: correct sectors towards all; False is an ablation of the paper.
+        z_scale: "H" as above and in the code; "HE" divides the change of z by E as well, as one slide has it.
+        by: weight of a client in its sector and of a sector at the server. The paper has "uniform"; with "samples" the
+            weighted sums of z and of y are zero.
+        leader: which client acts as its sector; "none": the sector's host averages.
+        sample: draw participants once per round, or the same number anew from each sector in every sector round.
+
+    Example:
+        >>> import headwater as hw
+        >>> run = hw.run("mtgc", data="digits", clients=4, sectors=2, rounds=1, local__epochs=1)
+        >>> run.ledger.summary()["server_sector"]["up_models"]
+        2
+    """
+
+    INFO = MethodInfo(
+        name="mtgc",
+        family="tree",
+        summary="two gradient corrections at two timescales",
+        stages=(
+            "train from the sector's model, corrected twice",
+            "nobody",
+            "average at sectors several times, then at the server",
+        ),
+        models="M, M | E·N, (E + 2)·N (before: 0, M)",
+        moves={
+            "before the first round": "server → sector model",
+            "a round": "server → sector model; sector → client model; client → sector model; sector → server model",
+        },
+        sees={
+            "server": 'sectors\' means; with `z_init = "gradient"` their mean gradients in round 1',
+            "host": "its clients' models, and its own correction",
+            "leader": "its sector's models, if a leader is chosen",
+            "client": "its sector's model and correction",
+        },
+        needs=("client state",),
+        defaults={"local": {"optimizer": "sgd", "lr": 0.05}, "model": {"norm": "group"}},
+    )
+
     local: LocalSpec = LOCAL
-    sector_rounds: AtLeastOne = 2  # E, averages at sectors in one global round
+    sector_rounds: AtLeastOne = 2
     z_init: Literal["keep", "gradient", "zero"] = "keep"
     use_z: bool = True
     use_y: bool = True
     z_scale: Literal["H", "HE"] = "H"
-    by: By = "uniform"  # how clients weigh in their sector, and sectors at the server
-    leader: Leader | Literal["none"] = "none"  # who sits for a sector; without one its host averages
+    by: By = "uniform"
+    leader: Leader | Literal["none"] = "none"
     sample: Literal["round", "sector-round"] = "round"
-
-    SUITS: ClassVar[dict[str, dict[str, Any]]] = {
-        "local": {"optimizer": "sgd", "lr": 0.05},
-        "model": {"norm": "group"},
-    }
 
     def __post_init__(self) -> None:
         check_path(self.local, "MTGC")
@@ -98,6 +119,9 @@ class Mtgc:
         lasting = self.z_init == "keep" or not self.use_z or participation >= 1
         drawn = f"z_init = {self.z_init!r} does not reach the optimum when only some clients take part; use 'keep'"
         return buffers_caution(model) + (() if lasting else (drawn,))
+
+    def reference_models(self) -> int:
+        return 2
 
     def init(self, fed: Federation, model: Located) -> MtgcState:
         return MtgcState(model, fed.down(model), nothing(SECTORS), nothing(CLIENTS))

@@ -1,47 +1,13 @@
-"""Every client knows how its gradient differs from everybody's, and takes that difference out of each of its steps.
-
-Karimireddy, Kale, Mohri, Reddi, Stich, Suresh: SCAFFOLD: Stochastic Controlled Averaging for Federated Learning, ICML
-2020.
-
-| stage 1, local | stage 2, who teaches → where | stage 3, consolidation |
-|---|---|---|
-| train from the one model, corrected | nobody | average at the server |
-
-| paper | here | | paper | here |
-|---|---|---|---|---|
-| c, c_i | common, own | | η_l, η_g | local.lr, server_lr |
-| options I, II | variates = "gradient", "path" | | K | the steps that a client really takes |
-
-Cost a round, in models (N active clients, M sectors; up, down): long link 2N, 2N and inside sectors 2N, 2N; upwards N
-and N with `reconstruct`; 2M, 2M and 2N, 2N with `through_sectors`.
-Moves a round: server → client model; client → server model.
-
-Differences from the paper and from other programs:
-* `variates="path"` (option II) reads a client's mean gradient off its path, (received − trained) / (K · lr), with the K
-  of this very client: clients of unequal sizes take unequally many steps when `local.epochs` is given. It needs plain
-  SGD at a constant rate and refuses momentum, Adam and `lr_time_decay`; `variates="gradient"` (option I) does with any,
-  for one more pass over the data. Clipping (`local.clip`) is let through, although a clipped path tells clipped
-  gradients.
-* `reconstruct` leaves out the second upload: the server works out from a client's model how its variate of option II
-  changed.
-* `by="samples"` weighs clients by size in the model and in `common`, which is then the mean of `own` by size. The
-  paper's way, all alike, is the default. `common` is the mean of `own` whoever takes part, also when clients are lost.
-* Variates are kept for what is trained. With batch norm its statistics stay uncorrected, which a run warns of.
-
->>> import headwater as hw
->>> run = hw.run("scaffold", data="digits", clients=4, sectors=2, rounds=1, local__epochs=1)
->>> run.ledger.summary()["server_sector"]["up_models"]
-8
-"""
+"""SCAFFOLD."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass as plain_dataclass
-from typing import Any, ClassVar, Literal
+from typing import Literal
 
 from pydantic.dataclasses import dataclass
 
-from headwater.algorithms.base import State, gather, spread
+from headwater.algorithms.base import Method, MethodInfo, State, gather, spread
 from headwater.core.federation import CLIENTS, SERVER, Federation, Located, maybe, nothing
 from headwater.core.params import By
 from headwater.models.base import ModelSpec
@@ -69,18 +35,60 @@ class ScaffoldState(State):
 
 
 @dataclass(frozen=True, config=STRICT)
-class Scaffold:
-    local: LocalSpec = LOCAL
-    variates: Literal["path", "gradient"] = "path"  # where a client's new variate comes from
-    server_lr: Positive = 1.0
-    by: By = "uniform"  # how clients weigh
-    reconstruct: bool = False  # the server works the variates' changes out instead of being sent them
-    through_sectors: bool = False  # sum up at sectors on the way
+class Scaffold(Method):
+    """Control variates against client drift: every client estimates how its gradient differs from the mean gradient and
+    subtracts the difference in each step.
 
-    SUITS: ClassVar[dict[str, dict[str, Any]]] = {
-        "local": {"optimizer": "sgd", "lr": 0.1},
-        "model": {"norm": "group"},
-    }
+    Karimireddy, Kale, Mohri, Reddi, Stich, Suresh: SCAFFOLD: Stochastic Controlled Averaging for Federated Learning,
+    ICML 2020. The paper's c and c_i are `common` and `own` of the state; K is the number of steps that a client really
+    takes.
+
+    Differences from the paper and from other programs:
+    * Clients of different sizes take different numbers of steps if `local.epochs` is given; K is each client's own.
+    * `common` is the mean of `own` over all clients, whoever takes part, also when clients are lost.
+    * Variates exist for trained parameters only. Statistics of batch norm stay uncorrected; a run warns of it.
+
+    Args:
+        local: local training; η_l of the paper is `local.lr`.
+        variates: "path" (option II of the paper) computes the mean gradient from the client's path, (received −
+            trained) / (K · lr); it needs plain SGD at a constant rate, and refuses momentum, Adam and `lr_time_decay`.
+            Clipping (`local.clip`) is allowed, although the path then consists of clipped gradients. "gradient" (option
+            I) works with any optimiser, for one more pass over the data.
+        server_lr: η_g.
+        by: weight of a client in the model and in `common`; the paper has "uniform".
+        reconstruct: do not send variates up; the server computes their change from the clients' models. Needs
+            `variates="path"` and no `through_sectors`.
+        through_sectors: sectors sum up their clients' models and variates first.
+
+    Example:
+        >>> import headwater as hw
+        >>> run = hw.run("scaffold", data="digits", clients=4, sectors=2, rounds=1, local__epochs=1)
+        >>> run.ledger.summary()["server_sector"]["up_models"]
+        8
+    """
+
+    INFO = MethodInfo(
+        name="scaffold",
+        family="averaging",
+        summary="control variates against client drift",
+        stages=("train from the global model, corrected", "nobody", "average at the server"),
+        models="2N, 2N | 2N, 2N (through sectors 2M, 2M | 2N, 2N; reconstructed N up)",
+        moves={"a round": "server → client model; client → server model"},
+        sees={
+            "server": "every client's model, and how its variate changed (unless `reconstruct`)",
+            "host": "the same of its clients",
+            "client": "the global model and variate",
+        },
+        needs=("client state",),
+        defaults={"local": {"optimizer": "sgd", "lr": 0.1}, "model": {"norm": "group"}},
+    )
+
+    local: LocalSpec = LOCAL
+    variates: Literal["path", "gradient"] = "path"
+    server_lr: Positive = 1.0
+    by: By = "uniform"
+    reconstruct: bool = False
+    through_sectors: bool = False
 
     def __post_init__(self) -> None:
         if self.variates == "path":
@@ -93,6 +101,9 @@ class Scaffold:
 
     def cautions(self, model: ModelSpec, participation: float = 1.0) -> tuple[str, ...]:
         return buffers_caution(model)
+
+    def reference_models(self) -> int:
+        return 2
 
     def init(self, fed: Federation, model: Located) -> ScaffoldState:
         return ScaffoldState(model, fed.run(zeros_like, at=SERVER, model=model), nothing(CLIENTS))

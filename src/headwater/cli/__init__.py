@@ -1,1 +1,1 @@
-"""The command line. Every command imports what it needs when it is called, so that help and lists answer at once."""
+"""The command line. A command imports what it needs when it is called, so that help and lists are fast."""

@@ -1,6 +1,6 @@
-"""The command group, and the one place where an error becomes a sentence and an exit status.
+"""The command group, and the conversion of errors into one-line messages and exit statuses.
 
-0 done, 2 a mistake of the caller's, 130 interrupted, 1 a mistake of ours.
+Exit statuses: 0 success, 1 a defect of Headwater, 2 a mistake of the caller, 130 interrupted.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ import click
 import typer
 
 from headwater import __version__, startup
-from headwater.cli import compare, deploy, partition, plan, report, reproduce, run, sweep, theory
+from headwater.cli import compare, deploy, partition, plan, reproduce, run, sweep, theory
 from headwater.cli import list as listing
-from headwater.cli.show import plain, say
+from headwater.cli.terminal import closest_characters, say
 from headwater.errors import TaskError, UserError, nearest
 
 ISSUES = "the project's issue tracker"
@@ -50,14 +50,14 @@ app.command("reproduce")(reproduce.reproduce)
 app.command("partition")(partition.partition)
 app.command("plan")(plan.plan)
 app.add_typer(theory.app, name="theory")
-app.command("report")(report.report)
+app.command("report")(compare.report)
 app.command("list")(listing.list_)
 app.command("resume")(run.resume)
 app.add_typer(deploy.app, name="deploy")
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
+def _version(requested: bool) -> None:
+    if requested:
         typer.echo(f"headwater {__version__}")
         raise typer.Exit
 
@@ -74,16 +74,20 @@ def _group(
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command line; the exit status is returned, never raised."""
-    given = sys.argv[1:] if arguments is None else [*arguments]
+    """Run a command line and return its exit status.
+
+    Args:
+        arguments: words after `headwater`; None for those of this process.
+    """
+    words = sys.argv[1:] if arguments is None else [*arguments]
     if arguments is None:
-        startup.begin()
-    codecs.register_error("headwater.plain", plain)
+        startup.defer_gc()
+    codecs.register_error("headwater.plain", closest_characters)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="headwater.plain")  # a terminal without our characters is no reason to stop
+            stream.reconfigure(errors="headwater.plain")  # a terminal that lacks a character must not stop a run
     try:
-        status = app(given, prog_name="headwater", standalone_mode=False)
+        status = app(words, prog_name="headwater", standalone_mode=False)
         sys.stdout.flush()
         return status if isinstance(status, int) else 0
     except click.ClickException as error:
@@ -92,13 +96,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except UserError as error:
         say(str(error))
         return 2
-    except TaskError as error:  # a task of the method or of the user's model: it names itself
+    except TaskError as error:  # the message names the task and the node
         say(str(error))
         return _debug(error)
     except (KeyboardInterrupt, click.Abort):
         say("interrupted; what was finished is kept, and the same command carries on")
         return 130
-    except BrokenPipeError:  # the reader of our output has gone, as `head` does
+    except BrokenPipeError:  # the reader of standard output has closed it, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:
@@ -106,11 +110,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:
         return _ours(error)
     finally:
-        startup.end()
+        startup.freeze_gc()
 
 
 def _usage(error: click.ClickException) -> str:
-    """A usage error as one sentence. Misspelt commands are answered here: click versions differ in what they add."""
+    """A usage error as one sentence. Unknown commands get our own message, as that of click depends on its version."""
     if isinstance(error, click.UsageError) and error.ctx is not None and "No such command" in error.message:
         group = error.ctx.command
         known = [*group.commands] if isinstance(group, click.Group) else []

@@ -1,4 +1,4 @@
-"""An output directory before a run takes it: may it, and what has to go first."""
+"""Checks and clears the output directory of a run before it starts."""
 
 from __future__ import annotations
 
@@ -20,19 +20,32 @@ REST = (
     "model.safetensors",
     "partition.json",
     "report.html",
-    "cell.json",  # of a run that is one of many
+    "cell.json",  # of a run of a sweep
 )
 
 
 def check_path(out: Path) -> None:
-    """Refuse a path that can be no directory, before anything is read or computed."""
+    """Refuse a path that cannot become a directory, before data is read.
+
+    Raises:
+        OutputError: if the path or one of its parents is a file.
+    """
     for part in (out, *out.parents):
         if part.exists() and not part.is_dir():
             raise OutputError(f"{part} is a file, so results cannot go to {out}; choose another --out")
 
 
 def claim(out: Path, config: Config, force: bool) -> RunDirectory:
-    """The directory as this run's own. Another run in it is refused, or with `force` removed, file by known file."""
+    """Open the directory of a run.
+
+    Args:
+        out: the directory.
+        config: the configuration of the run.
+        force: remove the files of another run there; other files are kept.
+
+    Raises:
+        OutputError: if the directory holds another run or foreign files.
+    """
     from headwater.training.run_directory import RunDirectory
 
     check_path(out)
@@ -54,7 +67,10 @@ def claim(out: Path, config: Config, force: bool) -> RunDirectory:
 
 
 def clear(out: Path) -> None:
-    """Remove a run's files and nothing else; the configuration goes last: half cleared, it is still known as a run."""
+    """Remove the files of a run and no others.
+
+    The configuration is removed last, so that an interrupted removal still leaves a run.
+    """
     checkpoints = out / CHECKPOINTS
     for folder, pattern in (
         (checkpoints, "round-*.json"),
@@ -72,7 +88,11 @@ def clear(out: Path) -> None:
 
 
 def stored(directory: Path) -> Config:
-    """The configuration of the run in a directory."""
+    """The configuration of the run in a directory.
+
+    Raises:
+        OutputError: if there is no run, or its configuration cannot be read.
+    """
     file = directory / CONFIG
     if not directory.is_dir():
         raise OutputError(f"there is no directory {directory}; name the directory of a run")

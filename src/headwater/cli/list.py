@@ -1,4 +1,4 @@
-"""`headwater list`: what there is, by name."""
+"""`headwater list`: methods, data sets, models, partition schemes and presets by name."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from headwater.cli.options import Json
-from headwater.cli.show import as_json, out, table
+from headwater.cli.terminal import as_json, console, table
 from headwater.errors import ConfigError, nearest
 from headwater.registry import Registry
 
@@ -17,9 +17,9 @@ Kind = Annotated[
 
 
 def list_(kind: Kind = None, json: Json = False) -> None:
-    """List what there is, by name.
+    """List methods, data sets, models, partition schemes or presets.
 
-    Without a kind, everything.
+    Without a kind, all of them.
     """
     if kind is not None and kind not in KINDS:
         raise ConfigError(
@@ -33,46 +33,41 @@ def list_(kind: Kind = None, json: Json = False) -> None:
         headings = [key for key in rows[0] if key != "stages"]
         stages = list(rows[0].get("stages", {}))
         cells = [[row[key] for key in headings] + [row["stages"][stage] for stage in stages] for row in rows]
-        out().print(table([*headings, *stages], cells, title="" if kind else name))
+        console().print(table([*headings, *stages], cells, title="" if kind else name))
 
 
-def _entries(registry: Registry) -> list[dict[str, Any]]:
-    rows = []
-    for name, entry in registry.items():
-        row: dict[str, Any] = {"name": name, "summary": entry.summary}
-        rows.append(row | {"stages": dict(entry.extra)} if entry.extra else row)
-    return rows
+def _summaries(registry: Registry[Any]) -> list[dict[str, Any]]:
+    return [{"name": name, "summary": part.summary} for name, part in registry.items()]
 
 
 def _algorithms() -> list[dict[str, Any]]:
     from headwater.algorithms import ALGORITHMS
-    from headwater.theory.communication import FORMULAS
 
-    rows = _entries(ALGORITHMS)
-    for row in rows:
-        row["stages"] = {k: v for k, v in row["stages"].items() if k != "needs"} | {
-            "models a round": FORMULAS[row["name"]].models,  # up, down on the long link | up, down inside sectors
-            "needs": row["stages"]["needs"],
-        }
+    rows = []
+    for name, part in ALGORITHMS.items():
+        info = part.info
+        stages = dict(zip(("local", "teachers", "consolidation"), info.stages, strict=True))
+        facts = {"models a round": info.models, "needs": ", ".join(info.needs) or "nothing"}
+        rows.append({"name": name, "summary": info.summary, "stages": stages | facts})
     return rows
 
 
 def _datasets() -> list[dict[str, Any]]:
     from headwater.data import DATASETS
 
-    return _entries(DATASETS)
+    return _summaries(DATASETS)
 
 
 def _models() -> list[dict[str, Any]]:
     from headwater.models import MODELS
 
-    return _entries(MODELS)
+    return _summaries(MODELS)
 
 
 def _partitions() -> list[dict[str, Any]]:
     from headwater.partition import PARTITIONS
 
-    return _entries(PARTITIONS)
+    return _summaries(PARTITIONS)
 
 
 def _presets() -> list[dict[str, Any]]:

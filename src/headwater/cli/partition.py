@@ -1,4 +1,4 @@
-"""`headwater partition`: a split before it is used."""
+"""`headwater partition`: shows a split without training."""
 
 from __future__ import annotations
 
@@ -7,58 +7,32 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headwater.cli.options import (
-    DataDir,
-    Engine,
-    Force,
-    Json,
-    Out,
-    Quiet,
-    Rounds,
-    Seed,
-    Sets,
-    Source,
-    Workers,
-    configure,
-)
+from headwater.cli.options import Options, Source, takes
 from headwater.cli.run import plain_name
-from headwater.cli.show import as_json, table
-from headwater.cli.show import out as console
+from headwater.cli.terminal import as_json, console, status, table
 from headwater.errors import OutputError
 
 if TYPE_CHECKING:
-    from headwater.partition.base import Partition
-    from headwater.partition.summary import Row, Summary
+    from headwater.partition.partition import Partition
+    from headwater.partition.summary import LabelDistance, PartitionSummary
 
 PICTURE, MANIFEST = "partition.png", "partition.json"
 DISTANCES = {"total_variation": "total variation", "jensen_shannon": "Jensen–Shannon"}
 TIERS = ("clients", "sectors")
 
 
-def partition(
-    source: Source = None,
-    sets: Sets = None,
-    seed: Seed = None,
-    rounds: Rounds = None,
-    out: Out = None,
-    engine: Engine = None,
-    workers: Workers = None,
-    data_dir: DataDir = None,
-    quiet: Quiet = False,
-    json: Json = False,
-    force: Force = False,
-) -> None:
+@takes("sets seed rounds out engine workers data_dir quiet json force")
+def partition(options: Options, source: Source = None) -> None:
     """Show a split before using it.
 
     Who would hold what: counts, label distances from the whole, a figure and the manifest with its hash.
     """
     from headwater.cli.directory import check_path
-    from headwater.cli.progress import status
 
-    config = configure(source, sets, seed=seed, rounds=rounds, engine=engine, workers=workers, data_dir=data_dir)
-    out = out or Path("runs") / f"partition-{plain_name(config.data.name)}-seed{config.seed}"
+    config = options.config(source)
+    out = options.out or Path("runs") / f"partition-{plain_name(config.data.name)}-seed{config.seed}"
     check_path(out)
-    with status(f"reading {config.data.name} …", quiet):
+    with status(f"reading {config.data.name} …", options.quiet):
         from headwater.partition.figure import figure
         from headwater.partition.summary import summarise
         from headwater.training.experiment import prepare
@@ -67,12 +41,12 @@ def partition(
     labels, classes = made.split.train.y.numpy(), made.split.classes
     found = summarise(made.partition, labels, classes)
     manifest = made.manifest()
-    _check_free(out / MANIFEST, made.partition.sha256, force)
+    _check_free(out / MANIFEST, made.partition.sha256, options.force)
     out.mkdir(parents=True, exist_ok=True)
-    with status("drawing the split …", quiet):
+    with status("drawing the split …", options.quiet):
         figure(made.partition, labels, classes, out / PICTURE, made.class_names)
     (out / MANIFEST).write_text(json_text.dumps(manifest), encoding="utf-8")
-    if json:
+    if options.json:
         as_json(_facts(found, manifest, out))
         return
     shown = console()
@@ -89,7 +63,7 @@ def partition(
 
 
 def _check_free(file: Path, sha256: str, force: bool) -> None:
-    """Another split in the same place, which may be that of a run, is not replaced unasked."""
+    """Refuse to replace another split, which may be that of a run, unless forced."""
     try:
         held = json_text.loads(file.read_text(encoding="utf-8"))["sha256"] if file.exists() else sha256
     except (ValueError, KeyError, TypeError):
@@ -98,8 +72,8 @@ def _check_free(file: Path, sha256: str, force: bool) -> None:
         raise OutputError(f"{file} holds another split; choose another --out, or replace it with --force")
 
 
-def _table(tier: str, rows: Sequence[Row], partition: Partition) -> Any:
-    """Numbers as everywhere else in a run, beside the names that the data has."""
+def _table(tier: str, rows: Sequence[LabelDistance], partition: Partition) -> Any:
+    """One row per client or sector: its number and, if the data has one, its name."""
     names = partition.client_names if tier == "clients" else partition.sector_names
     numbers = ("number", *(("sector",) if tier == "clients" else ()), "samples", "classes", *DISTANCES.values())
     lines = []
@@ -111,10 +85,10 @@ def _table(tier: str, rows: Sequence[Row], partition: Partition) -> Any:
     return table([*(("name",) if names else ()), *numbers], lines, title=tier, right=numbers)
 
 
-def _facts(found: Summary, manifest: dict[str, Any], out: Path) -> dict[str, Any]:
+def _facts(found: PartitionSummary, manifest: dict[str, Any], out: Path) -> dict[str, Any]:
     from dataclasses import asdict
 
-    from headwater.partition.base import NAMES
+    from headwater.partition.partition import NAMES
 
     return {
         "sha256": manifest["sha256"],

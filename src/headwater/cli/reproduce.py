@@ -8,31 +8,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from headwater.cli.options import (
-    Address,
-    DataDir,
-    Engine,
-    Force,
-    Json,
-    Out,
-    Quiet,
-    Rounds,
-    Seed,
-    Seeds,
-    Sets,
-    direct,
-    several,
-)
+from headwater.cli.options import Options, RunsAtOnce, takes
 from headwater.cli.run import INTERRUPTED
-from headwater.cli.show import as_json, say, table
-from headwater.cli.show import out as console
+from headwater.cli.terminal import as_json, console, say, status, table
 
 if TYPE_CHECKING:
-    from headwater.papers.plan import Plan
-    from headwater.papers.table import Table
-    from headwater.papers.write import Told
+    from headwater.papers.table import PaperTable
+    from headwater.papers.table_files import TableReport
+    from headwater.papers.table_plan import TablePlan
     from headwater.sweep import Cell
-    from headwater.sweep.processes import Crew
+    from headwater.sweep.processes import SweepWorkers
 
 Wanted = Annotated[
     str | None,
@@ -46,30 +31,18 @@ ScaleName = Annotated[
         help="About a minute or an hour a table on two cores, or the printed setting.",
     ),
 ]
-Workers = Annotated[
-    int | None, typer.Option("--workers", metavar="N", help="Runs at once; 0 for as many as there are cores.")
-]
 Listed = Annotated[bool, typer.Option("--list", help="Show the tables there are, with a line each, and stop.")]
 WIDE = 4  # columns of a table on the screen
 
 
+@takes("sets seed seeds rounds out engine address workers data_dir listed quiet json force")
 def reproduce(
+    options: Options,
     context: typer.Context,
     source: Wanted = None,
     scale: ScaleName = "smoke",
-    sets: Sets = None,
-    seed: Seed = None,
-    seeds: Seeds = None,
-    rounds: Rounds = None,
-    out: Out = None,
-    engine: Engine = None,
-    address: Address = None,
-    workers: Workers = None,
-    data_dir: DataDir = None,
+    workers: RunsAtOnce = None,
     listed: Listed = False,
-    quiet: Quiet = False,
-    json: Json = False,
-    force: Force = False,
 ) -> int:
     """Run a paper's table and put its numbers beside ours.
 
@@ -79,72 +52,69 @@ def reproduce(
     from headwater import papers
 
     if listed or source is None:
-        return _list(source, json=json)
-    from headwater.cli.cells import crew_for, interrupted
+        return _list(source, json=options.json)
     from headwater.cli.directory import check_path
+    from headwater.cli.sweep_runs import say_interrupted, start_workers
     from headwater.papers import scales
     from headwater.papers.table import load
 
     chosen = scales.find(scale)
     tables = [load(name, scales.names()) for name in papers.meant(source)]
-    wanted = [each for each in several(seeds, seed) if each is not None] or None
-    places = [_place(out, each, scale, alone=len(tables) == 1) for each in tables]
+    seeds = [seed for seed in options.all_seeds() if seed is not None] or None
+    places = [_place(options.out, each, scale, alone=len(tables) == 1) for each in tables]
     for place in places:
         check_path(place)
-    crew, engine_keys = crew_for(engine, workers, address)
-    options = direct(rounds=rounds, data_dir=data_dir) | engine_keys
-    plans: list[Plan] = []
-    told: list[Told] = []
+    processes, engine_keys = start_workers(options, workers)
+    keys = {key: value for key, value in options.keys().items() if key != "seed"} | engine_keys
+    plans: list[TablePlan] = []
+    reports: list[TableReport] = []
     statuses = [0]
-    with crew:
+    with processes:
         try:
-            from headwater.cli.progress import status as saying
-            from headwater.papers.plan import plan
+            from headwater.papers.table_plan import plan_table
 
-            for wanted_table, place in zip(tables, places, strict=True):
-                with saying(f"reading data for {wanted_table.name} …", quiet):
-                    plans.append(
-                        plan(wanted_table, chosen, place, crew.sizes, sets=sets or [], direct=options, seeds=wanted)
-                    )
-            for each, place in zip(plans, places, strict=True):
-                status, found = _one(crew, each, place, quiet=quiet, json=json, force=force)
-                told.append(found)
-                statuses.append(status)
+            for each, place in zip(tables, places, strict=True):
+                with status(f"reading data for {each.name} …", options.quiet):
+                    sets = options.sets or []
+                    plans.append(plan_table(each, chosen, place, processes.sizes, sets=sets, direct=keys, seeds=seeds))
+            for plan, place in zip(plans, places, strict=True):
+                code, report = _run_table(processes, plan, place, options)
+                statuses.append(code)
+                reports.append(report)
         except KeyboardInterrupt:
-            interrupted(context, [cell for each in plans for cell in each.cells])
+            say_interrupted(context, [cell for plan in plans for cell in plan.cells])
             return INTERRUPTED
-    if json:
-        from headwater.papers.write import as_dict
+    if options.json:
+        from headwater.papers.table_files import as_dict
 
-        facts = [as_dict(each) for each in told]
+        facts = [as_dict(report) for report in reports]
         as_json(facts[0] if len(facts) == 1 else facts)
     return next((code for code in (1, 2) if code in statuses), 0)
 
 
-def _one(crew: Crew, plan: Plan, out: Path, *, quiet: bool, json: bool, force: bool) -> tuple[int, Told]:
-    """Train, read back, write and show one table."""
-    from headwater.cli.cells import carry_out, prepare_directories, status_of
-    from headwater.cli.progress import status as saying
+def _run_table(processes: SweepWorkers, plan: TablePlan, out: Path, options: Options) -> tuple[int, TableReport]:
+    """Train the runs of one table, then write and print it; returns the exit status and the table."""
+    from headwater.cli.sweep_runs import exit_status, prepare_directories, train_all
     from headwater.papers.results import collect
-    from headwater.papers.write import Told, put_all
+    from headwater.papers.table_files import TableReport, write_files
 
-    waiting = prepare_directories(plan.cells, force=force)
-    if not quiet:
-        _announce(plan, waiting, len(crew))
-    ended = carry_out(crew, plan.cells, waiting, quiet=quiet)
-    with saying("writing the table …", quiet):
-        told = Told.of(collect(plan, ended, out))
-        files = put_all(told, out, say)
-    if not json:
-        _print(told, files)
-    failed = [each for each in ended.values() if each.failed]
+    waiting = prepare_directories(plan.cells, force=options.force)
+    if not options.quiet:
+        _announce(plan, waiting, len(processes))
+    outcomes = train_all(processes, plan.cells, waiting, quiet=options.quiet)
+    with status("writing the table …", options.quiet):
+        report = TableReport.of(collect(plan, outcomes, out))
+        files = write_files(report, out, say)
+    if not options.json:
+        _print(report, files)
+    failed = [each for each in outcomes.values() if each.failed]
     if failed:
         say(f"{len(failed)} of {len(plan.cells)} runs failed; they are tried again by the same command")
-    return status_of(list(ended.values())), told
+    return exit_status(list(outcomes.values())), report
 
 
-def _announce(plan: Plan, waiting: Sequence[Cell], workers: int) -> None:
-    """What is about to be done: how many runs, for how long, and what is not as in the paper."""
+def _announce(plan: TablePlan, waiting: Sequence[Cell], workers: int) -> None:
+    """Say how many runs there are, how long they take, and what differs from the paper."""
     from headwater.papers.scales import find
     from headwater.report.numbers import duration
 
@@ -164,27 +134,27 @@ def _seeds(count: int) -> str:
     return "1 seed" if count == 1 else f"{count} seeds"
 
 
-def _place(out: Path | None, table: Table, scale: str, *, alone: bool) -> Path:
-    """Where a table goes; several tables are kept apart below `out`."""
+def _place(out: Path | None, table: PaperTable, scale: str, *, alone: bool) -> Path:
+    """The directory of a table; several tables get one each below `out`."""
     name = table.name if not table.name.endswith(".toml") else Path(table.name).stem
     if out is None:
         return Path("runs") / "reproduce" / f"{name.replace('/', '-')}-{scale}"
     return out if alone else out / name.partition("/")[2]
 
 
-def _print(told: Told, files: list[Path]) -> None:
-    from headwater.papers.write import heading, legend, text
+def _print(report: TableReport, files: list[Path]) -> None:
+    from headwater.papers.table_files import cell_text, heading, legend
 
-    results = told.results
+    results = report.results
     screen = console()
     for start in range(0, len(results.columns), WIDE):
         part = results.columns[start : start + WIDE]
         heads = [heading(results, column) for column in part]
-        rows = [[row, *(text(results.entries.get((row, column))) for column in part)] for row in results.rows]
+        rows = [[row, *(cell_text(results.entries.get((row, column))) for column in part)] for row in results.rows]
         title = (results.plan.table.title or results.plan.table.name) if start == 0 else ""
         screen.print(table(["", *heads], rows, title=title, right=heads))
     screen.print(legend(results), style="dim")
-    for sentence in [*told.failures, *told.claims, *told.orders]:
+    for sentence in [*report.failures, *report.claims, *report.orders]:
         screen.print(sentence, markup=False)
     for file in files:
         screen.print(str(file), soft_wrap=True, markup=False)

@@ -10,29 +10,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headwater import startup
-from headwater.cli.options import (
-    Address,
-    DataDir,
-    Engine,
-    Force,
-    Json,
-    Out,
-    Quiet,
-    Rounds,
-    Seed,
-    Sets,
-    Source,
-    Workers,
-    configure,
-)
-from headwater.cli.show import as_json, pairs, say
-from headwater.cli.show import out as console
+from headwater.cli.options import Options, Source, takes
+from headwater.cli.terminal import as_json, console, pairs, say
 
 if TYPE_CHECKING:
     from headwater.config import Config
 
 Directory = Annotated[Path, typer.Argument(metavar="DIR", show_default=False)]
-INTERRUPTED = 130
+INTERRUPTED = 130  # exit status after Ctrl-C
 REPORT = "report.html"
 INTERVALS = {
     "ordinary_wilson": "95 % interval of one test set (Wilson)",
@@ -41,83 +26,60 @@ INTERVALS = {
 TIERS = {"server_sector": "server – sectors", "sector_client": "sectors – clients"}
 
 
-def run(
-    source: Source = None,
-    sets: Sets = None,
-    seed: Seed = None,
-    rounds: Rounds = None,
-    out: Out = None,
-    engine: Engine = None,
-    address: Address = None,
-    workers: Workers = None,
-    data_dir: DataDir = None,
-    quiet: Quiet = False,
-    json: Json = False,
-    force: Force = False,
-) -> int:
+@takes("sets seed rounds out engine address workers data_dir quiet json force")
+def run(options: Options, source: Source = None) -> int:
     """Train one method.
 
     The argument is a preset (see `headwater list presets`), a TOML file or simply the name of a method; without it,
     FedHEAD on the embedded digits.
     """
-    elsewhere = {"engine": engine, "address": address, "workers": workers, "data_dir": data_dir}
-    config = configure(source, sets, seed=seed, rounds=rounds, **elsewhere)
-    return carry_out(config, out or default_out(config), quiet=quiet, json=json, force=force)
+    config = options.config(source)
+    return _train(config, options.out or default_out(config), options)
 
 
-def resume(
-    directory: Directory,
-    engine: Engine = None,
-    address: Address = None,
-    workers: Workers = None,
-    data_dir: DataDir = None,
-    quiet: Quiet = False,
-    json: Json = False,
-) -> int:
+@takes("engine address workers data_dir quiet json")
+def resume(options: Options, directory: Directory) -> int:
     """Carry on a run that stopped.
 
     DIR is where it writes its results. It ends with the same bits as a run that was never stopped.
     """
     from headwater.cli.directory import stored
-    from headwater.cli.options import direct
     from headwater.config.load import nested
 
-    config = stored(directory)
-    elsewhere = nested(direct(engine=engine, workers=workers, data_dir=data_dir, address=address))
-    return carry_out(config.merged(elsewhere), directory, quiet=quiet, json=json, force=False)
+    return _train(stored(directory).merged(nested(options.keys())), directory, options)
 
 
-def carry_out(config: Config, out: Path, *, quiet: bool, json: bool, force: bool) -> int:
-    """Train in a directory, or carry on there, or show what is finished."""
+def _train(config: Config, out: Path, options: Options) -> int:
+    """Train in a directory, continue the run there, or show it if it is finished."""
     from headwater.cli.directory import check_path, claim
-    from headwater.cli.progress import Watch, status
+    from headwater.cli.terminal import RunProgress, status
 
     check_path(out)
-    with status(f"reading {config.data.name} …", quiet):
+    with status(f"reading {config.data.name} …", options.quiet):
         from headwater.training.experiment import prepare
 
-        startup.end()
+        startup.freeze_gc()
         experiment = prepare(config)
-    directory = claim(out, experiment.config, force)
-    watch = Watch(config.method, quiet)
+    directory = claim(out, experiment.config, options.force)
+    progress = RunProgress(config.method, options.quiet)
     try:
         if directory.result is not None:
             say(f"{out} already holds this run, finished; start anew with --force")
         else:
             from headwater.training.loop import train
 
-            with watch:
-                train(experiment, out=out, watch=watch)
+            with progress:
+                train(experiment, out=out, watch=progress)
         if not (out / REPORT).exists():
             from headwater import report
 
-            with status("writing the report …", quiet):
+            with status("writing the report …", options.quiet):
                 report.write([out], out / REPORT)
     except KeyboardInterrupt:
-        say(f"interrupted after round {watch.round}; carry on with: headwater resume {shlex.quote(str(out))}")
+        say(f"interrupted after round {progress.round}; carry on with: headwater resume {shlex.quote(str(out))}")
         return INTERRUPTED
     facts = directory.result or {}
-    if json:
+    if options.json:
         as_json(facts)
     else:
         console().print(pairs(_lines(facts, out), f"{facts['label']} on {facts['data']}"))
@@ -125,12 +87,12 @@ def carry_out(config: Config, out: Path, *, quiet: bool, json: bool, force: bool
 
 
 def default_out(config: Config) -> Path:
-    """runs/<method>-<data>-seed<seed>, with a path's last part for data of one's own."""
+    """runs/<method>-<data>-seed<seed>; data files are named by the last part of their path."""
     return Path("runs") / f"{plain_name(config.method)}-{plain_name(config.data.name)}-seed{config.seed}"
 
 
 def plain_name(name: str) -> str:
-    """A method's or data set's name as a part of a directory's name."""
+    """The name of a method or data set as part of a directory name."""
     return Path(name).name.removesuffix(".npz").replace(":", ".")
 
 
@@ -146,16 +108,14 @@ def _lines(facts: dict[str, Any], out: Path) -> Iterator[tuple[str, str]]:
     yield "best round", f"{facts['best_round']} of {facts['rounds']}, {percent(facts['best_accuracy'])}"
     if "local_accuracy" in facts:
         spread = facts["local_accuracy_spread"]
-        told = f"mean over clients, from {percent(spread['min'])} to {percent(spread['max'])}"
-        yield "local accuracy", f"{percent(facts['local_accuracy'])} ({told})"
+        ends = f"mean over clients, from {percent(spread['min'])} to {percent(spread['max'])}"
+        yield "local accuracy", f"{percent(facts['local_accuracy'])} ({ends})"
     if "ensemble_accuracy" in facts:
         yield "ensemble accuracy", percent(facts["ensemble_accuracy"])
     for tier, words in TIERS.items():
         moved = facts["ledger"][tier]
-        told = (
-            f"{size(moved['up_bytes'])} up, {size(moved['down_bytes'])} down, {count(moved['round_trips'])} round trips"
-        )
-        yield words, told
+        sizes = f"{size(moved['up_bytes'])} up, {size(moved['down_bytes'])} down"
+        yield words, f"{sizes}, {count(moved['round_trips'])} round trips"
     if "privacy" in facts:
         yield "privacy", facts["privacy"]["sentence"]
     for sentence in facts.get("remarks", []):

@@ -12,65 +12,35 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headwater.cli.options import (
-    Address,
-    DataDir,
-    Engine,
-    Force,
-    Json,
-    Out,
-    Quiet,
-    Rounds,
-    Seed,
-    Seeds,
-    Sets,
-    Source,
-    direct,
-    several,
-)
-from headwater.cli.reproduce import Workers
+from headwater.cli.options import Options, RunsAtOnce, Source, takes
 from headwater.cli.run import INTERRUPTED, plain_name
-from headwater.cli.show import as_json, say
-from headwater.cli.show import out as console
+from headwater.cli.terminal import as_json, console, say, status
 from headwater.errors import ConfigError
 
 if TYPE_CHECKING:
     from headwater.config import Config
-    from headwater.sweep import Cell, Ended
+    from headwater.sweep import Cell, CellOutcome
 
 Grid = Annotated[
     list[str] | None,
     typer.Option("--grid", metavar="KEY=V1,V2", help="Values of a configuration key; repeatable."),
 ]
-Axis = tuple[str, list[str]]
+Axis = tuple[str, list[str]]  # a key and its values
+Point = dict[str, str]  # one value of each key
 LONGEST = 120  # letters of a directory's name
 
 
+@takes("sets seed seeds rounds out engine address workers data_dir quiet json force")
 def sweep(
-    context: typer.Context,
-    source: Source = None,
-    grid: Grid = None,
-    sets: Sets = None,
-    seed: Seed = None,
-    seeds: Seeds = None,
-    rounds: Rounds = None,
-    out: Out = None,
-    engine: Engine = None,
-    address: Address = None,
-    workers: Workers = None,
-    data_dir: DataDir = None,
-    quiet: Quiet = False,
-    json: Json = False,
-    force: Force = False,
+    options: Options, context: typer.Context, source: Source = None, grid: Grid = None, workers: RunsAtOnce = None
 ) -> int:
     """Train one run for every combination of values.
 
     Such as `--grid local.lr=0.01,0.1 --grid algorithm.name=fedavg,fedhead`. Finished runs are kept and skipped on the
     next call; those that were interrupted go on where they were.
     """
-    from headwater.cli.cells import carry_out as train
-    from headwater.cli.cells import crew_for, interrupted, prepare_directories, status_of
     from headwater.cli.directory import check_path
+    from headwater.cli.sweep_runs import exit_status, prepare_directories, say_interrupted, start_workers, train_all
 
     axes = [_axis(text) for text in grid or []]
     if not axes:
@@ -78,31 +48,31 @@ def sweep(
     for key, _ in axes:
         if [each for each, _ in axes].count(key) > 1:
             raise ConfigError(f"--grid names {key} twice; give all of its values at once")
-    crew, engine_keys = crew_for(engine, workers, address)
-    options = direct(rounds=rounds, data_dir=data_dir) | engine_keys
+    processes, engine_keys = start_workers(options, workers)
+    keys = options.keys() | engine_keys
     points = [dict(zip([key for key, _ in axes], values, strict=True)) for values in product(*(v for _, v in axes))]
-    wanted = several(seeds, seed)
     methods = next((values for key, values in axes if key == "algorithm.name"), [])
     configs = [
-        [_config(source, sets or [], point, options | {"seed": one}, methods) for one in wanted] for point in points
+        [_config(source, options.sets or [], point, keys | {"seed": seed}, methods) for seed in options.all_seeds()]
+        for point in points
     ]
-    out = out or _default_out(configs[0][0], axes)
+    out = options.out or _default_out(configs[0][0], axes)
     check_path(out)
     names = [", ".join(f"{key}={value}" for key, value in point.items()) for point in points]
     places, cells = _cells(names, configs, out)
-    waiting = prepare_directories(cells, force=force)
-    if not quiet:
+    waiting = prepare_directories(cells, force=options.force)
+    if not options.quiet:
         kept = len(cells) - len(waiting)
         say(f"{len(points)} points, {len(cells)} runs{f', of which {kept} are finished' if kept else ''}")
-    with crew:
+    with processes:
         try:
-            ended = train(crew, cells, waiting, quiet=quiet)
+            outcomes = train_all(processes, cells, waiting, quiet=options.quiet)
         except KeyboardInterrupt:
-            interrupted(context, cells)
+            say_interrupted(context, cells)
             return INTERRUPTED
     rows = [(_label(point), point, place) for point, place in zip(points, places, strict=True)]
-    _show(rows, ended, out, quiet=quiet, json=json)
-    return status_of(list(ended.values()))
+    _show(rows, outcomes, out, options)
+    return exit_status(list(outcomes.values()))
 
 
 def _axis(text: str) -> Axis:
@@ -119,7 +89,7 @@ def _axis(text: str) -> Axis:
 
 
 def _split(text: str) -> list[str]:
-    """At commas outside of brackets and quotes, since a value may be a list."""
+    """Split at commas outside of brackets and quotes, since a value may be a list."""
     parts, depth, quote = [""], 0, ""
     for letter in text:
         if quote:
@@ -137,10 +107,8 @@ def _split(text: str) -> list[str]:
     return parts
 
 
-def _config(
-    source: str | None, sets: list[str], point: dict[str, str], options: dict[str, Any], methods: list[str]
-) -> Config:
-    """One point of the grid. In a grid of methods, a key that only some of them have goes to those."""
+def _config(source: str | None, sets: list[str], point: Point, options: dict[str, Any], methods: list[str]) -> Config:
+    """The configuration of one point. In a grid of methods, a key that only some of them have is set for those only."""
     from headwater.config import Config
 
     pairs = [*sets, *(f"{key}={value}" for key, value in point.items() if key != "algorithm.name")]
@@ -149,8 +117,8 @@ def _config(
     return Config.load_each(methods, source, pairs, **options)[methods.index(point["algorithm.name"])]
 
 
-def _label(point: dict[str, str]) -> str:
-    """A point in few words: the last part of a key where no other ends so."""
+def _label(point: Point) -> str:
+    """Short name of a point: keys without their section where that is unambiguous."""
     lasts = [key.rpartition(".")[2] for key in point]
     return ", ".join(
         f"{last if lasts.count(last) == 1 and last != 'name' else key} {value}"
@@ -159,7 +127,7 @@ def _label(point: dict[str, str]) -> str:
 
 
 def _cells(names: Sequence[str], configs: list[list[Config]], out: Path) -> tuple[list[list[Path]], list[Cell]]:
-    """The runs of every point, each configuration once."""
+    """The directories of every point by seed, and the runs; equal configurations share one run."""
     from headwater.sweep import Cell, identity
 
     known: dict[str, Cell] = {}
@@ -174,8 +142,10 @@ def _cells(names: Sequence[str], configs: list[list[Config]], out: Path) -> tupl
 
 
 def _folders(names: Sequence[str]) -> list[str]:
-    """Names that a file system takes, no two the same, however it treats capitals. One that was cut short always has
-    the mark of its point, so that a wider grid finds it again."""
+    """Directory names, distinct on file systems that ignore case.
+
+    A shortened name ends with a hash of its point, so that a wider grid finds the directory again.
+    """
     found: list[str] = []
     taken: set[str] = set()
     for name in names:
@@ -195,34 +165,31 @@ def _default_out(config: Config, axes: Sequence[Axis]) -> Path:
 
 def _show(
     rows: Sequence[tuple[str, dict[str, str], list[Path]]],
-    ended: dict[Path, Ended],
+    outcomes: dict[Path, CellOutcome],
     out: Path,
-    *,
-    quiet: bool,
-    json: bool,
+    options: Options,
 ) -> None:
-    from headwater.cli.compare import print_summary
-    from headwater.cli.progress import status
-    from headwater.report.groups import Group
+    from headwater.cli.compare import print_method_table
+    from headwater.report.grouping import MethodRuns
+    from headwater.report.method_table import csv_text, dicts, markdown, tabulate
     from headwater.report.runs import read
-    from headwater.report.tables import csv_text, dicts, markdown, summary
 
-    failed = {path: end.failed for path, end in ended.items() if end.failed}
+    failed = {path: end.failed for path, end in outcomes.items() if end.failed}
     good = [(name, point, [path for path in paths if path not in failed]) for name, point, paths in rows]
     good = [(name, point, paths) for name, point, paths in good if paths]
-    found = summary([Group(name, tuple(read(path) for path in paths)) for name, _, paths in good])
+    found = tabulate([MethodRuns(name, tuple(read(path) for path in paths)) for name, _, paths in good])
     if found.rows:
         from headwater.training.checkpoint import write_whole
 
-        with status("writing the table …", quiet):
+        with status("writing the table …", options.quiet):
             write_whole(out / "table.csv", csv_text(found))
             write_whole(out / "table.md", markdown(found))
-    if json:
+    if options.json:
         lines = [row | {"settings": point} for row, (_, point, _) in zip(dicts(found), good, strict=True)]
         as_json({"rows": lines, "failed": {str(path): sentence for path, sentence in failed.items()}})
         return
     if found.rows:
-        print_summary(found)
+        print_method_table(found)
     for path, sentence in failed.items():
         console().print(f"{path} failed: {sentence}", markup=False, soft_wrap=True)
     if found.rows:

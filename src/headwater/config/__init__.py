@@ -1,8 +1,8 @@
-"""The configuration: one frozen tree, from TOML and back.
+"""The configuration of a run: frozen, checked, read from TOML and written to it.
 
-A file or preset holds differences only. Whatever a key belongs to declares it (a section here, a method's or scheme's
-dataclass, a model's builder), and everything else about it follows from that declaration: its default, its check, the
-sentence when a value does not fit, and its line in the written configuration.
+A file or preset holds only what differs from the defaults. A key is declared once, by the part that it belongs to: a
+section here, the dataclass of a method or partition scheme, the builder of a model or data set. Its default, its check
+and the sentence for a value that does not fit follow from that declaration.
 """
 
 from __future__ import annotations
@@ -36,7 +36,15 @@ __all__ = ["ARRAYS", "CUSTOM", "Config", "method_from", "spec_from"]
 
 
 class Config(Top):
-    """Everything that decides a run. `[local]`, `[sector]` and `[server]` hold only what was set."""
+    """Everything that decides a run. `[local]`, `[sector]` and `[server]` hold only keys that were set.
+
+    docs/configuration.md lists all keys. `Config.load` is the usual way to make one.
+
+    Example:
+        >>> config = Config.load("fedavg", ["local.lr=0.05"], rounds=3)
+        >>> config.method, config.rounds, config.local["lr"]
+        ('fedavg', 3, 0.05)
+    """
 
     data: DataConfig = DataConfig()
     partition: PartitionConfig = PartitionConfig()
@@ -63,9 +71,15 @@ class Config(Top):
 
     @classmethod
     def load(cls, source: str | Path | None = None, sets: Sequence[str] = (), **direct: Any) -> Config:
-        """A preset, a file or the defaults; over it the KEY=VALUE pairs `sets`; over these `direct` options.
+        """Read a configuration.
 
-        Direct options are top-level keys or `section__key`; those that are None are left out.
+        Args:
+            source: a method, a preset or the path of a file; None: the defaults.
+            sets: KEY=VALUE pairs such as "local.lr=0.05", laid over the source.
+            direct: top-level keys or `section__key`, laid over these; None means not given.
+
+        Raises:
+            ConfigError: a key or value is not accepted.
         """
         return cls(**read(source, sets, direct))
 
@@ -73,28 +87,32 @@ class Config(Top):
     def load_each(
         cls, methods: Sequence[str], source: str | Path | None = None, sets: Sequence[str] = (), **direct: Any
     ) -> list[Config]:
-        """The same configuration for each method; a setting that only some of them have goes to those."""
+        """Read the same configuration for several methods; arguments as for `load`.
+
+        A setting that only some of the methods have is given to those; one that none has is refused.
+        """
         return [cls(**tree) for tree in read_each(methods, source, sets, direct)]
 
     def merged(self, changes: Mapping[str, Any]) -> Config:
-        """A new configuration with these tables laid over this one, checked as a whole."""
+        """A new configuration with these tables laid over this one; all of it is checked."""
         return Config(**merge(self.tree(), changes))
 
     def tree(self) -> dict[str, Any]:
-        """As plain tables."""
+        """The configuration as plain tables."""
         return self.model_dump()
 
     def to_toml(self) -> str:
-        """All of it; `from_toml` gives an equal configuration back."""
+        """The whole configuration as TOML text; `from_toml` reads it back."""
         return to_toml(self.tree())
 
     @classmethod
     def from_toml(cls, text: str) -> Config:
+        """Read a configuration from TOML text."""
         try:
             return cls(**tomllib.loads(text))
         except tomllib.TOMLDecodeError as error:
             raise ConfigError(f"the configuration is not valid TOML: {error}") from None
 
     def difference(self, other: Config) -> tuple[str, Any, Any] | None:
-        """The first key that makes this another run than `other`, with both values; where it is computed does not."""
+        """The first key that can change a result and differs from `other`, with both values; None: there is none."""
         return next(differences(self.tree(), other.tree()), None)

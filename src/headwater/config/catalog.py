@@ -1,12 +1,12 @@
-"""Which keys each section accepts, given the method, the scheme and the model that were chosen."""
+"""Which keys each section accepts, for the data set, partition scheme, model and method that were chosen."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, get_origin
+from typing import TYPE_CHECKING, Any, Literal, get_origin
 
-from headwater.config.fields import Setting, settings_of
+from headwater.config.fields import Setting, named_parameters, settings_of
 from headwater.config.sections import (
     ARRAYS,
     CUSTOM,
@@ -23,6 +23,9 @@ from headwater.config.sections import (
 from headwater.errors import ConfigError, nearest
 from headwater.registry import Registry, load
 from headwater.specs import DistillSpec, LocalSpec
+
+if TYPE_CHECKING:
+    from headwater.algorithms import Methods
 
 TOP = settings_of(Top)
 SECTIONS: dict[str, type[Section]] = {
@@ -47,16 +50,27 @@ SELECTORS = {
     "algorithm": "name",
 }  # the key that decides which options there are
 DEFAULT_METHOD = "fedhead"
+AUTO = "auto"
 
 
-def methods() -> Registry:
+def registries() -> dict[str, Registry[Any]]:
+    """Section → the registry of its choices."""
+    from headwater.data import DATASETS
+    from headwater.models import MODELS
+    from headwater.partition import PARTITIONS
+
+    return {"data": DATASETS, "partition": PARTITIONS, "model": MODELS, "algorithm": methods()}
+
+
+def methods() -> Methods:
+    """The registry of methods."""
     from headwater.algorithms import ALGORITHMS
 
     return ALGORITHMS
 
 
 def chosen(tree: Mapping[str, Any], section: str) -> str:
-    """The scheme, model or method that a tree names, or the default."""
+    """The data set, scheme, model or method that the tables name, or the default."""
     default = DEFAULT_METHOD if section == "algorithm" else SECTIONS[section].model_fields[SELECTORS[section]].default
     named = tree.get(section, {})
     name = named.get(SELECTORS[section], default) if isinstance(named, Mapping) else default
@@ -64,7 +78,7 @@ def chosen(tree: Mapping[str, Any], section: str) -> str:
 
 
 def common(section: str) -> dict[str, Setting]:
-    """The keys that a section accepts whatever is chosen."""
+    """The keys that a section accepts with every choice."""
     if section == "algorithm":
         return {"name": Setting(str, DEFAULT_METHOD)}
     if section in STAGES:
@@ -73,7 +87,7 @@ def common(section: str) -> dict[str, Setting]:
 
 
 def own(section: str, choice: str) -> dict[str, Setting] | None:
-    """The options that come with a choice; none if they cannot be known before it is used."""
+    """The options that a choice adds to its section; None if only the part itself knows them."""
     if section == "algorithm":
         kind = methods().load(choice)
         specs = stage_fields(kind).values()
@@ -90,13 +104,13 @@ def own(section: str, choice: str) -> dict[str, Setting] | None:
 
 
 def stages(method: str) -> tuple[str, ...]:
-    """The stage sections that a method has a use for."""
+    """The stage sections that a method uses."""
     return tuple(stage_fields(methods().load(method)))
 
 
 def stage_fields(kind: Any) -> dict[str, str]:
-    """Stage section → the method's field that it fills: the one of its name or, where that is a choice between words,
-    the one whose type is the stage's spec."""
+    """Stage section → the field of the method that it fills: the field of its name or, if that one is a choice between
+    words, the field whose type is the stage's spec."""
     declared = settings_of(kind)
     found: dict[str, str] = {}
     for stage, spec in STAGES.items():
@@ -108,31 +122,42 @@ def stage_fields(kind: Any) -> dict[str, str]:
 
 
 def stage_specs(method: Any) -> dict[str, LocalSpec | DistillSpec]:
-    """Stage section → the spec that a method has for it."""
+    """Stage section → the method's spec for it."""
     fields = stage_fields(type(method))
     return {stage: spec for stage, name in fields.items() if (spec := getattr(method, name)) is not None}
 
 
 def check_name(section: str, choice: str) -> None:
-    """Refuse a scheme, model or method that there is not, naming the key."""
-    from headwater.models import MODELS
-    from headwater.partition import PARTITIONS
-
+    """Refuse an unknown data set, scheme, model or method in a sentence that names the key."""
     if section == "data":
         check_data("data.name", choice)
         return
-    if section == "model" and choice in ("auto", CUSTOM):
+    if section == "model" and choice in (AUTO, CUSTOM):
         return
-    table = {"algorithm": methods(), "partition": PARTITIONS, "model": MODELS}[section]
+    registry = registries()[section]
     try:
-        if table.check(choice) not in table:
-            table.load(choice)  # a part of the user's own: it must at least be there
+        if registry.check(choice) not in registry:
+            registry.load(choice)  # the user's own part must be importable
     except ConfigError as error:
         raise ConfigError(f"{section}.{SELECTORS[section]}: {error}") from None
 
 
+def check_engine(name: str) -> None:
+    """Refuse an unknown engine."""
+    from headwater.engines import ENGINES
+
+    known = [AUTO, *ENGINES]
+    if name not in known and ":" not in name:
+        listed = ", ".join(map(repr, known))
+        raise ConfigError(
+            f"engine.name must be one of {listed} or 'package.module:Name', got {name!r}{nearest(name, known)}"
+        )
+    if ":" in name:
+        ENGINES.load(name)  # the user's own part must be importable
+
+
 def check_data(key: str, name: str, words: tuple[str, ...] = (ARRAYS,)) -> None:
-    """Refuse what is neither a listed data set nor written like a path or a function."""
+    """Refuse a name that is neither a listed data set nor written like a path or a function."""
     from headwater.data import DATASETS
 
     looks_like_path = "/" in name or "\\" in name or "." in name or Path(name).exists()
@@ -145,18 +170,19 @@ def check_data(key: str, name: str, words: tuple[str, ...] = (ARRAYS,)) -> None:
     )
 
 
-def every_key() -> dict[str, list[str]]:
-    """Last part → dotted keys, over all data, methods, schemes and models there are: for suggestions and short
-    names."""
-    from headwater.data import DATASETS, PATHS
-    from headwater.models import MODELS
-    from headwater.partition import PARTITIONS
+def every_key(methods: Sequence[str] = ()) -> dict[str, list[str]]:
+    """Last part of a key → full keys, over all listed parts: for suggestions and for short keywords in Python.
+
+    Args:
+        methods: methods of the user's own whose keys are included.
+    """
+    from headwater.data import PATHS
 
     found: dict[str, list[str]] = {key: [key] for key in TOP}
-    choices = {"data": DATASETS, "algorithm": methods(), "partition": PARTITIONS, "model": MODELS}
+    choices = registries()
     for section in ORDER:
         names = list(common(section))
-        for choice in choices.get(section, ()):
+        for choice in (*choices.get(section, ()), *(methods if section == "algorithm" else ())):
             names += own(section, choice) or {}
         if section == "data":
             names += [key for target in PATHS for key in settings_of(load(target))]
@@ -166,20 +192,26 @@ def every_key() -> dict[str, list[str]]:
 
 
 def _data_options(choice: str) -> dict[str, Setting] | None:
-    """The keyword-only parameters of the function that reads the data; a function of the user's own checks itself."""
+    """The options of the function that reads the data; None if a user's own function takes any."""
     from headwater.data import DATASETS, kind_of_path
 
     target = DATASETS[choice].target if choice in DATASETS else kind_of_path(choice)
     if target is not None:
         return {key: setting for key, setting in settings_of(load(target)).items() if key not in common("data")}
-    return None if ":" in choice else {}
+    return _own_options("data", load(choice)) if ":" in choice and not Path(choice).exists() else {}
 
 
 def _model_options(choice: str) -> dict[str, Setting] | None:
     from headwater.models import MODELS
 
-    if choice == "auto":  # any option that some listed model has; checked again once the data has decided
+    if choice == AUTO:  # any option of any listed model; checked again once the data has decided
         return {key: Setting(Any) for name in MODELS for key in settings_of(MODELS.load(name))}
     if choice in MODELS:
         return settings_of(MODELS.load(choice))
-    return {} if choice == CUSTOM else None
+    return {} if choice == CUSTOM else _own_options("model", MODELS.load(choice))
+
+
+def _own_options(section: str, function: Any) -> dict[str, Setting] | None:
+    """The options of a function or class of the user's own; None if they cannot be known."""
+    options = named_parameters(function)
+    return options and {key: setting for key, setting in options.items() if key not in common(section)}

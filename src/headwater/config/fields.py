@@ -1,7 +1,7 @@
-"""One setting at a time: what it accepts, whether a value fits, and the sentence when it does not.
+"""Single settings: what each accepts, whether a value fits, and the sentence if it does not.
 
-The same few functions serve the configuration's own sections, a method's or a scheme's dataclass and a model's
-builder, so that every refusal reads alike whoever declared the setting.
+The same functions serve the sections of the configuration, dataclasses of methods and partition schemes, and builders
+of models and data sets, so that all refusals have the same form.
 """
 
 from __future__ import annotations
@@ -59,6 +59,24 @@ def _settings(declared: Any) -> dict[str, Setting]:
         return {f.name: Setting(hints[f.name], _plain_default(f)) for f in dataclasses.fields(declared) if f.init}
     parameters = inspect.signature(declared).parameters.values()
     return {p.name: Setting(hints.get(p.name, Any), p.default) for p in parameters if p.kind is p.KEYWORD_ONLY}
+
+
+def named_parameters(function: Any) -> dict[str, Setting] | None:
+    """The settings of a function or class of the user's own: every parameter that can be given by name.
+
+    Returns:
+        The parameters without their defaults, which stay the function's own; None if it takes any name, has no
+        signature, or its annotations cannot be resolved.
+    """
+    try:
+        parameters = inspect.signature(function).parameters.values()
+        hints = get_type_hints(function.__init__ if inspect.isclass(function) else function, include_extras=True)
+    except (TypeError, ValueError, NameError, AttributeError):
+        return None
+    if any(p.kind is p.VAR_KEYWORD for p in parameters):
+        return None
+    named = [p for p in parameters if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    return {p.name: Setting(hints.get(p.name, Any)) for p in named}
 
 
 def check(key: str, setting: Setting, value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Reading: presets and files with `extends`, KEY=VALUE pairs, direct options; each a layer over the one before."""
+"""Reads a configuration from layers: presets and files with `extends`, KEY=VALUE pairs, direct options."""
 
 from __future__ import annotations
 
@@ -15,7 +15,13 @@ from headwater.errors import ConfigError, nearest
 
 
 def read(source: str | Path | None, sets: Sequence[str], direct: Mapping[str, Any]) -> Tree:
-    """The merged tree, not yet checked."""
+    """The merged tables, not yet checked.
+
+    Args:
+        source: a method, a preset or the path of a file; None: the defaults.
+        sets: KEY=VALUE pairs, laid over the source.
+        direct: options by `key` or `section__key`, laid over these. None means not given.
+    """
     written, asked = _written(source), _asked(sets, direct)
     method = catalog.chosen(asked if "name" in asked.get("algorithm", {}) else written, "algorithm")
     return merge(without_unused(written, [method]), asked)
@@ -24,11 +30,11 @@ def read(source: str | Path | None, sets: Sequence[str], direct: Mapping[str, An
 def read_each(
     methods: Sequence[str], source: str | Path | None, sets: Sequence[str], direct: Mapping[str, Any]
 ) -> list[Tree]:
-    """One tree a method, none of them checked yet."""
+    """The merged tables of each method, not yet checked; arguments as for `read`."""
     for method in methods:
         catalog.check_name("algorithm", method)
     written, asked = _written(source), _asked(sets, direct)
-    # What a file says of its own method does not bother the others, but it must mean something to somebody.
+    # Options of the file's own method do not disturb the others, but at least one method must have each option.
     _check_options(written, [*methods, catalog.chosen(written, "algorithm")])
     found = []
     for method, fitting in zip(methods, share(asked, methods), strict=True):
@@ -38,7 +44,7 @@ def read_each(
 
 
 def share(asked: Tree, methods: Sequence[str]) -> list[Tree]:
-    """What of the settings asked for each method has a use for; a setting that none of them can use is refused."""
+    """The settings that each method can use; a setting that none of them can use is refused."""
     _check_options(asked, methods)
     used = {method: catalog.stages(method) for method in methods}
     for stage in catalog.STAGES:
@@ -110,7 +116,7 @@ def nested(direct: Mapping[str, Any]) -> Tree:
 
 
 def _layers(source: str | Path | None) -> list[Tree]:
-    """The files that a source is made of, the most general first."""
+    """The content of a source and of all that it extends, the most general first."""
     found: list[Tree] = []
     seen: list[str] = []
     here: Path | None = None
@@ -127,13 +133,13 @@ def _layers(source: str | Path | None) -> list[Tree]:
 
 
 def _find(source: str | Path, here: Path | None) -> tuple[str, Tree, Path | None]:
-    """The name, content and directory of a preset, a file (beside the one that extends it) or a bare method."""
-    if isinstance(source, str) and source in presets.names():
-        return source, _parse(presets.text(source), f"preset {source}"), None
-    if isinstance(source, str) and source in catalog.methods():
-        return source, {"algorithm": {"name": source}}, None
+    """The name, content and directory of a preset, a method, or a file (relative to the one that extends it)."""
     path = Path(source).expanduser()
     path = path if here is None else here / path
+    if isinstance(source, str) and source in presets.names():
+        return source, _parse(presets.text(source), f"preset {source}"), None
+    if isinstance(source, str) and (source in catalog.methods() or (":" in source and not path.exists())):
+        return source, {"algorithm": {"name": source}}, None
     if path.is_dir():
         inside = path / "config.toml"
         carry_on = f"name the file {inside}, or carry on with: headwater resume {shlex.quote(str(path))}"

@@ -1,4 +1,4 @@
-"""From checked values to the objects that use them: stage specs, methods and partition schemes."""
+"""Builds stage specs, methods and partition schemes from checked values."""
 
 from __future__ import annotations
 
@@ -17,19 +17,35 @@ Spec = LocalSpec | DistillSpec
 
 
 def spec_from(section: str, kind: type[Built], values: Mapping[str, Any]) -> Built:
-    """A stage's spec from the values of its section, which `section` names in errors."""
+    """Build a stage's spec.
+
+    Args:
+        section: its section, for messages.
+        kind: `LocalSpec` or `DistillSpec`.
+        values: the section's keys.
+    """
     return build(section, kind, values)
 
 
 def method_from(kind: type[Built], options: Mapping[str, Any], specs: Mapping[str, Spec | None]) -> Built:
-    """A method from its own fields and the specs of its stages."""
+    """Build a method.
+
+    Args:
+        kind: its class.
+        options: the keys of `[algorithm]`.
+        specs: stage section → spec; None leaves the default.
+    """
     fields = stage_fields(kind)
     given = {fields.get(stage, stage): spec for stage, spec in specs.items() if spec is not None}
     return build("algorithm", kind, {key: value for key, value in options.items() if key != "name"}, given)
 
 
 def build(section: str, kind: type[Built], values: Mapping[str, Any], ready: Mapping[str, Any] | None = None) -> Built:
-    """An instance of `kind`, each value checked as the key `section.name`; `ready` values are passed as they are."""
+    """An instance of `kind` from values that are checked as keys of a section; `ready` values are not checked.
+
+    Raises:
+        ConfigError: a key is unknown or missing, or a value does not fit.
+    """
     accepted = settings_of(kind)
     ready = ready or {}
     for key in [*values, *ready]:

@@ -1,4 +1,4 @@
-"""The sections that are the same whatever is chosen; the choices bring further keys of their own (catalog.py)."""
+"""The sections of a configuration whose keys do not depend on a choice; choices bring further keys (catalog.py)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict
 from headwater.config.fields import Says
 from headwater.specs import AtLeastOne, Count, Positive
 
-ARRAYS = "arrays"  # data.name of a run whose data was given as arrays, and so is not to be found by name
+ARRAYS = "arrays"  # data.name of a run whose data was given as arrays
 CUSTOM = "custom"  # model.name of a run whose model was given as a callable
 
 Share = Annotated[float, Gt(0), Le(1)]
@@ -31,19 +31,27 @@ def _classes(value: int | tuple[int, ...]) -> int | tuple[int, ...]:
 
 
 class Section(BaseModel):
+    """Base class of sections: frozen, unknown keys are refused."""
+
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class Top(Section):
-    """The keys that stand before any section."""
+    """The keys before any section.
+
+    Args:
+        seed: decides every random number of a run.
+        rounds: number of rounds.
+        eval_every: rounds from one evaluation to the next.
+    """
 
     seed: Count = 0
     rounds: AtLeastOne = 20
-    eval_every: AtLeastOne = 1  # rounds from one evaluation to the next
+    eval_every: AtLeastOne = 1
 
 
 class Chosen(Section):
-    """A section whose choice (a scheme, a model) has options beside the common keys."""
+    """Base class of sections whose choice (a data set, a scheme, a model) has options beside the common keys."""
 
     model_config = ConfigDict(frozen=True, extra="allow")
 
@@ -54,32 +62,62 @@ class Chosen(Section):
 
 
 class DataConfig(Chosen):
-    """What is learnt from."""
+    """What is learnt from.
+
+    Args:
+        name: a data set (`headwater list datasets`), the path of a .npz, .csv, .tsv or .parquet file or of a folder, or
+            "package.module:function".
+        label: for a table: the column with the label.
+        client: for a table: the column that says which client a row belongs to; empty: rows are split by `[partition]`.
+        sector: for a table: the column that says which sector a row's client belongs to.
+        fraction: share of the training data that is used.
+        test_fraction: share of the test set on which models are evaluated.
+        validation: size of the server's validation set, as a share of the training data or as a number of samples.
+        reference: where the unlabelled reference set comes from: "holdout", carved out of the training data; "noise"; a
+            data set's name, or a path.
+        reference_size: samples in the reference set, at most.
+        reference_noise: distribution of `reference = "noise"`.
+        reference_classes: use only samples of these classes of the reference set: a number of random classes, or a list
+            of class numbers; empty: all.
+        reference_fraction: share of the reference set that is used. The clients' data does not depend on it.
+        reference_labelled: whether a reference set of your own has labels that number the same classes.
+        dir: directory of the data files; empty: `HEADWATER_DATA`, or the cache. Never changes a result.
+    """
 
     name: str = "digits"
     label: str = "label"
     client: str = ""
     sector: str = ""
     fraction: Share = 1.0
-    test_fraction: Share = 1.0  # share of the test set that scores are taken on
+    test_fraction: Share = 1.0
     validation: Annotated[
         int | float, AfterValidator(_share_or_count), Says("a share below 1 or a whole number of samples")
     ] = 0.1
     reference: str = "holdout"
     reference_size: Count = 5000
-    reference_noise: Literal["uniform", "gaussian"] = "uniform"  # how reference = "noise" is drawn
+    reference_noise: Literal["uniform", "gaussian"] = "uniform"
     reference_classes: Annotated[
         int | tuple[int, ...],
         AfterValidator(_classes),
         Says("a number of classes or a list of class numbers, each once"),
-    ] = ()  # only samples of these classes of the reference set: so many at random, or the ones listed; empty: of all
-    reference_fraction: Share = 1.0  # share of the reference set that is used; the clients' data does not depend on it
-    reference_labelled: bool = False  # whether a reference set of one's own has labels that number the same classes
-    dir: str = ""  # where files are; empty: HEADWATER_DATA or the cache. Never changes a result
+    ] = ()
+    reference_fraction: Share = 1.0
+    reference_labelled: bool = False
+    dir: str = ""
 
 
 class PartitionConfig(Chosen):
-    """Who holds what, and who takes part."""
+    """How data is split over clients, and who takes part.
+
+    Args:
+        scheme: how rows are split (`headwater list partitions`), or "package.module:Name".
+        clients: number of clients.
+        sectors: number of sectors.
+        assign: how clients are assigned to sectors: at random, so that sectors hold similar labels ("balanced"), in
+            blocks of consecutive numbers, or by a list.
+        participation: share of clients that take part in a round.
+        local_test: share of each client's rows that it keeps for a test of its own.
+    """
 
     scheme: str = "dirichlet"
     clients: AtLeastOne = 20
@@ -92,26 +130,46 @@ class PartitionConfig(Chosen):
 
 
 class ModelConfig(Chosen):
-    """What is trained."""
+    """What is trained.
+
+    Args:
+        name: a network (`headwater list models`), "auto" for one that suits the data, or "package.module:Name".
+        buffers: batch-norm statistics when models are averaged: their average, or those of the first model.
+        also: further networks (listed or "package.module:Name"); clients get all in turn, if the method allows it.
+        projection: width of a two-layer projection before the classifier, as in MOON; 0: none.
+        bn_head: batch norm without parameters on the features, which bounds them as FedHKD's paper says.
+    """
 
     name: str = "auto"
-    buffers: Literal["average", "first"] = "average"  # batch-norm statistics when models are averaged
-    also: tuple[str, ...] = ()  # further listed models; clients have all of them in turn, if the method allows it
-    projection: Count | None = None  # width of a two-layer projection before the classifier, as MOON has it; 0: none
-    bn_head: bool = False  # batch norm without parameters on the features, which bounds them as FedHKD's paper says
+    buffers: Literal["average", "first"] = "average"
+    also: tuple[str, ...] = ()
+    projection: Count | None = None
+    bn_head: bool = False
 
 
 class EngineConfig(Section):
-    """Where it is computed. Never changes a result, but for last digits by `threads`, `server_threads` and `stack`."""
+    """Where a run is computed. Only `threads`, `server_threads` and `stack` may change last digits of a result.
 
-    name: Literal["auto", "inline", "pool", "ray"] = "auto"
-    workers: Count = 0  # 0: as many as there are cores; on inline, threads of clients that are trained together
-    threads: AtLeastOne = 1  # of every task
-    server_threads: Count = 0  # of a student at the server, for whom all others wait; 0: as any task
-    stack: Literal["auto", "on", "off"] = "auto"  # train small models of many clients as one; "on": also by vmap
-    memory: Annotated[float, Ge(0)] = 0.0  # MB of values that wait; more are kept on disk. 0: a quarter of the memory
-    address: str = ""  # of the Ray cluster to use, as host:port, or auto; empty: one is started on this machine
-    overlap: bool = True  # a round begins while the one before is still being worked on, where nothing depends on it
+    Args:
+        name: "inline": in this process; "pool": worker processes; "ray": a Ray cluster; "auto": the likely fastest; or
+            "package.module:Name".
+        workers: number of workers; 0: as many as there are cores. With "inline", threads for clients trained together.
+        threads: threads of every task.
+        server_threads: threads of a student at the server, which all other tasks wait for; 0: as `threads`.
+        stack: train small models of many clients as one; "on": also by vmap.
+        memory: MB of values that may wait in memory, more are kept on disk; 0: a quarter of the memory.
+        address: of the Ray cluster to use, as host:port, or auto; empty: one is started on this machine.
+        overlap: begin a round while the one before is still computed, where nothing depends on it.
+    """
+
+    name: str = "auto"
+    workers: Count = 0
+    threads: AtLeastOne = 1
+    server_threads: Count = 0
+    stack: Literal["auto", "on", "off"] = "auto"
+    memory: Annotated[float, Ge(0)] = 0.0
+    address: str = ""
+    overlap: bool = True
 
 
 class PrivacyConfig(Section):
@@ -119,21 +177,38 @@ class PrivacyConfig(Section):
 
 
 class FaultsConfig(Section):
-    """What goes wrong on purpose."""
+    """Simulated faults.
 
-    dropout: Annotated[float, Ge(0), Lt(1)] = 0.0  # at each task; a lost client stays lost for the round
-    bad_update: Literal["drop", "stop"] = "drop"  # a result with NaN or infinity: leave it out, or end the run
-    availability: Share = 1.0  # share of the time that a client can begin a task. Never changes a result
-    period: Positive = 10.0  # seconds from one coming of a client to the next
+    Args:
+        dropout: probability that a client is lost, at each task; a lost client stays lost for the round.
+        bad_update: what happens to a result with NaN or infinity: leave it out ("drop"), or end the run ("stop").
+        availability: share of the time in which a client can begin a task. Never changes a result.
+        period: seconds from one arrival of a client to the next.
+    """
+
+    dropout: Annotated[float, Ge(0), Lt(1)] = 0.0
+    bad_update: Literal["drop", "stop"] = "drop"
+    availability: Share = 1.0
+    period: Positive = 10.0
 
 
 class DeployConfig(Section):
-    """Between organisations. Never changes a result, as long as everybody answers in time."""
+    """A federation between organisations. Never changes a result, as long as all parties answer in time.
 
-    server_address: str = "127.0.0.1:9100"  # of the server's link, as sectors reach it
-    sector_addresses: tuple[str, ...] = ()  # of the sectors' links; empty: on the server's host, from the next port on
-    deadline: Positive = 600.0  # seconds that a client has for one exchange
-    quorum: Share = 0.5  # of a sector's clients, and of the sectors, that must answer for their work to count
-    start: Positive = 600.0  # seconds to wait at the start for everybody to be there
-    max_mb: Positive = 2048.0  # the largest message that is accepted
-    secret_noise: bool = False  # draw noise from a secret of each client's own: the result is then not the simulation's
+    Args:
+        server_address: address of the server's link, as sectors reach it.
+        sector_addresses: addresses of the sectors' links; empty: on the server's host, from the next port on.
+        deadline: seconds that a client has for one exchange.
+        quorum: share of a sector's clients, and of the sectors, that must answer for their work to count.
+        start: seconds to wait at the start until all parties are connected.
+        max_mb: largest message that is accepted, in MB.
+        secret_noise: draw noise from a secret of each client; the result then differs from the simulation's.
+    """
+
+    server_address: str = "127.0.0.1:9100"
+    sector_addresses: tuple[str, ...] = ()
+    deadline: Positive = 600.0
+    quorum: Share = 0.5
+    start: Positive = 600.0
+    max_mb: Positive = 2048.0
+    secret_noise: bool = False

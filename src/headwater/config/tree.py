@@ -1,4 +1,4 @@
-"""A configuration as plain tables: checked key by key, merged layer by layer."""
+"""A configuration as plain tables: merged layer by layer, and checked key by key."""
 
 from __future__ import annotations
 
@@ -16,7 +16,11 @@ Tree = dict[str, Any]
 
 
 def checked(tree: Mapping[str, Any]) -> Tree:
-    """The tree with every value in its own type and the chosen parts' defaults filled in, or one sentence."""
+    """The tables with every value in its own type and the defaults of the chosen parts filled in.
+
+    Raises:
+        ConfigError: the first problem in one sentence, with the number of further ones.
+    """
     problems: list[str] = []
     result: Tree = {}
     for key, value in tree.items():
@@ -36,7 +40,7 @@ def checked(tree: Mapping[str, Any]) -> Tree:
 
 
 def merge(base: Mapping[str, Any], layer: Mapping[str, Any]) -> Tree:
-    """`layer` over `base`. What came with an earlier choice, and the new choice has no use for, goes with it."""
+    """Lay `layer` over `base`. If it makes another choice, options that only the earlier choice had are removed."""
     result = copy.deepcopy(dict(base))
     for section, key in catalog.SELECTORS.items():
         named = isinstance(layer.get(section), Mapping) and key in layer[section]
@@ -55,11 +59,11 @@ def merge(base: Mapping[str, Any], layer: Mapping[str, Any]) -> Tree:
 
 
 def without_unused(tree: Mapping[str, Any], methods: Sequence[str]) -> Tree:
-    """The tree without the stages that none of the methods has, still checked: a file may serve several methods."""
+    """The tables without the stages that none of the methods has: a file may serve several. Their keys are checked."""
     try:
         used = {stage for method in methods for stage in catalog.stages(method)}
     except ConfigError:
-        return dict(tree)  # the name is wrong, and the check that follows says so
+        return dict(tree)  # the check that follows refuses the name
     unused = {stage: tree[stage] for stage in catalog.STAGES if stage in tree and stage not in used}
     problems: list[str] = []
     for stage, values in unused.items():
@@ -70,7 +74,7 @@ def without_unused(tree: Mapping[str, Any], methods: Sequence[str]) -> Tree:
 
 
 def unknown(key: str, section: str, accepted: Sequence[str], choice: str = "") -> str:
-    """The sentence for a key that there is not, with the nearest one, or the section where it belongs."""
+    """The sentence for an unknown key, with the nearest one or the section where it belongs."""
     dotted = f"{section}.{key}" if section else key
     elsewhere = [other for other in catalog.every_key().get(key, []) if other != dotted]
     close = difflib.get_close_matches(key, accepted, n=1, cutoff=0.5)
@@ -92,7 +96,7 @@ def _section(problems: list[str], section: str, values: Mapping[str, Any], tree:
             check(f"{section}.{selector}", accepted[selector], values.get(selector, choice))
             catalog.check_name(section, choice)
             options = catalog.own(section, choice)
-        except ConfigError as error:  # without the choice, nothing can be said about its options
+        except ConfigError as error:  # the options of an unknown choice cannot be checked
             problems.append(str(error))
             return result
         accepted = accepted | (options or {})
@@ -101,11 +105,11 @@ def _section(problems: list[str], section: str, values: Mapping[str, Any], tree:
     elif section in catalog.STAGES and values and (useless := _useless(section, values, tree)):
         problems.append(useless)
         return result
-    if options is None:  # a part of the user's own, which itself refuses what it does not know
+    if options is None:  # a part of the user's own, which checks its options itself
         result |= {key: plain(value) for key, value in values.items() if key not in accepted}
         values = {key: value for key, value in values.items() if key in accepted}
     result |= _values(problems, section, values, accepted, choice)
-    if section == "model":  # a method may have options that suit it better than the model's own defaults
+    if section == "model":  # the method's defaults take precedence over the model's; they are filled in later
         return result
     missing = {key: setting.default for key, setting in (options or {}).items() if key not in values}
     return result | {key: plain(value) for key, value in missing.items() if value is not MISSING}
@@ -144,7 +148,7 @@ def _useless(stage: str, values: Mapping[str, Any], tree: Mapping[str, Any]) -> 
         if stage in catalog.stages(method):
             return ""
     except ConfigError:
-        return ""  # the method itself is wrong, which is said already
+        return ""  # the unknown method is a problem of its own
     return (
         f"{stage}.{next(iter(values))} has no effect, since method {method!r} has no {stage} stage; "
         "remove it or choose a method that has one"
@@ -152,17 +156,14 @@ def _useless(stage: str, values: Mapping[str, Any], tree: Mapping[str, Any]) -> 
 
 
 def _check_together(tree: Tree) -> None:
-    """What no single key can tell."""
+    """Checks that involve several keys."""
     from headwater.core.sectors import MOST_COUNTED
     from headwater.core.sectors import check as check_assign
     from headwater.data import columns
     from headwater.data.reference import WORDS, Reference
-    from headwater.engines import ENGINES
     from headwater.partition import PARTITIONS
 
-    engine = tree["engine"].get("name", "auto")
-    if engine != "auto" and engine not in ENGINES:
-        raise ConfigError(f"engine.name {engine!r} is not part of this version (there are: auto, {', '.join(ENGINES)})")
+    catalog.check_engine(tree["engine"].get("name", catalog.AUTO))
     data: Tree = _filled("data", tree)
     catalog.check_data("data.name", data["name"])
     catalog.check_data("data.reference", data["reference"], WORDS)
@@ -174,19 +175,19 @@ def _check_together(tree: Tree) -> None:
     split = _filled("partition", tree)
     scheme = catalog.own("partition", split["scheme"]) or {}
     built = build("partition", PARTITIONS.load(split["scheme"]), {key: split[key] for key in scheme if key in split})
-    if split["assign"] == "balanced" and hasattr(built, "split_tree"):
+    if split["assign"] == "balanced" and built.by_sector:
         raise ConfigError(
             f"partition.assign = 'balanced' looks at what clients hold, but {split['scheme']!r} decides that by their "
             "sectors; use 'random', 'blocks' or a list"
         )
     check_assign(split["assign"], split["clients"], split["sectors"])
-    if split["assign"] == "balanced" and getattr(built, "SHARED", False) and split["clients"] > MOST_COUNTED:
+    if split["assign"] == "balanced" and built.SHARED and split["clients"] > MOST_COUNTED:
         raise ConfigError(
             f"partition.assign = 'balanced' counts what every client holds, which of {split['clients']} drawn clients "
             f"would take too long (at most {MOST_COUNTED}); use 'random', 'blocks' or a list"
         )
     for stage, kind in catalog.STAGES.items():
-        if tree[stage]:  # what is not set yet must not be the reason to refuse what is
+        if tree[stage]:  # keys that are filled in later get a value, so that they are no reason to refuse the others
             length = {} if any(tree[stage].get(key) is not None for key in ("epochs", "steps")) else {"epochs": 1}
             spec_from(stage, kind, {"optimizer": "sgd", **tree[stage], **length})
 
@@ -200,7 +201,7 @@ def _drop_foreign(tree: Tree, section: str, choice: str) -> None:
         options = catalog.own(section, choice)
         used = catalog.stages(choice) if section == "algorithm" else tuple(catalog.STAGES)
     except ConfigError:
-        return  # the name is wrong, and the check that follows says so
+        return  # the check that follows refuses the name
     keep = catalog.common(section) | (options or {})
     if isinstance(tree.get(section), dict):
         tree[section] = {key: value for key, value in tree[section].items() if key in keep}

@@ -1,4 +1,4 @@
-"""The configuration as TOML text, and where two of them differ."""
+"""Writes a configuration as TOML text, and compares two configurations."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from headwater.config.fields import NONE, plain
 from headwater.config.sections import DeployConfig
 
 HEADER = "# Written by Headwater: the whole configuration of a run. `headwater run` on this file repeats it.\n\n"
-# Where and when things are done, not what is computed.
+# Keys that say where and when a run is computed. They never change a result.
 ELSEWHERE = (
     "data.dir",
     "engine.name",

@@ -1,53 +1,185 @@
-"""All that a method sees: a view of the tree with a handful of verbs, under one law.
+"""The view of the federation that a method works with.
 
-The law: a value lives at a home. `run` computes at a home with what is there; only `up`, `down` and `hand` change a
-value's home, and only they are charged. A method holds `Located` handles, never the values; only what is at the
-server can be read.
+The law: a value lives at a home. `run` computes at a home with what is there. Only `up`, `down` and `hand` change a
+value's home, and only they are charged to the ledger. A method holds `Located` handles, never values; only what is at
+the server can be read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
-from headwater.core.ledger import DOWN, UP, Path, Row
+import numpy as np
+
+from headwater.core import moves
+from headwater.core.lazy_clients import Joined
+from headwater.core.ledger import Path
 from headwater.core.precompute import add_precomputation
-from headwater.core.tree import CLIENTS, ROOT, SECTORS, SERVER, Place
-from headwater.core.values import Located, each, inputs_for, maybe, names_in, nothing, told_apart
-from headwater.core.view import Session, View
-from headwater.engines.base import EVERY, LOST, Bundle, Job, Ref
+from headwater.core.rng import Key, stream
+from headwater.core.session import Session
+from headwater.core.tree import CLIENTS, ROOT, SECTORS, SERVER, Place, Tree
+from headwater.core.values import Located, each, inputs_for, maybe, names_in, nothing, split_inputs
+from headwater.engines.jobs import LOST, Job, Ref, field_names, rebuilt
 from headwater.errors import PlaceError
+
+__all__ = ["CLIENTS", "SECTORS", "SERVER", "Federation", "Located", "Session", "each", "maybe", "nothing"]
 
 
 @dataclass(frozen=True)
-class Federation(View):
-    """The verbs over a view; `seat`, `among` and the like give another one."""
+class Federation:
+    """A view of the tree: some of its clients, their leaders, the round and its purpose.
+
+    Views are immutable and cheap: `seat`, `among` and the like return another one. In a view of all clients,
+    `clients` is the tree's own lazy sequence, which is not expanded unless somebody iterates over it.
+
+    Args:
+        tree: server, sectors and clients.
+        session: state shared by all views of the run.
+        clients: clients in this view, in tree order.
+        round: number of the round; 0 is the set-up before the first.
+        purpose: what moves are charged to: train, setup, evaluate or export.
+        seats: sector → client that leads it.
+        sat: clients that have led in this round.
+    """
+
+    tree: Tree
+    session: Session
+    clients: Sequence[str]
+    round: int = 0
+    purpose: str = "train"
+    seats: Mapping[str, str] = field(default_factory=dict)
+    sat: frozenset[str] = frozenset()
+
+    # -- who is in the view
+
+    @property
+    def losing(self) -> bool:
+        """True if clients are separate parties that may be lost at any time."""
+        return self.session.losing
+
+    @cached_property
+    def teams(self) -> Mapping[str, Sequence[str]]:
+        """Clients by sector. A sector without clients is not in the view."""
+        if self.clients is self.tree.holders:
+            return self.tree.teams
+        teams: dict[str, list[str]] = {}
+        for client in self.clients:
+            teams.setdefault(self.tree.sector_of[client], []).append(client)
+        return {sector: teams[sector] for sector in self.tree.sectors if sector in teams}
+
+    @property
+    def sectors(self) -> tuple[str, ...]:
+        return tuple(self.teams)
+
+    @cached_property
+    def sizes(self) -> Mapping[str, int]:
+        """Training samples by node, for rules that act before training."""
+        if self.clients is self.tree.holders:
+            return Joined(self.tree.holder_sizes, {node: self.tree.sizes[node] for node in (*self.sectors, ROOT)})
+        own = {client: self.tree.sizes[client] for client in self.clients}
+        return own | {s: sum(own[c] for c in team) for s, team in self.teams.items()} | {ROOT: sum(own.values())}
+
+    @property
+    def whole(self) -> Self:
+        """The view of all clients that hold data."""
+        return replace(self, clients=self.tree.holders)
+
+    def among(self, clients: Iterable[str]) -> Self:
+        """The view of some clients; those without data are left out."""
+        if clients is self.tree.holders:
+            return self.whole
+        wanted = set(clients)
+        unknown = {client for client in wanted if client not in self.tree.clients}
+        if unknown:
+            raise PlaceError(f"there is no client {min(unknown)!r} in the tree; among() takes names of clients")
+        return replace(self, clients=self.tree.in_order(client for client in wanted if client in self.tree.holders))
+
+    def seat(self, seats: Mapping[str, str]) -> Self:
+        """Seat leaders: the home of a sector is then its leader.
+
+        Args:
+            seats: sector → one of its clients in this view.
+
+        Raises:
+            PlaceError: if the client does not take part or belongs to another sector.
+        """
+        for sector, client in seats.items():
+            if client not in self.clients:
+                raise PlaceError(f"{client!r} cannot lead {sector!r}: it does not take part; choose among fed.clients")
+            if self.tree.sector_of[client] != sector:
+                raise PlaceError(f"{client!r} cannot lead {sector!r}: it belongs to {self.tree.sector_of[client]!r}")
+        return replace(self, seats=dict(self.seats) | dict(seats), sat=self.sat.union(seats.values()))
+
+    def unseat(self) -> Self:
+        """The view without leaders: every sector is its host again."""
+        return replace(self, seats={})
+
+    def with_purpose(self, purpose: str) -> Self:
+        return replace(self, purpose=purpose)
+
+    def nodes(self, place: Place) -> Sequence[str]:
+        if place is CLIENTS:
+            return self.clients
+        return self.sectors if place is SECTORS else (ROOT,)
+
+    def nodes_of(self, place: Place, values: Mapping[str, object]) -> Sequence[str]:
+        """Nodes at a place that hold a value, in tree order. Takes time by the number of values, not of clients."""
+        if place is CLIENTS and self.clients is self.tree.holders and len(values) < len(self.clients):
+            return self.tree.in_order(client for client in values if client in self.clients)
+        return [node for node in self.nodes(place) if node in values]
+
+    def home(self, node: str) -> str:
+        """The node itself, or the leader of a sector that has one."""
+        return self.seats.get(node, node)
+
+    def role(self, node: str) -> str:
+        if node == ROOT:
+            return "server"
+        return "client" if node in self.tree.sector_of else "leader" if node in self.seats else "sector"
+
+    def rng(self, purpose: str, *keys: Key) -> np.random.Generator:
+        """Random generator for this purpose, round and keys; equal keys give equal numbers."""
+        return stream(self.session.seed, purpose, self.round, *keys)
 
     # -- computing
 
     def run(self, task: Callable[..., Any], at: Place, **inputs: Any) -> Located:
-        """The task once at each node of the view, in tree order; results stay at each home."""
+        """Run a task once at each node of the view, in tree order.
+
+        Args:
+            task: a function marked with `@task`; it gets a `TaskContext` and the inputs.
+            at: `CLIENTS`, `SECTORS` or `SERVER`.
+            **inputs: handles of values that live at these nodes, `maybe(handle)`, `each({node: plain value})`, or
+                plain values that are the same everywhere. Arrays must come as handles.
+
+        Returns:
+            A handle to one result per node. The results stay at the nodes' homes.
+
+        Raises:
+            PlaceError: if an input is not where the task runs.
+        """
         title = getattr(task, "__name__", str(task))
         nth = self.session.calls[title]
         self.session.calls[title] += 1
-        same, by_node = told_apart(inputs, title)
+        same, by_node = split_inputs(inputs, title)
         plain, jobs, refs = frozenset(same), [], {}
         sizes, seats, round = self.tree.sizes, self.seats, self.round
         for group in self.session.groups(task, self.nodes(at), sizes):
             name, several = self.session.name(round, f"{title}@{group[0]}"), len(group) > 1
             for node in group:
                 home = seats.get(node, node)
-                given = same | inputs_for(by_node, title, at, node, home, seats.get(node))
-                key, lost = (round, title, nth, node), self._struck(home, title, nth)
-                jobs.append(Job(name, task, node, home, given, key, lost, sizes[home], plain))
+                values = same | inputs_for(by_node, title, at, node, home, seats.get(node))
+                key, lost = (round, title, nth, node), self._is_lost(home, title, nth)
+                jobs.append(Job(name, task, node, home, values, key, lost, sizes[home], plain))
                 refs[node] = Ref(name, home, (), node if several else "")
         self.session.submit(self.round, add_precomputation(self, jobs))
         return Located(at, refs)
 
-    def _struck(self, home: str, title: str, nth: int) -> bool:
-        """Simulated loss: drawn by (round, home, task) in program order, so every engine loses the same."""
+    def _is_lost(self, home: str, title: str, nth: int) -> bool:
+        """Simulated loss, drawn by (round, home, task) in program order: every engine loses the same clients."""
         if self.session.dropout and home in self.tree.sector_of and self.purpose == "train":
             if self.rng("faults", home, title, nth).random() < self.session.dropout:
                 self.session.lost.add(home)
@@ -57,122 +189,40 @@ class Federation(View):
     # -- moving
 
     def up(self, x: Located, to: Place | None = None) -> Located:
-        """Each parent gets the mapping {child: value} in tree order."""
-        to = to or (SECTORS if x.place is CLIENTS else SERVER)
-        if to.height <= x.place.height:
-            raise PlaceError(f"up() cannot move from {x.place.value} to {to.value}; use down() for that")
-        refs: dict[str, dict[str, Ref]] = {parent: {} for parent in self.nodes(to)}
-        seats, sector_of = self.seats, self.tree.sector_of
-        for child in self.nodes_of(x.place, x.nodes):
-            parent = ROOT if to is SERVER else sector_of[child]
-            refs[parent][child] = x.at(child, seats.get(child, child), "up", seats.get(child))
-        return Located(to, {parent: Bundle(self._carry(held, parent, UP)) for parent, held in refs.items() if held})
+        """Move values towards the server. Each parent gets the mapping {child: value}, in tree order.
+
+        Args:
+            x: values at clients or sectors.
+            to: `SECTORS` or `SERVER`; by default one tier up. From clients straight to the server, the sector only
+                relays, and the ledger charges both tiers.
+        """
+        return moves.up(self, x, to)
 
     def down(self, x: Located | Mapping[str, Located], to: Place | None = None) -> Located:
-        """Each child gets its parent's value; `down({node: x})` gives each node its own."""
-        if isinstance(x, Mapping):
-            tiers = {
-                n: CLIENTS if n in self.tree.sector_of else SECTORS for n in x if n in self.tree.sizes and n != ROOT
-            }
-            if len(tiers) < len(x) or len({*tiers.values(), *((to,) if to else ())}) > 1:
-                raise PlaceError(
-                    f"down() gives values to clients or to sectors of the tree, all of one tier, got {list(x)}"
-                )
-            to, given = next(iter(tiers.values()), to or CLIENTS), dict(x)
-        else:
-            to = to or (SECTORS if x.place is SERVER else CLIENTS)
-            given = dict.fromkeys(self.nodes(to), x)
-        refs: dict[str, dict[str, Ref]] = {}
-        last: tuple[Located | None, str, Ref | None] = (None, "", None)  # of a broadcast, looked up once
-        for node in self.nodes(to):
-            source = given.get(node)
-            if source is None:
-                continue
-            if last[0] is not source and source.place.height <= to.height:
-                raise PlaceError(f"down() cannot move from {source.place.value} to {to.value}; use up() for that")
-            parent = ROOT if source.place is SERVER else self.tree.sector_of[node]
-            if parent not in source.nodes:
-                continue
-            if last[0] is not source or last[1] != parent:
-                last = source, parent, source.at(parent, self.home(parent), "down", self.seats.get(parent))
-            ref = last[2]
-            assert ref is not None
-            refs.setdefault(parent, {})[node] = ref
-        moved = {node: ref for parent, held in refs.items() for node, ref in self._carry(held, parent, DOWN).items()}
-        return Located(to, {node: moved[node] for node in self.nodes(to) if node in moved})
+        """Move values away from the server. Each child gets its parent's value.
+
+        Args:
+            x: values at the server or at sectors; or {node: handle}, which gives each node a value of its own.
+            to: `SECTORS` or `CLIENTS`; by default one tier down.
+        """
+        return moves.down(self, x, to)
 
     def hand(self, x: Located) -> Located:
-        """A sector's value to whoever sits there now: the leader, or the host when nobody does."""
-        if x.place is not SECTORS:
-            raise PlaceError(f"hand() passes on what sectors hold, not what is at {x.place.value}; use up() or down()")
-        refs = {}
-        for sector in self.sectors:
-            if sector in x.nodes:
-                ref, home = x.one(sector, "hand"), self.home(sector)
-                if ref.home == home:
-                    refs[sector] = ref
-                    continue
-                roles = ("sector" if ref.home == sector else "leader", self.role(sector))
-                lower, direction = (ref.home, UP) if home == sector else (home, DOWN)
-                path = Path(self.round, self.purpose, ("sector_client",), direction, roles)
-                refs[sector] = self._deliver([(lower, ref, home)], path)[lower]
-        return Located(SECTORS, refs)
-
-    def _carry(self, refs: Mapping[str, Ref], upper: str, direction: str) -> dict[str, Ref]:
-        """Move values between a node and some below it: {lower node: its value} before and after."""
-        found: dict[str, Ref] = {}
-        alike: dict[tuple[Any, ...], list[tuple[str, Ref, str]]] = {}
-        above, clients = self.role(upper), next(iter(refs)) in self.tree.sector_of  # all of one tier
-        seats, losing, rising = self.seats, self.session.losing, direction == UP
-        top, kind = self.home(upper), (direction, "client", above)
-        for lower, ref in refs.items():
-            home = top if rising else seats.get(lower, lower)
-            if ref.home == home:  # the same party: nothing moves and nothing is charged
-                found[lower] = ref
-                continue
-            if not clients:
-                kind = (direction, self.role(lower), above)
-            # A group's values go together, and so do copies of one value; where homes are parties, each goes alone.
-            which = (kind, lower) if losing else (kind, ref.name, ref.part, "" if rising else ref.member)
-            alike.setdefault(which, []).append((lower, ref, home))
-        for (kind, *_), moves in alike.items():
-            found |= self._deliver(moves, self._paths.get(kind) or self._path(*kind))
-        return {lower: found[lower] for lower in refs}
+        """Move sectors' values to their present homes: the leader, or the host where no leader is seated."""
+        return moves.hand(self, x)
 
     @cached_property
-    def _paths(self) -> dict[tuple[str, str, str], Path]:
-        """Cache of `Path` objects by direction and roles."""
+    def paths(self) -> dict[tuple[str, str, str], Path]:
+        """Cache of `Path` objects by direction and roles, for `core.moves`."""
         return {}
-
-    def _path(self, direction: str, lower: str, upper: str) -> Path:
-        if lower != "client":
-            tiers: tuple[str, ...] = ("server_sector",)
-        elif upper != "server":
-            tiers = ("sector_client",)
-        else:  # straight through: the sector is a wire, so the value is charged on both tiers
-            tiers = ("server_sector", "sector_client")
-        roles = (lower, upper) if direction == UP else (upper, lower)
-        path = self._paths[direction, lower, upper] = Path(self.round, self.purpose, tiers, direction, roles)
-        return path
-
-    def _deliver(self, moves: Sequence[tuple[str, Ref, str]], path: Path) -> dict[str, Ref]:
-        """Move values of one name: (node at the lower end, value, new home) each."""
-        session, (_, ref, home) = self.session, moves[0]
-        lower = tuple(node for node, _, _ in moves)
-        name = session.name(self.round, f"{ref.home}>{home}")
-        if several := path.direction == UP and len(moves) > 1 and bool(ref.member):
-            session.engine.move(replace(ref, member=EVERY), home, name, path.tiers)
-            members = tuple(ref.member for _, ref, _ in moves)
-            session.ledger.charge(Row(path, name, lower, members))
-        else:
-            session.engine.move(ref, home, name, path.tiers)
-            session.ledger.charge(Row(path, name, lower))
-        return {node: Ref(name, home, (), ref.member if several else "") for node, ref, home in moves}
 
     # -- handles
 
     def update(self, old: Located, new: Located) -> Located:
-        """By node: the new value if it arrived, else the old one at the same home; nothing moves."""
+        """Join two handles by node: the new value where it exists, else the old one. Nothing moves.
+
+        A new value that turns out to be lost is replaced by the old one at the same home.
+        """
         if old.place is not new.place:
             raise PlaceError(f"update() joins values of one place, got {old.place.value} and {new.place.value}")
         refs = dict(old.nodes)
@@ -186,35 +236,57 @@ class Federation(View):
         return Located(old.place, refs)
 
     def missing(self, x: Located) -> tuple[str, ...]:
-        """The nodes whose value was lost. Waits."""
+        """Nodes whose value was lost. Waits for the values."""
         return tuple(n for n, ref in x.nodes.items() if isinstance(ref, Ref) and self.session.engine.info(ref) is None)
 
     def read(self, x: Located) -> Any:
-        """The value of what is at the server. Waits."""
+        """Return a value that is at the server. Waits for it.
+
+        Returns:
+            The value; a dict by child after `up`, without lost ones; None if there is none.
+
+        Raises:
+            PlaceError: if the value is not at the server.
+        """
         if x.place is not SERVER:
             raise PlaceError(
                 f"only what is at the server can be read, and this is at {x.place.value}; move it with up() first"
             )
-        held = x.nodes.get(ROOT)
-        if held is None:
+        value = x.nodes.get(ROOT)
+        if value is None:
             return None
-        if isinstance(held, Ref):
-            value = self.session.engine.read(held)
-            return None if value is LOST else value
-        found = {child: self.session.engine.read(ref) for child, ref in held.refs.items()}
-        return {child: value for child, value in found.items() if value is not LOST}
+        if isinstance(value, Ref):
+            result = self.session.engine.read(value)
+            return None if result is LOST else result
+        results = {child: self.session.engine.read(ref) for child, ref in value.refs.items()}
+        return {child: result for child, result in results.items() if result is not LOST}
 
     # -- for the training loop, never for a method
 
+    def restore_lost(self, old: Any, new: Any) -> Any:
+        """Replace values of the new state that were lost at the server or at a sector by the old ones, by node."""
+        if isinstance(new, Located) and isinstance(old, Located):
+            if new.place is not old.place or new.place is CLIENTS:
+                return new
+            before = Located(old.place, {node: ref for node, ref in old.nodes.items() if node in new.nodes})
+            return self.update(before, new)
+        if (names := field_names(type(new))) and type(new) is type(old):
+            parts = {name: (getattr(old, name), getattr(new, name)) for name in names}
+            joined = {name: self.restore_lost(*both) for name, both in parts.items()}
+            return rebuilt(new, {name: item for name, item in joined.items() if item is not parts[name][1]})
+        if isinstance(new, dict) and isinstance(old, dict):
+            return {key: self.restore_lost(old[key], item) if key in old else item for key, item in new.items()}
+        if isinstance(new, tuple) and isinstance(old, tuple):
+            return tuple(map(self.restore_lost, old, new)) + new[len(old) :]
+        return new
+
     def keep(self, state: Any) -> None:
-        """Forget by name all that the state does not hold, and close the round's rows of the ledger. Waits."""
+        """Drop all values that the state does not hold, and settle the round in the ledger. Waits."""
         self.session.release(names_in(state))
         self.session.settle(self.round)
 
     def begin(self, round: int, clients: Sequence[str]) -> Federation:
+        """The view of a new round."""
         self.session.calls.clear()
         self.session.lost.clear()
         return replace(self, round=round, clients=clients, seats={}, sat=frozenset(), purpose="train")
-
-
-__all__ = ["CLIENTS", "SECTORS", "SERVER", "Federation", "Located", "Session", "each", "maybe", "nothing"]

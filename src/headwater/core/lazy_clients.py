@@ -1,6 +1,6 @@
-"""Clients as numbers: names, sectors and sizes are looked up when somebody asks.
+"""Lazy collections over all clients: names, sectors and sizes are computed from a few arrays when they are used.
 
-However many clients are registered, a tree holds a few arrays; a name such as `c17` is made for whoever needs it.
+A tree of a million clients then takes a few arrays; a name such as `c17` is created on demand.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ import numpy as np
 
 Ints = np.ndarray[Any, np.dtype[Any]]
 Value = TypeVar("Value")
-KNOWN = 1 << 14  # names whose numbers are kept: the clients of a round are asked about many times
-CHUNK = 4096  # numbers that are turned into objects at once when everybody is gone through
+KNOWN = 1 << 14  # names whose numbers are cached: the clients of a round are looked up many times
+CHUNK = 4096  # numbers that are converted to objects at a time when iterating over all clients
 
 
 def number_of(name: object, clients: int) -> int | None:
-    """17 for c17; none if it is not the name of one of so many clients."""
+    """17 for "c17"; None if this is not the name of one of `clients` clients."""
     if not isinstance(name, str) or name[:1] != "c":
         return None
     try:
@@ -30,27 +30,25 @@ def number_of(name: object, clients: int) -> int | None:
 
 @dataclass(frozen=True, eq=False)
 class Index:
-    """What is known of each client, by its number."""
+    """Size, sector and order of each client, by its number."""
 
     sizes: Ints
-    sector: Ints  # the place of its sector among the sectors of the tree
+    sector: Ints  # position of its sector among the sectors of the tree
     order: Ints  # client numbers in tree order
-    rank: Ints  # the place of each in that order
-    _known: dict[object, int] = field(
-        default_factory=dict, repr=False
-    )  # numbers by name, of who was asked about lately
+    rank: Ints  # position of each client in that order
+    _known: dict[object, int] = field(default_factory=dict, repr=False)  # cache of numbers by name
 
     @staticmethod
     def of(sizes: Sequence[int] | Ints, sector: Ints) -> Index:
-        """By sector, then by size, the largest first, then by number."""
+        """Order clients by sector, then by size (largest first), then by number."""
         held = np.array(sizes, dtype=np.int64)
-        order = np.lexsort((-held, sector)).astype(np.int32)  # what ties stays in the order of numbers
+        order = np.lexsort((-held, sector)).astype(np.int32)  # stable: ties stay in the order of numbers
         rank = np.empty_like(order)
         rank[order] = np.arange(len(order), dtype=np.int32)
         return Index(held, sector, order, rank)
 
     def number(self, name: object) -> int | None:
-        """The number of a client; none if there is no client of this name."""
+        """Number of a client; None if there is no client of this name."""
         found = self._known.get(name)
         if found is None and (found := number_of(name, len(self.sizes))) is not None:
             if len(self._known) >= KNOWN:
@@ -60,13 +58,13 @@ class Index:
 
 
 class Names(Sequence[str]):
-    """The names of some clients in tree order: all of them, those of one sector, those that hold data, or both."""
+    """Lazy sequence of client names in tree order: all clients or one sector, optionally only those with data."""
 
     def __init__(self, index: Index, numbers: Ints, sector: int | None = None, holding: bool = False) -> None:
         self._index, self.numbers, self._sector, self._holding = index, numbers, sector, holding
 
     def number(self, name: object) -> int | None:
-        """The number of the client if it is one of these."""
+        """Number of the client if it is in this sequence."""
         number = self._index.number(name)
         if number is None or (self._holding and not self._index.sizes[number]):
             return None
@@ -100,18 +98,24 @@ class Names(Sequence[str]):
             return NotImplemented
         return len(other) == len(self) and all(a == b for a, b in zip(self, other, strict=True))
 
-    __hash__ = None  # type: ignore[assignment]  # as a list: nobody should hash a million names by accident
+    __hash__ = None  # type: ignore[assignment]  # like a list, so that a million names are never hashed by accident
 
     def __repr__(self) -> str:
         return f"({', '.join(self[:5])}{', …' if len(self) > 5 else ''}: {len(self)} clients)"
 
 
 class Column(Mapping[str, Value], Generic[Value]):
-    """One fact about each of some clients, in tree order; `words` says what the numbers of the column stand for."""
+    """Lazy mapping of client names to one value each, in tree order.
+
+    Args:
+        names: the clients.
+        column: an integer per client, by client number.
+        words: if given, the mapping's values are `words[number]`.
+    """
 
     def __init__(self, names: Names, column: Ints, words: Sequence[Value] | None = None) -> None:
         self.names, self._column, self._words = names, column, words
-        self._known: dict[str, Value] = {}  # of who was asked about lately
+        self._known: dict[str, Value] = {}  # cache of values by name
 
     def __getitem__(self, name: str) -> Value:
         try:
@@ -141,7 +145,7 @@ class Column(Mapping[str, Value], Generic[Value]):
         return _Items(self)
 
     def told(self) -> Iterator[Value]:
-        """The values in tree order, without a look at the names."""
+        """Values in tree order, without creating the names."""
         return (self._told(number) for number in _plain(self._column, self.names.numbers))
 
     def _told(self, number: int) -> Value:
@@ -167,7 +171,7 @@ class _Items(ItemsView[str, Value]):
 
 
 class Joined(Mapping[str, Value]):
-    """Two mappings without a key in common, one after the other."""
+    """Union of two mappings without common keys, in this order."""
 
     def __init__(self, first: Mapping[str, Value], second: Mapping[str, Value]) -> None:
         self._first, self._second = first, second
@@ -187,7 +191,7 @@ class Joined(Mapping[str, Value]):
 
 
 def _plain(numbers: Ints, at: Ints | None = None) -> Iterator[int]:
-    """The numbers, or those at these places, as Python's own, a handful at a time."""
+    """Numbers as Python integers, converted in chunks; `at` selects some of them."""
     length = len(numbers if at is None else at)
     for start in range(0, length, CHUNK):
         some = slice(start, start + CHUNK)

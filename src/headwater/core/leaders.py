@@ -1,4 +1,4 @@
-"""Who sits for each sector this round. A rule reads the view and names one client for each sector."""
+"""Leader rules: each names one client per sector for a round."""
 
 from __future__ import annotations
 
@@ -15,6 +15,12 @@ Seats = dict[str, str]
 
 
 def choose(rule: Leader, fed: Federation) -> Seats:
+    """Leaders of this round by sector, for `fed.seat`.
+
+    Args:
+        rule: "random" (p_k / p_m, drawn every round), "fixed" (the largest client) or "rotating" (in turn).
+        fed: the view of the round.
+    """
     return {"random": random, "fixed": fixed, "rotating": rotating}[rule](fed)
 
 
@@ -38,10 +44,10 @@ def rotating(fed: Federation) -> Seats:
 
 
 def vacant(fed: Federation, made: Located) -> tuple[str, ...]:
-    """The sectors whose leader was lost over this, and that have a client who has not led in this round yet. Waits.
+    """Sectors that lost their leader during this task and have a client that has not led in this round. Waits.
 
-    Only where clients are parties of their own: a loss that is simulated costs the sector its round. A sector that is
-    lost itself has nobody who could lead it.
+    Only where clients are separate parties: a simulated loss costs the sector its round. A sector whose host is lost
+    cannot get a new leader.
     """
     lost = fed.missing(made) if fed.losing else ()
     gone: frozenset[str] = getattr(fed.session.engine, "gone", frozenset())
@@ -49,7 +55,11 @@ def vacant(fed: Federation, made: Located) -> tuple[str, ...]:
 
 
 def reseat(fed: Federation, sectors: Sequence[str]) -> tuple[Federation, Federation]:
-    """Another client leads each of these sectors, drawn by p_k among those who have not; and the view of just these."""
+    """Seat another leader in each of these sectors, drawn by p_k among clients that have not led in this round.
+
+    Returns:
+        The view with the new leaders, and the view of these sectors only.
+    """
     generator = fed.rng("leader", len(fed.sat))
     seats = {}
     for sector in sectors:

@@ -1,7 +1,8 @@
-"""What crossed which edge in which round. Only moves write here; the list of moves is also the audit of who saw what.
+"""The ledger: bytes, models and round trips by round, purpose, tier and direction. Only moves write to it.
 
-A row is opened when a move is called and holds the name of the value; its size is known once the value exists.
-`settle` is told the sizes of a round and adds its rows up, so memory does not grow with the rows of past rounds.
+A row is opened when a move is submitted and holds the name of the value. Its size is known once the value exists.
+`settle` gets the sizes of a round and adds its rows up, so memory does not grow with past rounds. The counts by
+sender and receiver role are the audit of who saw what.
 """
 
 from __future__ import annotations
@@ -18,51 +19,70 @@ UP, DOWN = "up", "down"
 
 
 class Path(NamedTuple):
-    """Which way values go: what all moves of one kind have in common."""
+    """What all moves of one kind have in common: round, purpose, tiers, direction and roles."""
 
     round: int
     purpose: str  # train, setup, evaluate, export
-    tiers: tuple[str, ...]  # those that are crossed
+    tiers: tuple[str, ...]  # tiers that are crossed
     direction: str
     roles: tuple[str, str]  # of the true ends, sender and receiver: server, sector, leader, client
 
 
 class Row(NamedTuple):
-    """One move: of a value to one receiver or to several, or of a group's values from one sender each."""
+    """One move: a value to one or several receivers, or the values of a group, one sender each."""
 
     path: Path
     name: str
     lower: tuple[str, ...]  # the nodes at the lower ends, for counting round trips
-    members: tuple[str, ...] = ()  # of a group, whose value each of them is
+    members: tuple[str, ...] = ()  # for a group: the member that each lower node sends
 
 
 @dataclass
 class Ledger:
-    bytes_: Counter[tuple[int, str, str, str]] = field(default_factory=Counter)  # round, purpose, tier, direction
-    models: Counter[tuple[str, str, str]] = field(default_factory=Counter)  # purpose, tier, direction
-    trips: Counter[tuple[str, str]] = field(default_factory=Counter)  # purpose, tier
-    seen: Counter[tuple[str, str, str, str]] = field(
-        default_factory=Counter
-    )  # purpose, sender role, receiver role, kind
-    _sent: set[tuple[str, str, str]] = field(default_factory=set)  # lower ends that were sent to and have not answered
+    """Counts of what was moved. `bytes`, `round_trips` and `summary` read it.
+
+    Args:
+        bytes_: bytes by (round, purpose, tier, direction).
+        models: models by (purpose, tier, direction).
+        trips: round trips by (purpose, tier).
+        seen: values by (purpose, sender role, receiver role, kind of value).
+    """
+
+    bytes_: Counter[tuple[int, str, str, str]] = field(default_factory=Counter)
+    models: Counter[tuple[str, str, str]] = field(default_factory=Counter)
+    trips: Counter[tuple[str, str]] = field(default_factory=Counter)
+    seen: Counter[tuple[str, str, str, str]] = field(default_factory=Counter)
+    _sent: set[tuple[str, str, str]] = field(default_factory=set)  # lower nodes that received and have not sent since
     _open: list[Row] = field(default_factory=list)
 
     def charge(self, row: Row) -> None:
+        """Open a row."""
         self._open.append(row)
 
     def prepare(self, kind: str, up: Mapping[str, int], down: int) -> None:
-        """What clients told the server about their rows before the first round, and what each was sent back."""
-        for tier in TIERS:  # straight through: a sector is a wire here
+        """Charge the exchange of data statistics before the first round.
+
+        Args:
+            kind: kind of value.
+            up: bytes that each client sent.
+            down: bytes that each client received.
+        """
+        for tier in TIERS:  # straight through: sectors only relay
             self.bytes_[0, "setup", tier, UP] += sum(up.values())
             self.bytes_[0, "setup", tier, DOWN] += down * len(up)
         self.seen["setup", "client", "server", kind] += len(up)
         self.seen["setup", "server", "client", kind] += len(up)
 
     def settle(self, infos: Mapping[str, Info | Mapping[str, Info | None] | None], until: int) -> None:
-        """Close the rows of rounds up to this one. A value whose sender was lost has no size and is not charged."""
+        """Add up the rows of rounds up to `until`. A value whose sender was lost has no size and is not charged.
+
+        Args:
+            infos: name of a value → its size; for a group, sizes by member.
+            until: number of the last finished round.
+        """
         due = [row for row in self._open if row.path.round <= until]
         self._open = [row for row in self._open if row.path.round > until]
-        alike: Counter[tuple[Path, Info]] = Counter()  # a round has many moves of few kinds
+        alike: Counter[tuple[Path, Info]] = Counter()  # counted together: a round has many equal moves
         for path, name, lower, members in due:
             found = infos[name]
             if isinstance(found, Mapping):
@@ -91,7 +111,14 @@ class Ledger:
     def bytes(
         self, tier: str, direction: str | None = None, *, purpose: str = "train", round: int | None = None
     ) -> int:
-        """Bytes on a tier, of training unless another purpose is named."""
+        """Bytes that crossed a tier.
+
+        Args:
+            tier: "server_sector" (the long link) or "sector_client".
+            direction: "up" or "down"; None for both.
+            purpose: "train", "setup", "evaluate" or "export".
+            round: number of a round; None for all.
+        """
         if tier not in TIERS:
             raise ValueError(f"a tier is one of {', '.join(TIERS)}, got {tier!r}")
         rounds = {r for r, *_ in self.bytes_} if round is None else (round,)
@@ -99,9 +126,11 @@ class Ledger:
         return sum(self.bytes_.get((r, purpose, tier, d), 0) for r in rounds for d in directions)
 
     def of_round(self, round: int) -> dict[str, dict[str, int]]:
+        """Training bytes of one round by tier and direction, as in rounds.jsonl."""
         return {t: {d: self.bytes(t, d, round=round) for d in (UP, DOWN)} for t in TIERS}
 
     def round_trips(self, tier: str) -> int:
+        """Times that a lower node received something and then sent something over this tier."""
         return self.trips["train", tier]
 
     def summary(self) -> dict[str, Any]:
@@ -124,12 +153,12 @@ class Ledger:
         }
 
     def copy(self) -> Ledger:
-        """As it is now: what is settled later is not in it, nor are the rows that are open."""
+        """The counts as they are now, without open rows."""
         counted = (self.bytes_.copy(), self.models.copy(), self.trips.copy(), self.seen.copy())
         return Ledger(*counted, self._sent.copy())
 
     def state(self) -> dict[str, Any]:
-        """All of it, for a checkpoint."""
+        """The counts as plain lists, for a checkpoint."""
         rows: dict[str, Any] = {
             name: [[*key, n] for key, n in getattr(self, name).items()]
             for name in ("bytes_", "models", "trips", "seen")
@@ -138,6 +167,8 @@ class Ledger:
 
     @staticmethod
     def restore(state: dict[str, Any]) -> Ledger:
+        """The ledger that `state` described."""
+
         def counter(name: str) -> Counter[Any]:
             return Counter({tuple(row[:-1]): row[-1] for row in state[name]})
 

@@ -1,4 +1,4 @@
-"""What is known of the arithmetic of this process: the processor, and what its libraries were asked to promise.
+"""Facts about this process's floating-point arithmetic: the processor and the MKL reproducibility setting.
 
 Intel's MKL computes a product in one of several ways, and by default it chooses by the shape of the call, the number of
 threads and where operands lie. `MKL_CBWR=AUTO` (see `startup`) asks it to choose by the processor alone. It looks at
@@ -22,7 +22,7 @@ from headwater import startup
 
 @lru_cache
 def mkl_cbwr() -> str:
-    """The setting of MKL_CBWR that is in force in this process; empty where products are not computed by MKL."""
+    """The setting of MKL_CBWR in force in this process; empty where torch has no MKL."""
     import torch
 
     if not torch.backends.mkl.is_available():  # type: ignore[no-untyped-call]
@@ -35,8 +35,8 @@ def mkl_cbwr() -> str:
 
 
 def _verbose() -> bytes:
-    """What MKL says of a product. It writes to the file descriptor of standard output, which is another file
-    meanwhile; asked only where torch was imported before this library."""
+    """MKL's verbose output for one product. MKL writes to the descriptor of standard output, which is redirected
+    meanwhile. Needed only where torch was imported before this library."""
     import torch
 
     some = torch.ones(8, 8)
@@ -58,7 +58,7 @@ def _verbose() -> bytes:
 
 
 def too_late() -> str:
-    """A sentence where a product was computed before this library could ask MKL for its promise; else nothing."""
+    """A warning if a product was computed before this library could set MKL_CBWR; else an empty string."""
     if startup.early or mkl_cbwr() != "OFF":
         return ""
     return (
@@ -70,7 +70,7 @@ def too_late() -> str:
 
 @lru_cache
 def processor() -> str:
-    """The processor's name, with family and model where the system tells them."""
+    """Name of the processor, with family and model where the system provides them."""
     try:
         text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -82,7 +82,7 @@ def processor() -> str:
 
 
 def about() -> dict[str, Any]:
-    """What the last digits of results may depend on, for result.json."""
+    """What the last digits of results may depend on: processor and library settings, for result.json."""
     import torch
 
     blas = re.search(r"BLAS_INFO=(\w+)", torch.__config__.show())

@@ -25,7 +25,7 @@ By = Literal["samples", "uniform"]
 
 @dataclass(frozen=True)
 class Layout:
-    """Where each named tensor lies in the vector. `arch` names the architecture, `buffers` the policy."""
+    """Positions of the named tensors in the vector. `arch` names the architecture, `buffers` the buffer policy."""
 
     arch: str
     trainable: Shapes
@@ -35,12 +35,12 @@ class Layout:
 
     @property
     def size(self) -> int:
-        """How many numbers are trained."""
+        """Number of trained parameters."""
         return sum(prod(shape) for _, shape in self.trainable)
 
     @staticmethod
     def of(module: nn.Module, arch: str, buffers: str = "average") -> Layout:
-        stored = set(module.state_dict())  # leaves out buffers that a module declares as not part of its state
+        stored = set(module.state_dict())  # without buffers that the module declares as non-persistent
         frozen = [
             (n, tuple(p.shape)) for n, p in module.named_parameters() if not p.requires_grad
         ]  # travel, never trained
@@ -53,7 +53,14 @@ class Layout:
 
 @dataclass(frozen=True, eq=False)
 class Params:
-    """One model. `weight` is the number of samples that really contributed to it; it travels with the value."""
+    """One model as a flat vector.
+
+    Args:
+        layout: positions of the named tensors.
+        vector: trained parameters, then floating-point buffers.
+        counters: integer buffers.
+        weight: number of samples that contributed to this model; it travels with the model.
+    """
 
     vector: Tensor
     counters: Tensor
@@ -85,7 +92,7 @@ class Params:
         return cut(self.vector, shapes) | cut(self.counters, self.layout.counters)
 
     def load_into(self, module: nn.Module) -> nn.Module:
-        module.load_state_dict(self.named(), strict=False)  # tied parameters appear once here, twice there
+        module.load_state_dict(self.named(), strict=False)  # tied parameters have one name here and two in the module
         return module
 
     @staticmethod
@@ -111,7 +118,7 @@ def cut(vector: Tensor, shapes: Shapes) -> dict[str, Tensor]:
 
 
 def mean(models: Iterable[Params], weight_of: Callable[[Params], float] = lambda model: model.weight) -> Params:
-    """The weighted mean, folded one model at a time: two models in memory, however many come.
+    """Weighted mean, computed one model at a time: two models are in memory at any time.
 
     A running mean (m ← m + (x − m)·w/W) needs no total beforehand and leaves equal models exactly as they are.
     """

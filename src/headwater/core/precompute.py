@@ -1,8 +1,8 @@
-"""Passes of models over data as jobs of their own, where one is worth more than a job costs.
+"""Forward passes of teachers as separate jobs, where a pass costs more than a job.
 
-Several models are then asked at the same time, each as soon as it is there, and one that is asked the same twice in a
-round answers once. What they say is the same as if the task had asked them itself, to the last bit; whether they are
-asked so follows from the configuration alone.
+Passes of several models then run in parallel, each as soon as its model exists, and a pass that is needed twice in a
+round runs once. Outputs are the same to the last bit as if the task had computed them itself. Whether passes are
+separate jobs depends only on the configuration.
 """
 
 from __future__ import annotations
@@ -17,27 +17,36 @@ from typing import TYPE_CHECKING, Any
 from torch import nn
 
 from headwater.core.tree import ROOT
-from headwater.engines.base import Bundle, Job, Ref
+from headwater.engines.jobs import Bundle, Job, Ref
 from headwater.models.base import ModelSpec
-from headwater.tasks.task import Ask, RunContext
+from headwater.tasks.run_context import RunContext
+from headwater.tasks.task import Ask
 
 if TYPE_CHECKING:
-    from headwater.core.view import View
+    from headwater.core.federation import Federation
 
-LEAST = 5e8  # multiplications: below, a pass takes about as long as handing out a job and its result
-MOST = 1 << 30  # bytes of answers of one task, which are all there at the same time
-PARTS = 8  # of a mapping whose names are known only once it is there
+LEAST = 5e8  # multiplications: a smaller pass takes about as long as handing out a job and returning its result
+MOST = 1 << 30  # bytes of all outputs for one task, which exist at the same time
+PARTS = 8  # into which a mapping is cut whose keys are known only once it exists
 
 
 @dataclass
 class Precompute:
-    """What is known beforehand of the passes of a run."""
+    """Decides which forward passes become jobs of their own.
 
-    rows: Mapping[str, int] = field(default_factory=dict)  # at the server, by kind: inputs, validation, test
-    work: float = 0.0  # multiplications for one row, in the largest of the models
-    wide: int = 1  # bytes of an answer about one row
+    Args:
+        rows: rows at the server by kind: inputs, validation, test.
+        work: multiplications per row in the largest model of the run.
+        wide: bytes of the output for one row.
+        least: smallest pass, in multiplications, that becomes a job.
+        submitted: outputs requested in this round, so that equal passes run once.
+    """
+
+    rows: Mapping[str, int] = field(default_factory=dict)
+    work: float = 0.0
+    wide: int = 1
     least: float = LEAST
-    asked: dict[Any, Ref] = field(default_factory=dict)  # in this round
+    submitted: dict[Any, Ref] = field(default_factory=dict)
 
     @staticmethod
     def of(context: RunContext) -> Precompute:
@@ -46,13 +55,15 @@ class Precompute:
         return Precompute(rows, max(map(_work, context.models.values())), 4 * split.classes, LEAST)
 
     def pays(self, rows: int, members: int) -> bool:
+        """True if passes of so many models over so many rows should be jobs of their own."""
         return members > 1 and rows * self.work >= self.least and rows * members * self.wide <= MOST
 
 
 def _work(spec: ModelSpec) -> float:
-    """About how often one input is multiplied with a number on its way through a net.
+    """Approximate multiplications per input row.
 
-    A convolution meets every pixel; taken over layers that halve the image one after the other, about an eighth.
+    A convolution's weights are used at every pixel; over layers that halve the image one after the other, about an
+    eighth of the input's pixels on average.
     """
     layers = [m for m in spec.outline().modules() if m._parameters]
     pixels = prod(spec.shape[1:]) / 8
@@ -62,39 +73,39 @@ def _work(spec: ModelSpec) -> float:
     )
 
 
-def add_precomputation(view: View, jobs: Sequence[Job]) -> Sequence[Job]:
-    """Jobs of one task, with what others are asked for them beforehand where that pays. A lost one asks nobody."""
+def add_precomputation(fed: Federation, jobs: Sequence[Job]) -> Sequence[Job]:
+    """Add jobs that precompute teacher outputs where this is cheaper. Dropped jobs get none."""
     asks: Mapping[str, Ask] = getattr(jobs[0].task, "asks", {}) if jobs else {}
     for name, ask in asks.items():
-        jobs = [job if job.lost else _asking(view, job, name, ask) for job in jobs]
+        jobs = [job if job.lost else _with_outputs(fed, job, name, ask) for job in jobs]
     return jobs
 
 
-def _asking(view: View, job: Job, name: str, ask: Ask) -> Job:
-    session, rows = view.session, job.size
+def _with_outputs(fed: Federation, job: Job, name: str, ask: Ask) -> Job:
+    session, rows = fed.session, job.size
     groups = list(_groups(job.inputs.get(ask.of)))
     if job.home == ROOT:
-        rows = session.fanout.rows.get(ask.on, 0)
-    members = len(view.clients) if isinstance(job.inputs.get(ask.of), Ref) else len(groups)
-    if not ask.when(job.inputs) or not session.fanout.pays(rows, members):
+        rows = session.precompute.rows.get(ask.on, 0)
+    members = len(fed.clients) if isinstance(job.inputs.get(ask.of), Ref) else len(groups)
+    if not ask.when(job.inputs) or not session.precompute.pays(rows, members):
         return job
     options = {key: job.inputs[key] for key in _parameters(ask.by) if key in job.inputs}
-    answers, fresh = {}, []
-    for label, given in groups:
-        known = repr((ask.by.__name__, job.home, label, given, options))
-        if known not in session.fanout.asked:
+    outputs, new_jobs = {}, []
+    for label, inputs in groups:
+        same = repr((ask.by.__name__, job.home, label, inputs, options))
+        if same not in session.precompute.submitted:
             title = ask.by.__name__
-            made = session.name(view.round, f"{title}@{job.node}")
-            key = (view.round, title, job.key[2], job.node, label)
-            fresh.append(Job(made, ask.by, job.node, job.home, given | options, key, size=job.size))
-            session.fanout.asked[known] = Ref(made, job.home)
-        answers[label] = session.fanout.asked[known]
-    session.submit(view.round, fresh)
-    return replace(job, inputs={**job.inputs, name: Bundle(answers)})
+            value = session.name(fed.round, f"{title}@{job.node}")
+            key = (fed.round, title, job.key[2], job.node, label)
+            new_jobs.append(Job(value, ask.by, job.node, job.home, inputs | options, key, size=job.size))
+            session.precompute.submitted[same] = Ref(value, job.home)
+        outputs[label] = session.precompute.submitted[same]
+    session.submit(fed.round, new_jobs)
+    return replace(job, inputs={**job.inputs, name: Bundle(outputs)})
 
 
 def _groups(mapping: Any) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The values of a mapping one by one; in parts if it is a single value, whose names nobody knows yet."""
+    """Values of a mapping one by one; in parts if the mapping is a single value whose keys are not known yet."""
     if isinstance(mapping, Ref):
         for number in range(PARTS):
             yield f"part {number}", {"members": mapping, "part": (number, PARTS)}

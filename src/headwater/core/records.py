@@ -1,7 +1,6 @@
-"""Plain things and frozen records as JSON and back: states in checkpoints, jobs between parties. No code is executed.
+"""Plain values and dataclasses as JSON: states in checkpoints, jobs between parties. Reading executes no code.
 
-`leaf` writes, and `back` reads, what else there is among them, such as handles; both give UNKNOWN for what they do not
-know.
+`leaf` encodes and `back` decodes other objects, such as handles; both return UNKNOWN for what is not theirs.
 """
 
 from __future__ import annotations
@@ -34,7 +33,13 @@ def encode(thing: Any, leaf: Leaf) -> Any:
 
 
 def decode(row: Any, back: Leaf, trusted: Callable[[str], bool] = lambda module: True) -> Any:
-    """`trusted` says of which modules records may be made. A record is given its fields as they are."""
+    """Decode what `encode` returned.
+
+    Args:
+        row: decoded JSON.
+        back: decodes objects that `leaf` encoded.
+        trusted: tells for a module name whether its dataclasses may be created.
+    """
     if not isinstance(row, dict):
         return row
     found = back(row)
@@ -56,7 +61,7 @@ def decode(row: Any, back: Leaf, trusted: Callable[[str], bool] = lambda module:
 
 
 def address(thing: Any) -> str:
-    """Where a class or a function is found."""
+    """Import path of a class or function: "package.module:name"."""
     return f"{thing.__module__}:{thing.__qualname__}"
 
 

@@ -1,4 +1,4 @@
-"""One seed, many named streams.
+"""Named random streams derived from one seed.
 
 A stream is a function of its name alone: (seed, purpose, round, node, …). Nothing is drawn from a shared generator, so
 the order in which work finishes can never change a result.
@@ -19,7 +19,7 @@ Words = np.ndarray[Any, np.dtype[Any]]
 
 
 def derive(seed: int, *name: Key) -> int:
-    """A 64-bit seed for the stream with this name."""
+    """64-bit seed of the stream with this name."""
     return int.from_bytes(_digest(seed, name), "little")
 
 
@@ -29,19 +29,23 @@ def _digest(seed: int, name: Sequence[Key]) -> bytes:
 
 
 def stream(seed: int, *name: Key) -> np.random.Generator:
-    """The generator with this name; asking twice gives the same numbers twice."""
+    """Random generator with this name. Equal names give equal numbers.
+
+    Args:
+        seed: seed of the run.
+        *name: parts of the name, such as purpose, round and node.
+    """
     return np.random.Generator(np.random.PCG64(derive(seed, *name)))
 
 
 def streams(seed: int, names: Sequence[Sequence[Key]]) -> list[np.random.Generator]:
-    """`stream` of each of these names, at a fraction of the time: most of what a generator takes is the mixing of its
-    seed, which is done for all of them at once here."""
+    """`stream` for many names at once. Much faster, because the seeds are mixed in one vectorised computation."""
     seeds = np.frombuffer(b"".join([_digest(seed, name) for name in names]), dtype="<u8")
     return [np.random.Generator(np.random.PCG64(_Mixed(words))) for words in _mixed(seeds)]  # type: ignore[arg-type]
 
 
 class _Mixed(ISeedSequence):
-    """A seed that was mixed already."""
+    """Seed sequence whose state was computed before."""
 
     def __init__(self, words: Words) -> None:
         self._words = words
@@ -56,7 +60,7 @@ class _Mixed(ISeedSequence):
 
 
 def _powers(first: int, factor: int, count: int) -> Words:
-    """A column of numbers, each so many times the one before, of which 32 bits are kept."""
+    """Column of the numbers first · factor^i modulo 2³²."""
     found = accumulate(repeat(factor, count), lambda number, factor: number * factor & 0xFFFFFFFF, initial=first)
     return np.array(list(found), dtype=np.uint32)[:, None]
 
@@ -66,7 +70,7 @@ _LEFT, _RIGHT, _HALF = np.uint32(0xCA01F9DD), np.uint32(0x4973F715), np.uint32(1
 
 
 def _mixed(seeds: Words) -> Words:
-    """What `np.random.SeedSequence` makes of each 64-bit seed: four words, a row for each seed."""
+    """State words of `np.random.SeedSequence` for each 64-bit seed: one row of four words per seed."""
 
     def hashed(parts: Words, by: Words) -> Words:
         parts = (parts ^ by[:-1]) * by[1:]

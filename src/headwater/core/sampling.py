@@ -1,4 +1,4 @@
-"""Who takes part in a round, and who is lost in it."""
+"""Client sampling: who takes part in a round, and which cohort trains which of several models."""
 
 from __future__ import annotations
 
@@ -12,7 +12,14 @@ from headwater.core.tree import Tree
 
 
 def participants(tree: Tree, share: float, seed: int, round: int) -> tuple[str, ...]:
-    """A uniform draw of max(1, round(share · N)) among the clients that hold data, in tree order."""
+    """Clients of a round: max(1, round(share · N)) drawn uniformly from those that hold data, in tree order.
+
+    Args:
+        tree: the tree.
+        share: share of the clients, as `partition.participation`.
+        seed: seed of the run.
+        round: number of the round.
+    """
     holders = tree.holders
     if share >= 1:
         return tuple(holders)
@@ -22,20 +29,25 @@ def participants(tree: Tree, share: float, seed: int, round: int) -> tuple[str, 
 
 
 def round_half_up(number: float) -> int:
-    """Halves go up, where Python's own rounding goes to the even number: 2.5 clients are 3."""
+    """Round halves up (2.5 gives 3), where Python's `round` goes to the even number."""
     return int(number + 0.5)
 
 
 Remainder = Literal["front", "main"]
-Cohorts = dict[int, tuple[str, ...]]  # by the number of the model; a model that nobody trains is left out
+Cohorts = dict[int, tuple[str, ...]]  # model number → its clients; a model without clients is left out
 
 
 def deal(
     clients: Sequence[str], cohorts: int, rng: np.random.Generator, remainder: Remainder = "front", first: int = 0
 ) -> Cohorts:
-    """A random split into cohorts of equal size, numbered from `first`, each in the order of `clients`.
+    """Random split into cohorts of equal size, each in the order of `clients`.
 
-    What is left over goes one each to the first cohorts (`front`), or all to the first one (`main`).
+    Args:
+        clients: clients of the round, in tree order.
+        cohorts: number of cohorts.
+        rng: random generator.
+        remainder: clients left over go one each to the first cohorts ("front") or all to the first ("main").
+        first: number of the first cohort.
     """
     order = rng.permutation(len(clients))
     each, left = divmod(len(clients), cohorts)
@@ -46,8 +58,10 @@ def deal(
 
 
 def turns(clients: Sequence[str], cohorts: int, seed: int, round: int) -> Cohorts:
-    """By turns: in a block of as many rounds as there are models, each client trains each model once, in an order of
-    its own that is drawn anew for every block."""
+    """Cohorts by turns: in a block of `cohorts` rounds each client trains each model once.
+
+    The order of a client's models is its own and is drawn again for every block.
+    """
     block, turn = divmod(round - 1, cohorts)
     turn_of = {c: int(stream(seed, "turns", block, c).permutation(cohorts)[turn]) for c in clients}
     found = {k: tuple(c for c in clients if turn_of[c] == k) for k in range(cohorts)}

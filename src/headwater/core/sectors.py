@@ -1,4 +1,4 @@
-"""Clients to sectors: at random, balanced by labels and size, in blocks, or as given."""
+"""Assignment of clients to sectors: random, balanced by labels and size, in blocks, or given."""
 
 from __future__ import annotations
 
@@ -12,16 +12,20 @@ from headwater.errors import ConfigError, nearest
 Counts = np.ndarray[Any, np.dtype[np.int64]]
 WAYS = ("random", "balanced", "blocks")
 REDRAWS = 1000
-MOST_COUNTED = 10_000  # clients of a drawn population that can be balanced by what they hold
-MOST_COMPARED = (
-    20_000_000  # numbers, clients² times classes: a second or two; among more clients little is to be gained
-)
-PASSES = 30  # a few are enough, since every exchange lowers the same sum
+MOST_COUNTED = 10_000  # largest drawn population that can be balanced by its label counts
+MOST_COMPARED = 20_000_000  # clients² · classes: takes a second or two; with more clients, exchanges gain little
+PASSES = 30  # a few are enough, because every exchange lowers the same sum
 
 
 def assign(how: str | Sequence[int], counts: Counts, sectors: int, rng: np.random.Generator) -> tuple[int, ...]:
-    """The sector of each client. `counts` is (clients, classes); every sector gets at least one client, and one that
-    holds data as long as there are enough of those."""
+    """Sector of each client. Every sector gets at least one client, with data as long as there are enough of those.
+
+    Args:
+        how: "random", "balanced", "blocks", or one sector number per client.
+        counts: label counts, shape (clients, classes).
+        sectors: number of sectors.
+        rng: random generator.
+    """
     counts = np.asarray(counts)
     clients = len(counts)
     check(how, clients, sectors)
@@ -35,7 +39,11 @@ def assign(how: str | Sequence[int], counts: Counts, sectors: int, rng: np.rando
 
 
 def check(how: str | Sequence[int], clients: int, sectors: int) -> None:
-    """Refuse what cannot be done, before anybody is put anywhere."""
+    """Refuse an impossible assignment.
+
+    Raises:
+        ConfigError: with what is possible instead.
+    """
     if sectors < 1:
         raise ConfigError(f"partition.sectors must be at least 1, got {sectors}")
     if sectors > clients:
@@ -77,7 +85,7 @@ def _check_given(how: Sequence[int], clients: int, sectors: int) -> None:
 
 
 def _random(sizes: Counts, sectors: int, rng: np.random.Generator) -> tuple[int, ...]:
-    """Uniform for each client, drawn again while a sector lacks a client (with data, if there are enough of those)."""
+    """Uniform draw, repeated while a sector lacks a client (with data, if there are enough of those)."""
     clients = len(sizes)
     holders = np.flatnonzero(sizes > 0)
     needed = holders if len(holders) >= sectors else np.arange(clients)
@@ -85,14 +93,14 @@ def _random(sizes: Counts, sectors: int, rng: np.random.Generator) -> tuple[int,
         drawn = rng.integers(sectors, size=clients)
         if np.bincount(drawn[needed], minlength=sectors).all():
             return tuple(drawn.tolist())
-    # With about as many sectors as clients a lucky draw hardly ever comes: seat one client in each first.
+    # With about as many sectors as clients such a draw is rare: place one client in each sector first.
     drawn = rng.integers(sectors, size=clients)
     drawn[rng.permutation(needed)[:sectors]] = np.arange(sectors)
     return tuple(drawn.tolist())
 
 
 def _balanced(counts: Counts, sectors: int) -> tuple[int, ...]:
-    """Nothing is drawn: dealt out, then exchanged. In whole numbers throughout, so the same on every platform."""
+    """Greedy assignment, then exchanges. Deterministic, in integers only, so the same on every platform."""
     counts = counts.astype(np.int64)
     chosen = _deal(counts, sectors)
     holders = np.flatnonzero(counts.sum(axis=1) > 0)
@@ -102,15 +110,15 @@ def _balanced(counts: Counts, sectors: int) -> tuple[int, ...]:
 
 
 def _deal(counts: Counts, sectors: int) -> Counts:
-    """Large clients first, each to the sector whose label counts it brings nearest to an equal share of the whole."""
+    """Largest clients first, each to the sector whose label counts come nearest to an equal share of the whole."""
     sizes = counts.sum(axis=1)
     order = sorted(range(len(counts)), key=lambda client: (-int(sizes[client]), client))
-    gap = np.tile(-counts.sum(axis=0), (sectors, 1))  # what a sector holds beyond its share, times the sectors
+    gap = np.tile(-counts.sum(axis=0), (sectors, 1))  # excess of a sector over its share, times the number of sectors
     members = np.zeros(sectors, dtype=np.int64)
     chosen, holders = np.zeros(len(counts), dtype=np.int64), int(np.count_nonzero(sizes > 0))
     for position, client in enumerate(order):
         vacant = np.flatnonzero(members == 0)
-        # Data-holding clients come first, so sectors must be filled before the last of those is placed.
+        # Clients with data come first, so every sector must get one before the last of those is placed.
         holders_left = max(0, holders - position)
         left = holders_left if holders_left >= len(vacant) else len(order) - position
         must = len(vacant) > 0 and left <= len(vacant)
@@ -152,7 +160,7 @@ def _exchange(counts: Counts, chosen: Counts, sectors: int) -> Counts:
         for client, own in enumerate(counts):
             here = int(chosen[client])
             others = np.flatnonzero(chosen != here)
-            alone = len(counts) - len(others) == 1  # nobody leaves a sector without data
+            alone = len(counts) - len(others) == 1  # the last client with data stays in its sector
             places = np.flatnonzero(np.arange(sectors) != here) if not alone else np.empty(0, np.int64)
             there = np.concatenate([places, chosen[others]])
             gain = np.concatenate([np.zeros((len(places), len(whole)), np.int64), counts[others]]) - own

@@ -1,4 +1,4 @@
-"""What a value looks like as bytes: on the wire, in shared memory and in a checkpoint alike.
+"""Values as bytes: the same format on the wire, in shared memory and in checkpoints.
 
 A value is a tree of plain things (None, numbers, strings, tuples, lists, dicts) with tensors and a few known records
 (models, examples) in it. `flatten` splits it into a JSON skeleton and a list of tensors, `rebuild` joins them again;
@@ -29,15 +29,15 @@ from headwater.data.base import Examples
 
 ALIGN = 64
 MAGIC = b"HEADWATER1"
-WRITERS = 16  # files that are made to last at a time
+WRITERS = 16  # files that are flushed to disk at a time
 PLAIN = (str, int, float, bool, type(None))
-SHORT = 4096  # bytes of a skeleton that is worth remembering
+SHORT = 4096  # longest skeleton, in bytes, that is cached
 Key = TypeVar("Key")
 RECORDS: dict[str, type] = {kind.__name__: kind for kind in (Examples, Params)}
 
 
 class Info(NamedTuple):
-    """What the ledger wants to know of a value."""
+    """Size of a value, for the ledger."""
 
     bytes: int
     models: int
@@ -60,7 +60,7 @@ def _layout_text(layout: Layout) -> str:
 
 
 def flatten(value: Any) -> tuple[Any, list[Tensor]]:
-    """(skeleton, tensors)."""
+    """Split a value into a JSON skeleton and its tensors."""
     tensors: list[Tensor] = []
     return _flat(value, tensors), tensors
 
@@ -106,7 +106,7 @@ def rebuild(skeleton: Any, tensors: list[Tensor]) -> Any:
 
 
 def read_back(value: Any) -> Any:
-    """A value as it is found once it was written and read: the same types, strides and alignment, and no gradient."""
+    """The value as it would be after writing and reading: same types, strides and alignment, no gradient."""
     kind = type(value)
     if kind in PLAIN or (kind is Params and as_read(value)):
         return value
@@ -119,13 +119,12 @@ def read_back(value: Any) -> Any:
 
 
 def aligned(tensor: Tensor) -> Tensor:
-    """The tensor, on a boundary of 64 bytes: kernels may round by where their operands lie, so that is the same for
-    every value, wherever it came from."""
+    """The tensor at a 64-byte boundary. Kernels may round differently by alignment, so it is the same everywhere."""
     return tensor.clone() if tensor.data_ptr() % ALIGN else tensor
 
 
 def as_read(model: Params) -> bool:
-    """Whether a model is just that already."""
+    """True if `read_back` would return the model unchanged."""
     vector, counters = model.vector, model.counters
     return (
         type(vector) is Tensor
@@ -138,7 +137,7 @@ def as_read(model: Params) -> bool:
 
 
 def info(value: Any) -> Info:
-    """Array bytes (8 for a bare number) and how many models; weights, names and shapes are headers and free."""
+    """Size of a value: array bytes (8 for a plain number) and models. Names, shapes and weights are not counted."""
     if type(value) is Params:
         return Info(value.nbytes, 1, "model")
     if type(value) is float:
@@ -155,7 +154,7 @@ def info(value: Any) -> Info:
 
 
 def _weigh(value: Any) -> tuple[int, int]:
-    """Bytes, and how many models."""
+    """Bytes and number of models."""
     if isinstance(value, Params):
         return value.nbytes, 1
     if isinstance(value, Tensor | np.ndarray):
@@ -171,7 +170,7 @@ def _weigh(value: Any) -> tuple[int, int]:
 
 
 def on_its_own(value: Any) -> Any:
-    """A value whose tensors are not small parts of larger ones, which they would keep in memory."""
+    """The value with tensors copied that are views of larger ones, so that these can be freed."""
     skeleton, tensors = flatten(value)
     wide = [tensor.untyped_storage().nbytes() > 2 * tensor.nbytes for tensor in tensors]
     if not any(wide):
@@ -181,7 +180,7 @@ def on_its_own(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class Laid:
-    """A value laid out for a file."""
+    """A value prepared for a file."""
 
     head: bytes
     tensors: list[Tensor]
@@ -211,11 +210,11 @@ def write(value: Any, file: BinaryIO) -> None:
 
 
 def read(path: Path) -> Any:
-    """The value in a file; its tensors are the mapped file itself (copied only where somebody writes)."""
+    """Read a value. Its tensors are the mapped file (copy on write)."""
     size, at = path.stat().st_size, len(MAGIC) + 8
     if size < at:
         raise ValueError(f"{path} does not hold a value")
-    whole = torch.from_file(str(path), shared=False, size=size, dtype=torch.uint8)  # keeps no file open, unlike mmap
+    whole = torch.from_file(str(path), shared=False, size=size, dtype=torch.uint8)  # unlike mmap, keeps no file open
     mapped = whole.numpy()
     if mapped[: len(MAGIC)].tobytes() != MAGIC:
         raise ValueError(f"{path} does not hold a value")
@@ -232,7 +231,7 @@ def read(path: Path) -> Any:
 
 @lru_cache(maxsize=256)
 def _head(text: bytes) -> Any:
-    """Read-only: many small values have the same."""
+    """Cached, because many small values have equal skeletons. Do not modify the result."""
     return json.loads(text)
 
 
@@ -245,7 +244,7 @@ def _tensor(data: Tensor, dtype: str, shape: list[int], at: int) -> Tensor:
 
 
 def store(value: Any, directory: Path) -> str:
-    """Write a value under a name made from its content, whole or not at all; the same content is written once."""
+    """Write a value atomically under a name derived from its content; equal content is written once."""
     directory.mkdir(parents=True, exist_ok=True)
     draft = directory / f"draft-{os.getpid()}-{threading.get_ident()}"
     with draft.open("w+b") as file:
@@ -259,7 +258,7 @@ def store(value: Any, directory: Path) -> str:
 
 
 def store_all(stores: Mapping[Key, Callable[[], str]]) -> dict[Key, str]:
-    """Carry out what stores one value each, several at a time: a disk takes many in little more time than one."""
+    """Run functions that store one value each, several in parallel."""
     if len(stores) < 2:
         return {name: store() for name, store in stores.items()}
     with ThreadPoolExecutor(min(WRITERS, len(stores))) as writers:

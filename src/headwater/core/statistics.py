@@ -1,4 +1,4 @@
-"""Numbers about a run: intervals, spreads and times."""
+"""Statistics of results: confidence intervals, weighted means and busy times."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from headwater.core.rng import stream
 
 Interval = tuple[float, float]
 Z95 = 1.959963984540054
-T95 = {199: 1.9719565442517533}  # of 200 resamples, which every run asks for: not worth loading scipy
+T95 = {199: 1.9719565442517533}  # for 200 resamples, which every run needs: avoids importing scipy
 
 
 def ordinary_interval(correct: int, total: int) -> Interval:
-    """Wilson's 95 % interval of an accuracy: what the size of the test set leaves open."""
+    """Wilson's 95 % interval of an accuracy, from the size of the test set."""
     if total == 0:
         return (0.0, 1.0)
     share, z2 = correct / total, Z95**2
@@ -25,7 +25,7 @@ def ordinary_interval(correct: int, total: int) -> Interval:
 
 
 def bootstrap_mean_interval(correct: Sequence[bool], seed: int, resamples: int = 200) -> Interval:
-    """The 95 % t-interval of the mean over bootstrap resamples, as FedHEAD's tables give it.
+    """95 % t interval of the mean over bootstrap resamples, as in FedHEAD's tables.
 
     It shrinks with the number of resamples and says nothing about seeds or training: it is there for comparison.
     """
@@ -37,7 +37,7 @@ def bootstrap_mean_interval(correct: Sequence[bool], seed: int, resamples: int =
 
 
 def t_value(freedom: int) -> float:
-    """The two-sided 95 % point of Student's t."""
+    """Two-sided 95 % quantile of Student's t."""
     if freedom in T95:
         return T95[freedom]
     from scipy.special import stdtrit
@@ -46,7 +46,7 @@ def t_value(freedom: int) -> float:
 
 
 def mean_interval(values: Sequence[float]) -> tuple[float, float | None]:
-    """Mean and half width of the 95 % t-interval over seeds; no width for a single value."""
+    """Mean and half width of the 95 % t interval; None for a single value."""
     numbers = np.asarray(values, dtype=np.float64)
     if len(numbers) < 2:
         return float(numbers.mean()), None
@@ -59,7 +59,7 @@ def weighted(values: Mapping[str, float], weights: Mapping[str, int]) -> float:
 
 
 def covered(spans: Iterable[tuple[float, float]]) -> float:
-    """Seconds during which at least one of the spans was open."""
+    """Seconds during which at least one span was open."""
     seconds, until = 0.0, -math.inf
     for start, end in sorted(spans):
         seconds += max(0.0, end - max(start, until))

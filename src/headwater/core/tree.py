@@ -1,7 +1,7 @@
 """The tree: one server, sectors below it, clients below them.
 
 A sector lists its clients by size, largest first, then by number. Every loop and every sum over clients follows this
-order, so that long work is begun first and results do not depend on which worker was free.
+order, so that long work starts first and results do not depend on which worker was free.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ HEIGHTS = {"server": 2, "sectors": 1, "clients": 0}
 
 
 class Place(Enum):
-    """A tier of the tree, as the place where values live."""
+    """A tier of the tree: where values live and tasks run."""
 
     SERVER = "server"
     SECTORS = "sectors"
@@ -39,24 +39,35 @@ ARCHS = ("model",)
 
 @dataclass(frozen=True, eq=False)
 class Tree:
-    """Parents, tiers and sizes. Clients without data stay in the tree with weight 0.
+    """Server, sectors and clients with their sizes. Clients without data stay in the tree with weight 0.
 
-    A client is its number here: what is said of all clients is looked up or gone through when asked for, and costs a
-    few arrays however many there are.
+    Clients are stored as numbers in a few arrays; names and mappings over all clients are lazy, so a tree of a
+    million clients is cheap.
+
+    Args:
+        sectors: names of the sectors: s0, s1, …
+        index: size, sector and order of every client.
+        archs: names of the architectures; clients have them in turn, by number.
     """
 
     sectors: tuple[str, ...]
     index: Index
-    archs: tuple[str, ...] = ARCHS  # architectures; clients have them in turn, by number
+    archs: tuple[str, ...] = ARCHS
 
     @staticmethod
     def of(sizes: Sequence[int] | Ints, sector_numbers: Sequence[int] | Ints, archs: tuple[str, ...] = ARCHS) -> Tree:
-        """Clients c0, c1, … with these sizes in these sectors."""
+        """Build a tree of clients c0, c1, ….
+
+        Args:
+            sizes: training samples of each client.
+            sector_numbers: sector of each client.
+            archs: names of the architectures.
+        """
         if len(sizes) != len(sector_numbers):
             raise ConfigError(f"{len(sizes)} clients were given {len(sector_numbers)} sector numbers; give one to each")
-        given = np.asarray(sector_numbers, dtype=np.int32)
-        numbers = np.unique(given)
-        placed = np.searchsorted(numbers, given).astype(np.int32)
+        sectors = np.asarray(sector_numbers, dtype=np.int32)
+        numbers = np.unique(sectors)
+        placed = np.searchsorted(numbers, sectors).astype(np.int32)
         return Tree(tuple(f"s{number}" for number in numbers.tolist()), Index.of(sizes, placed), archs)
 
     def __eq__(self, other: object) -> bool:
@@ -71,7 +82,7 @@ class Tree:
         return hash((self.sectors, self.archs, len(self.clients)))
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without what can be made again."""
+        """Without cached properties."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
     def arch(self, client: str) -> str:
@@ -80,18 +91,18 @@ class Tree:
 
     @cached_property
     def clients(self) -> Names:
-        """Everybody, in tree order."""
+        """All clients, in tree order."""
         return Names(self.index, self.index.order)
 
     @cached_property
     def holders(self) -> Names:
-        """The clients that hold any data, in tree order."""
+        """Clients that hold data, in tree order."""
         held = self.index.sizes[self.index.order] > 0
         return Names(self.index, self.index.order if held.all() else self.index.order[held], holding=True)
 
     @cached_property
     def teams(self) -> dict[str, Names]:
-        """The clients of each sector that hold data; a sector without any is left out."""
+        """Clients that hold data, by sector; a sector without any is left out."""
         return {sector: team for at, sector in enumerate(self.sectors) if len(team := self._team(at, holding=True))}
 
     @cached_property
@@ -105,7 +116,7 @@ class Tree:
 
     @cached_property
     def holder_sizes(self) -> Column[int]:
-        """Of those that hold any data."""
+        """Samples of clients that hold data."""
         return Column(self.holders, self.index.sizes)
 
     @cached_property
@@ -132,12 +143,12 @@ class Tree:
         return self._team(self.sectors.index(sector))
 
     def in_order(self, clients: Iterable[str]) -> tuple[str, ...]:
-        """A few clients in tree order, each once, at the cost of these few."""
+        """Some clients in tree order, each once. Takes time by their number, not by the size of the tree."""
         numbers = {number for client in clients if (number := self.index.number(client)) is not None}
         return tuple(f"c{number}" for number in sorted(numbers, key=self.index.rank.item))
 
     def _team(self, at: int, holding: bool = False) -> Names:
-        # A sector's clients stand together, and those without data come last.
+        # The clients of a sector are adjacent in `order`, those without data last.
         start, end = self._bounds[at], self._bounds[at + 1]
         members = self.index.order[start:end]
         if holding:

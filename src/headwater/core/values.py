@@ -1,4 +1,4 @@
-"""Handles to values at places, and the rule that a task may only use what is at its home."""
+"""Handles to values at nodes, and the rule that a task may only use values at its own home."""
 
 from __future__ import annotations
 
@@ -13,13 +13,20 @@ import torch
 from headwater.core.params import Params
 from headwater.core.tree import CLIENTS, SECTORS, Place
 from headwater.data.base import Examples
-from headwater.engines.base import Bundle, Perhaps, Ref, field_names, rebuilt
+from headwater.engines.jobs import Bundle, Perhaps, Ref, field_names, rebuilt
 from headwater.errors import PlaceError
 
 
 @dataclass(frozen=True)
 class Located:
-    """A value a node, at one place; it may cover fewer nodes than the place has. `x[k]` is a part of each."""
+    """Handle to one value per node of a tier, possibly only some of its nodes.
+
+    `x[k]` is a handle to part `k` of each value.
+
+    Args:
+        place: the tier: `CLIENTS`, `SECTORS` or `SERVER`.
+        nodes: node → reference of its value; after `up`, a `Bundle` with one reference per child.
+    """
 
     place: Place
     nodes: Mapping[str, Ref | Bundle] = field(default_factory=dict)
@@ -29,7 +36,7 @@ class Located:
 
     @cached_property
     def names(self) -> frozenset[str]:
-        """The names of all values. One at a seat cannot be kept: the seat ends with the round."""
+        """Names of all values. Refuses a value at a leader: its seat ends with the round."""
         for node, held in self.nodes.items() if self.place is SECTORS else ():
             for ref in [held] if isinstance(held, Ref) else held.refs.values():
                 if ref.home != node:
@@ -41,7 +48,7 @@ class Located:
 
     @cached_property
     def members(self) -> dict[str, set[str]]:
-        """The names of all values; for that of a group, the members that are held."""
+        """Names of all values; for a group, the members that this handle refers to."""
         found: dict[str, set[str]] = {name: set() for name in self.names}
         for ref in self.refs():
             if ref.member:
@@ -49,7 +56,7 @@ class Located:
         return found
 
     def refs(self) -> Iterator[Ref]:
-        """All names in it, those of mappings too."""
+        """All references, those inside mappings too."""
         for held in self.nodes.values():
             if isinstance(held, Ref):
                 yield held
@@ -62,7 +69,7 @@ class Located:
         )
 
     def one(self, node: str, verb: str) -> Ref:
-        """The single value at a node, for a move."""
+        """The reference of the single value at a node, which `verb` is about to move."""
         held = self.nodes[node]
         if isinstance(held, Bundle):
             raise PlaceError(
@@ -72,6 +79,7 @@ class Located:
         return held
 
     def at(self, node: str, home: str, verb: str, leader: str | None) -> Ref:
+        """As `one`, and refuse a value that is not at the node's present home."""
         ref = self.one(node, verb)
         if ref.home != home:
             raise PlaceError(
@@ -84,33 +92,35 @@ class Located:
 
 @dataclass(frozen=True)
 class Maybe:
-    """As an input: None where a node holds nothing, or what it held was lost."""
+    """Input that is None where a node has no value or its value was lost."""
 
     value: Located
 
 
 @dataclass(frozen=True)
 class Each:
-    """As an input: a plain value that differs by node."""
+    """Plain input that differs by node."""
 
     values: Mapping[str, Any]
 
 
 def nothing(place: Place) -> Located:
-    """A value that nobody holds yet."""
+    """A handle without any value yet, for the first state of a method."""
     return Located(place)
 
 
 def maybe(x: Located) -> Maybe:
+    """Mark an input of `run` as optional: the task gets None where a node has no value or it was lost."""
     return Maybe(x)
 
 
 def each(values: Mapping[str, Any]) -> Each:
+    """Give each node a plain input of its own, by node name."""
     return Each(values)
 
 
-def told_apart(inputs: Mapping[str, Any], task: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Inputs that are the same at every node, as a task gets them, and those with a handle in them."""
+def split_inputs(inputs: Mapping[str, Any], task: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Split inputs into those that are the same at every node and those that differ or contain a handle."""
     same: dict[str, Any] = {}
     by_node: dict[str, Any] = {}
     for name, value in inputs.items():
@@ -132,12 +142,16 @@ def _varies(value: Any) -> bool:
 
 
 def inputs_for(inputs: Any, task: str, at: Place, node: str, home: str, leader: str | None) -> Any:
-    """The inputs of one job: handles become names of what is at this node's home, or an error says what is missing."""
+    """Inputs of one job: each handle becomes the reference of the value at this node's home.
+
+    Raises:
+        PlaceError: if a value is missing or lives elsewhere.
+    """
 
     def find(name: str, x: Located, optional: bool) -> Ref | Bundle | Perhaps | None:
         key = node
         if x.place is not at:
-            # A seated sector is its leader, so what that client holds is at hand too.
+            # The home of a sector with a leader is that client, so the client's values are there too.
             if not (at is SECTORS and x.place is CLIENTS and leader is not None):
                 verb = "up" if x.place.height < at.height else "down"
                 raise PlaceError(
@@ -177,14 +191,14 @@ def inputs_for(inputs: Any, task: str, at: Place, node: str, home: str, leader: 
     found: dict[str, Any] = {}
     for name, value in inputs.items():
         held = value.nodes.get(node) if type(value) is Located and value.place is at else None
-        # Most inputs are a value that is at hand; only others need a look inside, or a sentence.
+        # Fast path: most inputs are one value at this home. Others are searched, or refused with a sentence.
         at_hand = type(held) is Ref and held.home == home
         found[name] = held if at_hand else _filled(name, value, task, fill)
     return found
 
 
 def _filled(name: str, value: Any, task: str, fill: Callable[[str, Any], Any]) -> Any:
-    """An input with each handle in it replaced by what `fill` makes of it; no array may be among them."""
+    """An input with each handle in it replaced by `fill(name, handle)`. Arrays are refused."""
     if isinstance(value, Located | Maybe | Each):
         return fill(name, value)
     if isinstance(value, Params | Examples | torch.Tensor | np.ndarray):
@@ -194,7 +208,7 @@ def _filled(name: str, value: Any, task: str, fill: Callable[[str, Any], Any]) -
         )
     if isinstance(value, dict):
         return {key: _filled(f"{name}[{key!r}]", item, task, fill) for key, item in value.items()}
-    if names := field_names(type(value)):  # a spec, or a loss term with values of its own
+    if names := field_names(type(value)):  # a spec, or a loss term that contains handles
         parts = {part: getattr(value, part) for part in names}
         found = {part: _filled(f"{name}.{part}", item, task, fill) for part, item in parts.items()}
         changed = {part: item for part, item in found.items() if item is not parts[part] and item != parts[part]}
@@ -209,7 +223,7 @@ def _never(name: str, value: Any) -> Any:
 
 
 def located_in(state: Any) -> list[Located]:
-    """All handles in a state: fields of dataclasses, items of tuples and dicts."""
+    """All handles in a state: in fields of dataclasses and items of tuples and dicts."""
     if isinstance(state, Located):
         return [state]
     if isinstance(state, tuple | list):
@@ -222,7 +236,7 @@ def located_in(state: Any) -> list[Located]:
 
 
 def names_in(state: Any) -> dict[str, set[str]]:
-    """The names that a state holds; for that of a group, the members that it holds."""
+    """Names of the values that a state refers to; for a group, the members it refers to."""
     found: dict[str, set[str]] = {}
     for x in located_in(state):
         for name, members in x.members.items():

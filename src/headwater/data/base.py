@@ -1,54 +1,79 @@
-"""Data as everything else meets it: examples, a set with its test part, and the split that a run works on."""
+"""Data sets in memory: `Examples` (inputs and labels) and `Data` (a training and a test part)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from headwater.core.rng import stream
-from headwater.data.arrays import as_float, count_classes, inputs, labels
-from headwater.data.owners import Names, Owners
-from headwater.data.preparation import Preparation
-from headwater.data.reference import HOLDOUT, Reference
-from headwater.errors import ConfigError, DataError
+from headwater.data.arrays import Names, Owners, as_float, count_classes, inputs, labels
+from headwater.errors import DataError
+from headwater.partition.rows import kept
 
+if TYPE_CHECKING:
+    from headwater.data.preparation import Preparation
+
+Array = np.ndarray[Any, np.dtype[Any]]
 Indices = Sequence[int] | np.ndarray[Any, np.dtype[np.int64]] | Tensor
+FOUR = ("x_train", "y_train", "x_test", "y_test")  # names of the arrays in a .npz file
 
 
 @dataclass(frozen=True, eq=False)
 class Examples:
-    """Inputs and their labels."""
+    """Inputs and their labels.
 
-    x: Tensor  # float32, or int64 for tokens
-    y: Tensor  # int64
+    Args:
+        x: inputs, samples first: float32, or int64 token numbers.
+        y: one int64 label per sample.
+    """
+
+    x: Tensor
+    y: Tensor
 
     def __len__(self) -> int:
         return len(self.y)
 
     def take(self, indices: Indices) -> Examples:
-        """The examples at these positions, in this order."""
+        """The examples at these positions, in this order.
+
+        Args:
+            indices: sample numbers.
+        """
         at = torch.as_tensor(np.asarray(indices, dtype=np.int64))
         return Examples(self.x[at], self.y[at])
 
 
 class Data:
-    """A labelled set with a test part, from arrays or tensors.
+    """A labelled data set with a test part, from arrays or tensors.
 
-    Images as bytes (n, h, w), (n, h, w, c) or (n, c, h, w) become float32 in [-1, 1] with the channel first; floats
-    are taken as they are; whole numbers become floats unless `tokens=True`. Labels are 0 … classes - 1, and with
-    `class_names` a class may be without samples. Data that is already split says so with `client`, a name for each
-    training sample, and perhaps `sector`. `preparation` is what has to be known of all clients' rows before they can be
-    used; with it, NaN is a missing value.
+    Args:
+        x_train: training inputs, samples first. Images of bytes, (n, h, w), (n, h, w, c) or (n, c, h, w), become
+            float32 in [-1, 1] with the channel first. Floats are used as they are; whole numbers become floats unless
+            `tokens` is set.
+        y_train: labels 0 … classes - 1, one per training sample.
+        x_test: test inputs of the same shape and kind.
+        y_test: labels of the test samples.
+        name: the name of the set in messages and results.
+        class_names: one name per class. Without them every class must occur in `y_train`.
+        tokens: whether inputs are token numbers of texts, where 0 is padding.
+        words: how many token numbers there are; by default the largest that occurs plus 1.
+        client: for data that is already split, the name of the client that holds each training sample.
+        sector: the name of that client's sector for each training sample; needs `client`.
+        preparation: the exchange that prepares inputs with statistics over all clients before round 1. With it, NaN
+            stands for a missing value.
 
-    >>> Data([[0.0], [1.0]], [0, 1], [[0.5]], [1]).classes
-    2
+    Raises:
+        DataError: the arrays do not fit together; the message says which and why.
+
+    Example:
+        >>> Data([[0.0], [1.0]], [0, 1], [[0.5]], [1]).classes
+        2
     """
 
     def __init__(
@@ -66,7 +91,7 @@ class Data:
         sector: Names | None = None,
         preparation: Preparation | None = None,
     ) -> None:
-        # Bytes are kept as bytes: a run that uses a tenth of a set then pays for floats of a tenth.
+        # Bytes are kept as bytes, so that only the samples that a run uses are converted to floats.
         self._x, self._x_test = (
             inputs(x, what, tokens=tokens, missing=preparation is not None)
             for x, what in ((x_train, "x_train"), (x_test, "x_test"))
@@ -91,10 +116,12 @@ class Data:
 
     @cached_property
     def train(self) -> Examples:
+        """All training examples."""
         return Examples(as_float(self._x), self._y)
 
     @cached_property
     def test(self) -> Examples:
+        """All test examples."""
         return Examples(as_float(self._x_test), self._y_test)
 
     @property
@@ -112,17 +139,26 @@ class Data:
         return len(self._y)
 
     def take(self, indices: Indices) -> Examples:
-        """Training examples at these positions; only these are turned into floats."""
+        """The training examples at these positions. Only these are converted to floats.
+
+        Args:
+            indices: sample numbers of the training part.
+        """
         at = torch.as_tensor(np.asarray(indices, dtype=np.int64))
         return Examples(as_float(self._x[at]), self._y[at])
 
     @property
     def test_size(self) -> int:
-        """The number of test samples, without turning them into floats."""
+        """The number of test samples, without converting them to floats."""
         return len(self._y_test)
 
     def take_test(self, share: float, seed: int) -> Examples:
-        """A share of the test samples, the same for every method; a smaller share is a part of a larger one."""
+        """A random share of the test samples. A smaller share is a subset of a larger one.
+
+        Args:
+            share: above 0 and at most 1.
+            seed: of the draw.
+        """
         size = max(1, round(share * len(self._y_test)))
         at = torch.from_numpy(np.sort(stream(seed, "data", "test").permutation(len(self._y_test))[:size]))
         return Examples(as_float(self._x_test[at]), self._y_test[at])
@@ -132,8 +168,10 @@ class Data:
 
 
 def _vocabulary(x: Tensor, x_test: Tensor, words: int | None, settled: bool) -> int:
-    """How many token numbers there are, which a model has to know before it sees them; those that are not settled yet
-    are still of all words that occur."""
+    """How many token numbers there are, which sizes the embedding.
+
+    Before the clients have agreed on a vocabulary (`settled` is False), inputs hold numbers of all words that occur.
+    """
     least, most = int(min(x.min(), x_test.min())), int(max(x.max(), x_test.max()))
     if least < 0:
         raise DataError(f"the inputs hold the token number {least}; tokens are numbered from 0 on")
@@ -142,87 +180,55 @@ def _vocabulary(x: Tensor, x_test: Tensor, words: int | None, settled: bool) -> 
     return words or most + 1
 
 
-@dataclass(frozen=True, eq=False)
-class Split:
-    """What a run works on: `train` is the clients', `validation` and `reference` are public, `test` is for scores."""
+def hold_out_fifth(x: Array, y: Array, what: str) -> tuple[Array, Array, Array, Array]:
+    """x_train, y_train, x_test and y_test of a set without a test part: a fifth, the same for every seed.
 
-    train: Examples
-    validation: Examples
-    reference: Tensor  # inputs without labels
-    test: Examples
-    classes: int
-    shape: tuple[int, ...]
-    name: str
-    reference_labels: Tensor | None = None  # where the source has some that number the same classes
-    owners: Owners | None = None  # of the rows of `train`, where the data came split
-    words: int | None = None  # token numbers there are, where inputs are tokens
-
-
-def carve(
-    data: Data,
-    *,
-    fraction: float = 1.0,
-    test_fraction: float = 1.0,
-    validation: float = 0.1,
-    reference: str = "holdout",
-    reference_size: int = 5000,
-    reference_noise: str = "uniform",
-    reference_classes: int | Sequence[int] = (),
-    reference_fraction: float = 1.0,
-    reference_labelled: bool = False,
-    data_dir: Path | None = None,
-    seed: int = 0,
-    options: Mapping[str, Any] | None = None,
-) -> Split:
-    """The public parts and what is left for the clients: a function of the data and the seed alone.
-
-    A share `fraction` of the training set is drawn, and `test_fraction` of the test set. Out of the former come first
-    the validation set (a share below 1, or a count) and then, with `reference = "holdout"`, the reference set. A
-    reference set is never larger than `reference_size` nor than a fifth of the drawn training set, wherever it comes
-    from; the other options are those of `headwater.data.reference.Reference`, and `options` those that the data was
-    read with.
+    Args:
+        x: inputs, samples first.
+        y: labels.
+        what: the name of the data, for messages.
     """
-    from headwater.data.sources import narrow, outside
+    held = fifth_of(x, y, what)
+    return x[~held], y[~held], x[held], y[held]
 
-    for key, share, whole in (("fraction", fraction, "training"), ("test_fraction", test_fraction, "test")):
-        if not 0 < share <= 1:
-            raise ConfigError(f"data.{key} must be above 0 and at most 1, got {share}; 1 uses the whole {whole} set")
-    wanted = Reference(
-        source=reference,
-        size=reference_size,
-        noise=reference_noise,
-        classes=reference_classes,
-        fraction=reference_fraction,
-        labelled=reference_labelled,
-    )
-    drawn = max(1, round(fraction * len(data)))
-    order = stream(seed, "data", "order").permutation(len(data))[:drawn]
-    held = _validation_size(validation, drawn)
-    limit = min(reference_size, drawn // 5)
-    out = limit if reference == HOLDOUT else 0
-    if held + out >= drawn:
+
+def fifth_of(x: Array, y: Array, what: str, owner: Array | None = None) -> Array:
+    """Which samples of these arrays are the test part; see `held_for_tests`.
+
+    Args:
+        x: inputs, samples first.
+        y: labels.
+        what: the name of the data, for messages.
+        owner: the client's name of each sample, if they have owners.
+    """
+    if x.ndim < 1 or y.ndim < 1 or len(x) != len(y):
         raise DataError(
-            f"the validation set ({held}) and the reference set ({out}) leave nothing of the {drawn} training samples "
-            "for the clients; lower data.validation or data.reference_size, or raise data.fraction"
+            f"{what} has inputs of shape {x.shape} and labels of shape {y.shape}; each sample needs one label"
         )
-    pieces = np.split(order, [held, held + out])
-    public, private = (data.take(np.sort(piece)) for piece in (pieces[0], pieces[2]))
-    x: Tensor
-    y: Tensor | None
-    if reference == HOLDOUT:
-        aside = data.take(np.sort(narrow(pieces[1], data.labels.numpy(), wanted, data.classes, seed)))
-        x, y = aside.x, aside.y
-    else:
-        x, y = outside(data, public, wanted, limit, data_dir, seed, options)
-    owners = data.owners and data.owners.take(np.sort(pieces[2]))
-    test = data.test if test_fraction == 1 else data.take_test(test_fraction, seed)
-    return Split(private, public, x, test, data.classes, data.shape, data.name, y, owners, data.words)
+    if owner is not None and len(owner) != len(x):
+        raise DataError(f"{what} has {len(owner)} entries in client for {len(x)} samples; give one for each")
+    return held_for_tests(owner, len(x), what)
 
 
-def _validation_size(wanted: float, drawn: int) -> int:
-    if not wanted >= 0 or (wanted >= 1 and wanted != int(wanted)):
-        raise ConfigError(
-            f"data.validation must be a share from 0 up to 1 or a whole number of samples, got {wanted}; "
-            "0.1 keeps a tenth, 500 keeps 500 samples"
-        )
-    return int(wanted) if wanted >= 1 else round(wanted * drawn)
+def held_for_tests(owner: Array | None, samples: int, what: str) -> Array:
+    """Which samples are the test part: a fifth of each client's, or of all if `owner` is None.
+
+    Args:
+        owner: the client's name of each sample. Every client keeps at least one sample to train on.
+        samples: how many there are, at least 5.
+        what: the name of the data, for messages.
+
+    Returns:
+        A boolean mask, the same for every seed so that scores can be compared.
+    """
+    if samples < 5:
+        raise DataError(f"{what} has {samples} samples; at least 5 are needed to set a fifth aside for tests")
+    held = np.zeros(samples, dtype=bool)
+    if owner is not None:
+        names = np.array([str(name) for name in owner])
+        for number, name in enumerate(sorted(set(names))):
+            rows = np.flatnonzero(names == name)
+            held[stream(0, "test split", number).permutation(rows)[: kept(len(rows), 1 / 5)]] = True
+    if not held.any():
+        held[stream(0, "test split").permutation(samples)[: samples // 5]] = True
+    return held

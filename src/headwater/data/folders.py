@@ -1,4 +1,4 @@
-"""Folders of one's own: images by class, client and sector, or a file for each client."""
+"""Folders of the user's own: images by class, client and sector, or one file per client."""
 
 from __future__ import annotations
 
@@ -14,23 +14,22 @@ from PIL.Image import Image, Resampling, fromarray
 from PIL.Image import open as open_image
 
 from headwater.data import TABLES
-from headwater.data.base import Data
-from headwater.data.files import held_for_tests
-from headwater.data.owners import natural
-from headwater.data.store import Array, broken, read_npz
-from headwater.data.tables import Asked, assemble, sheets_of
-from headwater.data.words import Length, Vocabulary, Words
+from headwater.data.arrays import natural
+from headwater.data.base import Data, held_for_tests
+from headwater.data.files import Array, broken, read_npz
+from headwater.data.tables import TableOptions, assemble, sheets_of
+from headwater.data.text import Length, Vocabulary, Words
 from headwater.errors import ConfigError, DataError
 
 GREY = ("1", "L", "I", "I;16", "I;16B", "I;16L")
 IMAGES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".ppm", ".pgm", ".tif", ".tiff")
 LAYOUTS = {1: ("class",), 2: ("client", "class"), 3: ("sector", "client", "class")}
-# Folders at the top that are parts of a set rather than classes, clients or sectors. What is set aside for validation
-# is trained on if there is a part for tests beside it, since a run sets some aside by itself.
+# Top-level folders that are parts of a set rather than classes, clients or sectors. A validation part is used for
+# training if there is a test part too, since a run holds out its own validation set.
 PARTS = {"train": "train", "training": "train", "test": "test", "testing": "test"} | dict.fromkeys(
     ("val", "valid", "validation"), "validation"
 )
-OWN = {"label": "label", "test": "", "columns": (), "drop": (), "text": ""}  # of tables only, as they are if left out
+TABLE_DEFAULTS = {"label": "label", "test": "", "columns": (), "drop": (), "text": ""}  # options of tables only
 
 
 def folder(
@@ -48,16 +47,25 @@ def folder(
     length: Length = 128,
     pixels: Annotated[int, Ge(0)] = 0,
 ) -> Data:
-    """Images as class/file, client/class/file or sector/client/class/file, below train/ and test/ if there are both;
-    or tables or .npz files as client.csv or sector/client.csv. Images become `pixels` x `pixels` px; 0 keeps their size
-    (the most common one, where they differ). A fifth of each client's samples is for tests, unless there is a part for
-    it. The other options are those of tables."""
+    """Read a folder of images, tables or .npz files.
+
+    Images lie as class/file, client/class/file or sector/client/class/file, below train/ and test/ if there are both.
+    Tables and .npz files lie as client.csv or sector/client.csv. A fifth of each client's samples is for tests, unless
+    there is a test part.
+
+    Args:
+        path: of the folder.
+        label, client, sector, test, columns, drop, text, vocabulary, words, length: as for
+            `headwater.data.tables.table`; only for folders of tables. `client` and `sector` must be empty, since the
+            paths name them.
+        pixels: images are resized to this width and height; 0 keeps their size, or the most common one if they differ.
+    """
     if client or sector:
         raise ConfigError(
             f"data.client and data.sector name columns of one table, but in the folder {path} the folders' and files' "
             "names say who holds what; remove them"
         )
-    given = {"label": label, "test": test, "columns": columns, "drop": drop, "text": text}
+    table_options = {"label": label, "test": test, "columns": columns, "drop": drop, "text": text}
     files = files_below(path)
     kinds = {
         "images": [f for f in files if f.suffix.lower() in IMAGES],
@@ -69,19 +77,21 @@ def folder(
         held = " and ".join(present) if present else "no images (.png, .jpg, …), tables (.csv, .parquet) or .npz files"
         raise DataError(f"the folder {path} holds {held}; it needs one kind of them")
     if present != ["tables"] and (
-        odd := next((key for key, value in given.items() if value and value != OWN[key]), None)
+        odd := next((key for key, value in table_options.items() if value and value != TABLE_DEFAULTS[key]), None)
     ):
         raise ConfigError(f"data.{odd} is for tables, and the folder {path} holds {present[0]}; remove it")
     if present == ["images"]:
         return _images(path, kinds["images"], pixels)
     if present == ["tables"]:
         sheets = sheets_of(kinds["tables"], _owners(kinds["tables"], path))
-        return assemble(sheets, str(path), Asked(label, "", "", test, columns, drop, text, vocabulary, words, length))
+        return assemble(
+            sheets, str(path), TableOptions(label, "", "", test, columns, drop, text, vocabulary, words, length)
+        )
     return _arrays(path, kinds["arrays"], _owners(kinds["arrays"], path))
 
 
 def files_below(top: Path) -> list[Path]:
-    """All files that are not hidden, image 2 before image 10."""
+    """All files that are not hidden, in natural order (image 2 before image 10)."""
     return sorted((f for f in top.rglob("*") if f.is_file() and not _hidden(f, top)), key=lambda f: natural(str(f)))
 
 
@@ -90,7 +100,7 @@ def _hidden(file: Path, top: Path) -> bool:
 
 
 def _owners(files: Sequence[Path], top: Path) -> list[tuple[str, str | None]]:
-    """The client, whom a file is named after, and the sector, which is its folder; of each file."""
+    """For each file the client, which its name gives, and the sector, which its folder gives."""
     found: list[tuple[str, str | None]] = []
     for file in files:
         folders = file.relative_to(top).parts[:-1]
@@ -145,7 +155,7 @@ def _images(top: Path, files: Sequence[Path], size: int) -> Data:
         raise DataError(f"{top} has images of one class only, {classes[0]!r}; a classifier needs at least two")
     sector = named.get("sector")
     owner = named.get("client")
-    if owner is not None and sector is not None:  # two sectors may each have a client of the same name
+    if owner is not None and sector is not None:  # two sectors may have clients of the same name
         owner = [f"{place}/{name}" for place, name in zip(sector, owner, strict=True)]
     x = _pixels(files, size)
     who = None if owner is None else np.array(owner)
@@ -163,13 +173,13 @@ def _images(top: Path, files: Sequence[Path], size: int) -> Data:
 
 
 def _pixels(files: Sequence[Path], size: int) -> Array:
-    """All images as bytes of one size, grey if every one is."""
+    """All images as bytes of one size; with one channel if all are grey."""
     sizes, coloured = survey(files)
     return image_bytes(files, (size, size) if size else common(sizes), grey=coloured is None)
 
 
 def survey(files: Sequence[Path]) -> tuple[Counter[tuple[int, int]], Path | None]:
-    """How many images there are of each width and height, and the first one in colour."""
+    """The number of images of each (width, height), and the path of the first one in colour."""
     sizes: Counter[tuple[int, int]] = Counter()
     coloured: Path | None = None
     for file in files:
@@ -183,12 +193,18 @@ def survey(files: Sequence[Path]) -> tuple[Counter[tuple[int, int]], Path | None
 
 
 def common(sizes: Counter[tuple[int, int]]) -> tuple[int, int]:
-    """The size that most images have; the smaller of two that are as frequent."""
+    """The most common size; the smaller of two that are equally frequent."""
     return max(sizes, key=lambda wh: (sizes[wh], -wh[0] * wh[1]))
 
 
 def image_bytes(files: Sequence[Path], size: tuple[int, int], *, grey: bool) -> Array:
-    """Images as bytes (n, height, width, channels); those of another width and height are brought to this one."""
+    """Images as bytes (n, height, width, channels), resized to `size` = (width, height).
+
+    Args:
+        files: the images.
+        size: (width, height) that others are resized to.
+        grey: whether the result has one channel.
+    """
     x = np.empty((len(files), size[1], size[0], 1 if grey else 3), dtype=np.uint8)
     for at, file in enumerate(files):
         try:
@@ -202,7 +218,7 @@ def image_bytes(files: Sequence[Path], size: tuple[int, int], *, grey: bool) -> 
 
 
 def _bytes(picture: Image) -> Image:
-    """Grey levels of two bytes as levels of one; converting them would cut them off."""
+    """16-bit grey levels scaled to 8 bits; PIL's conversion would clip them."""
     if not picture.mode.startswith("I"):
         return picture
     levels = np.asarray(picture).astype(np.float64) / 257

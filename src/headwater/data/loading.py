@@ -1,4 +1,4 @@
-"""From what a configuration calls its data to the data: a listed set, a file or folder of one's own, or a function."""
+"""Load the data that a configuration names: a listed set, a file, a folder, or a function of the user's own."""
 
 from __future__ import annotations
 
@@ -7,68 +7,91 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headwater.data import DATASETS, UNLABELLED, columns, kind_of_path
-from headwater.data.base import Data
+from headwater.data import DATASETS, columns, kind_of_path
+from headwater.data.base import FOUR, Data, fifth_of
+from headwater.data.files import read_npz
 from headwater.errors import ConfigError, DataError, nearest
 from headwater.registry import load as load_object
 
 if TYPE_CHECKING:
     from headwater.config.sections import DataConfig
 
-_kept: dict[tuple[str, str, str], Data] = {}  # what was read last, in a process that keeps it
+_cache: dict[tuple[str, str, str], Data] = {}  # the sets that were read last; see `keep`
 _most = 0
 
 
 def keep(most: int) -> None:
-    """From now on this process keeps the last so many sets that it has read: for one that trains many runs."""
+    """Cache the last `most` data sets from now on, in a process that trains many runs.
+
+    Args:
+        most: how many; 0 turns the cache off.
+    """
     global _most
     _most = most
 
 
 def open_data(wanted: DataConfig) -> Data:
-    """The data that a configuration names, with the options that it gives."""
-    if wanted.name in UNLABELLED:
+    """Load the data of a configuration's section [data].
+
+    Args:
+        wanted: the section.
+    """
+    if wanted.name in DATASETS and DATASETS[wanted.name].info.unlabelled:
         raise ConfigError(
             f"data.name is {wanted.name!r}, which has no labels to learn from; name it as data.reference, "
             "and a set with labels as data.name"
         )
-    return load(wanted.name, Path(wanted.dir) if wanted.dir else None, asked_of(wanted))
+    return load(wanted.name, Path(wanted.dir) if wanted.dir else None, options_of(wanted))
 
 
-def asked_of(wanted: DataConfig) -> dict[str, Any]:
-    """What a configuration says of its data beside the name: columns of a table, and the data's own options."""
+def options_of(wanted: DataConfig) -> dict[str, Any]:
+    """The options of a configuration's data: columns of a table, and the loader's own options.
+
+    Args:
+        wanted: the section [data].
+    """
     return {key: getattr(wanted, key) for key in columns(wanted.name)} | wanted.options
 
 
 def load(name: str, data_dir: Path | None = None, options: Mapping[str, Any] | None = None) -> Data:
-    """A listed data set, a path, or what "package.module:function" returns."""
+    """Load a data set.
+
+    Args:
+        name: a listed set, a path, or "package.module:function".
+        data_dir: the data directory; None for the default one.
+        options: keyword arguments of the loader.
+
+    Raises:
+        ConfigError: there is no such set or option.
+        DataError: the data is missing, damaged or not usable.
+    """
     key = (name, str(data_dir), repr(sorted((options or {}).items())))
-    found = _kept.pop(key, None)
+    found = _cache.pop(key, None)
     if found is None:
         found = _read(name, data_dir, dict(options or {}))
     if _most:
-        _kept[key] = found  # the newest stands last
-        while len(_kept) > _most:
-            del _kept[next(iter(_kept))]
+        _cache[key] = found  # the newest is last
+        while len(_cache) > _most:
+            del _cache[next(iter(_cache))]
     return found
 
 
-def _read(name: str, data_dir: Path | None, given: dict[str, Any]) -> Data:
+def _read(name: str, data_dir: Path | None, options: dict[str, Any]) -> Data:
     loader = path_loader(name)
     if name in DATASETS:
-        made = DATASETS[name].load()(data_dir, **given)
+        made = DATASETS[name].load()(data_dir, **options)
     elif loader is not None:
-        made = loader(Path(name).expanduser(), **given)
+        made = loader(Path(name).expanduser(), **options)
     elif ":" in name and not Path(name).exists():
         function = load_object(name)
         if not callable(function):
             raise ConfigError(f"{name!r} is not callable; it must be a function that returns hw.Data")
         try:
-            made = function(**given)
+            made = function(**options)
         except TypeError as error:
-            if not given:
+            if not options:
                 raise
-            raise ConfigError(f"{name!r} cannot be called with {given} ({error})") from error
+            raise ConfigError(f"{name!r} cannot be called with {options} ({error})") from error
     else:
         raise ConfigError(
             f"there is no data set called {name!r}{nearest(name, DATASETS)} (known: {', '.join(DATASETS)}; or the path "
@@ -81,15 +104,49 @@ def _read(name: str, data_dir: Path | None, given: dict[str, Any]) -> Data:
     return made
 
 
-def like(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of another set's options that this one has too, so that both are read alike."""
+def options_for(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of another set that this one has too, so that both are read alike.
+
+    Args:
+        name: of this set.
+        options: of the other set.
+    """
     loader = DATASETS[name].load() if name in DATASETS else path_loader(name)
     known = inspect.signature(loader).parameters if loader is not None else {}
     return {key: value for key, value in options.items() if key in known}
 
 
 def path_loader(name: str) -> Callable[..., Data] | None:
-    """The function that reads a path of this kind; none if the name is not a path."""
+    """The function that reads a path of this kind; None if the name is not a path."""
     target = kind_of_path(name)
     found: Callable[..., Data] | None = None if target is None else load_object(target)
     return found
+
+
+def npz(path: Path) -> Data:
+    """Read a .npz file with x_train, y_train, x_test and y_test, or with x and y, of which a fixed fifth is for tests.
+
+    Further arrays are optional: class_names; client, with a name or number for each (training) sample, for data that is
+    already split; and sector, with the sector of that client for each sample.
+
+    Args:
+        path: of the file.
+    """
+    path = path.expanduser()
+    arrays = read_npz(path)
+    names = [str(name) for name in arrays["class_names"]] if "class_names" in arrays else None
+    owner, place = arrays.get("client"), arrays.get("sector")
+    if all(key in arrays for key in FOUR):
+        parts = [arrays[key] for key in FOUR]
+    elif "x" in arrays and "y" in arrays:
+        x, y = arrays["x"], arrays["y"]
+        held = fifth_of(x, y, str(path), owner)
+        parts = [x[~held], y[~held], x[held], y[held]]
+        owner, place = (None if given is None else given[~held] for given in (owner, place))
+    else:
+        found = ", ".join(arrays) or "nothing"
+        raise DataError(f"{path} holds {found}; it needs x_train, y_train, x_test and y_test, or x and y")
+    try:
+        return Data(*parts, name=str(path), class_names=names, client=owner, sector=place)
+    except DataError as error:
+        raise DataError(f"{path}: {error}") from error

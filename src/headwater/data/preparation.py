@@ -1,7 +1,7 @@
-"""What has to be known of all clients' rows before any of them can be used, and how it is found without moving a row.
+"""Preparation of inputs by statistics over all clients, without moving a row.
 
-Each client measures its own rows, what it tells is added up at the server, and the outcome is sent back. These moves
-are part of the setup and stand in the ledger.
+Before round 1 each client measures its own rows, the server combines these reports, and the result is sent back. The
+bytes of this exchange are in the ledger as setup.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 if TYPE_CHECKING:
-    from headwater.data.base import Split
+    from headwater.data.split import Split
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Arrays = tuple[Array, ...]
@@ -23,44 +23,67 @@ WORDS = "words"
 
 
 class Preparation(Protocol):
-    """Three halves of one exchange: at a client, at the server, and wherever rows are used."""
+    """An exchange before round 1: `measure` at each client, `settle` at the server, `apply` wherever rows are used."""
 
     name: str
 
     def measure(self, x: Tensor) -> Arrays:
-        """What a client tells about its training rows."""
+        """A client's report about its training rows.
+
+        Args:
+            x: the inputs of one client.
+        """
         ...
 
-    def settle(self, told: Sequence[Arrays]) -> Arrays:
-        """What the server makes of it and sends to everybody."""
+    def settle(self, reports: Sequence[Arrays]) -> Arrays:
+        """Combine the reports of all clients; the result is sent to everybody.
+
+        Args:
+            reports: what `measure` returned, by client.
+        """
         ...
 
     def apply(self, x: Tensor, settled: Arrays) -> Tensor:
-        """Rows as the model takes them."""
+        """Inputs as the model takes them.
+
+        Args:
+            x: inputs as they were read.
+            settled: what `settle` returned.
+        """
         ...
 
 
 @dataclass(frozen=True)
 class Exchange:
-    """What a preparation moved: bytes by client, the same bytes back to each, and the outcome."""
+    """Record of a finished exchange.
+
+    Args:
+        name: of the preparation.
+        up: bytes of each client's report.
+        down: bytes of the result, which each client receives.
+        settled: the result.
+        way: the preparation itself.
+    """
 
     name: str
     up: Mapping[str, int]
     down: int
     settled: Arrays
-    way: Preparation | None = None  # whose exchange it was
+    way: Preparation | None = None
 
     def described(self) -> dict[str, Any]:
-        """The outcome, for whoever uses the model later."""
+        """Name and result, which are stored with the model."""
         return {"name": self.name, "settled": [array.tolist() for array in self.settled]}
 
 
 class Standardise:
     """Flat features with mean 0 and deviation 1 over all clients, from counts, sums and squares by column.
 
-    A missing value (NaN) counts in none of them and becomes the mean. A column that never varies becomes 0. Squares
-    are those of distances from a client's own mean, so that large values keep their digits. `columns` are the ones to
-    treat; the others stay as they are.
+    A missing value (NaN) is left out of these and becomes the mean. A constant column becomes 0. Squares are taken
+    around a client's own mean, so that large values keep their digits.
+
+    Args:
+        columns: positions of the columns to standardise; None for all.
     """
 
     name = "standardise"
@@ -77,13 +100,13 @@ class Standardise:
         around = (np.where(known, values - mean, 0.0) ** 2).sum(axis=0)
         return count, filled.sum(axis=0), around
 
-    def settle(self, told: Sequence[Arrays]) -> Arrays:
-        count = sum((part[0] for part in told[1:]), start=told[0][0].copy())
-        total = sum((part[1] for part in told[1:]), start=told[0][1].copy())
+    def settle(self, reports: Sequence[Arrays]) -> Arrays:
+        count = sum((part[0] for part in reports[1:]), start=reports[0][0].copy())
+        total = sum((part[1] for part in reports[1:]), start=reports[0][1].copy())
         mean = total / np.maximum(count, 1)
-        # Around each client's own mean, moved to the common one: no difference of two large numbers is taken.
+        # Squares around each client's mean are shifted to the common mean: no difference of two large numbers.
         spread = np.zeros_like(mean)
-        for n, s, around in told:
+        for n, s, around in reports:
             spread += around + n * (s / np.maximum(n, 1) - mean) ** 2
         deviation = np.sqrt(spread / np.maximum(count, 1))
         flat = deviation <= 1e-12 * np.maximum(1.0, np.abs(mean))
@@ -107,48 +130,59 @@ class Standardise:
 def prepared(
     split: Split, rows: Mapping[str, Array], clients: Sequence[str], way: Preparation
 ) -> tuple[Split, Exchange]:
-    """The exchange over these clients, one after another, and the split as it is after it."""
-    told = {client: way.measure(split.train.x[torch.from_numpy(rows[client])]) for client in clients}
-    settled = way.settle(list(told.values()))
+    """Run the exchange over these clients and apply its result to all parts of the split.
+
+    Args:
+        split: with inputs as they were read.
+        rows: rows of `split.train` by client.
+        clients: those that take part.
+        way: the preparation.
+
+    Returns:
+        The split with prepared inputs, and the record of the exchange.
+    """
+    reports = {client: way.measure(split.train.x[torch.from_numpy(rows[client])]) for client in clients}
+    settled = way.settle(list(reports.values()))
     train, validation, test = (
         replace(part, x=way.apply(part.x, settled)) for part in (split.train, split.validation, split.test)
     )
     after = replace(split, train=train, validation=validation, test=test, reference=way.apply(split.reference, settled))
     after = replace(after, shape=tuple(train.x.shape[1:]))
-    up = {client: sum(array.nbytes for array in arrays) for client, arrays in told.items()}
+    up = {client: sum(array.nbytes for array in arrays) for client, arrays in reports.items()}
     return after, Exchange(way.name, up, sum(array.nbytes for array in settled), settled, way)
 
 
 def pack(words: Sequence[str]) -> Array:
-    """Words as bytes, which is how they travel."""
+    """Encode words as bytes, for an exchange."""
     return np.frombuffer("\0".join(words).encode(), dtype=np.uint8).copy()
 
 
 def unpack(packed: Array) -> list[str]:
+    """Inverse of `pack`."""
     text = packed.tobytes().decode()
     return text.split("\0") if text else []
 
 
-def tell(settled: Arrays) -> list[dict[str, Any]]:
-    """What was settled, for a file that people read too: words as words, numbers with all their digits."""
-    return [_told(array) for array in settled]
+def to_json(settled: Arrays) -> list[dict[str, Any]]:
+    """The result of an exchange for a JSON file: words as words, numbers with all their digits."""
+    return [_as_json(array) for array in settled]
 
 
-def untell(told: Sequence[Mapping[str, Any]]) -> Arrays:
-    """The same arrays again, to the bit."""
+def from_json(content: Sequence[Mapping[str, Any]]) -> Arrays:
+    """Inverse of `to_json`, exact to the bit."""
     return tuple(
         pack(values) if kind == WORDS else np.array(values, dtype=np.dtype(kind))
-        for one in told
+        for one in content
         for kind, values in one.items()
     )
 
 
-def _told(array: Array) -> dict[str, Any]:
+def _as_json(array: Array) -> dict[str, Any]:
     if array.dtype == np.uint8 and array.ndim == 1:
         try:
             words = unpack(array)
         except UnicodeDecodeError:
-            words = None  # bytes that are no words
+            words = None  # bytes that encode no words
         if words is not None and np.array_equal(pack(words), array):
             return {WORDS: words}
     return {array.dtype.name if array.dtype.kind in "biuf" else array.dtype.str: array.tolist()}

@@ -1,4 +1,4 @@
-"""What a run asks of its reference set. Free of torch, so that what cannot be is refused before anything is loaded."""
+"""Options of the reference set. Free of torch, so that a wrong configuration is refused before anything is loaded."""
 
 from __future__ import annotations
 
@@ -15,18 +15,27 @@ KINDS = ("uniform", "gaussian")
 
 @dataclass(frozen=True, kw_only=True)
 class Reference:
-    """`source` is one of the three words, a data set's name, a path or "package.module:function".
+    """Options of the reference set.
 
-    `classes` (how many, or which; empty for all) and `fraction` narrow a source that is a set of samples. Of "holdout"
-    they leave out a part of what was set aside: the clients' data is the same whatever they say.
+    Args:
+        source: "holdout", "noise", "generator", a data set's name, a path or "package.module:function".
+        size: the largest number of samples.
+        noise: "uniform" or "gaussian", for the source "noise".
+        classes: how many or which classes of the source are used; all if empty. With "holdout", the samples of other
+            classes are left out; the clients' rows stay the same.
+        fraction: the share of the source that is used, likewise.
+        labelled: whether the labels of a source of the user's own number the same classes as the clients' data.
+
+    Raises:
+        ConfigError: a value is out of its range, or two options contradict each other.
     """
 
     source: str = HOLDOUT
-    size: int = 5000  # at most
+    size: int = 5000
     noise: str = "uniform"
     classes: int | Sequence[int] = ()
     fraction: float = 1.0
-    labelled: bool = False  # the labels of a source of the user's own number the same classes as the clients' data
+    labelled: bool = False
 
     def __post_init__(self) -> None:
         if self.size < 0:
@@ -67,11 +76,11 @@ class Reference:
 
     @property
     def narrowed(self) -> bool:
-        """Whether a part of the source's samples is left out on purpose."""
+        """Whether `classes` or `fraction` leave out a part of the source."""
         return self.classes != () or self.fraction < 1
 
     def check_drawn(self) -> None:
-        """Refuse what only a set of samples can have, for a source that is drawn in any number."""
+        """Refuse options that need a set of samples, for a source that generates any number of inputs."""
         if self.classes != ():
             raise ConfigError(
                 f"data.reference_classes picks samples by their labels, but {self.source!r} is drawn without looking "
@@ -85,7 +94,7 @@ class Reference:
 
 
 def well_formed(classes: int | Sequence[int]) -> bool:
-    """Whether this is a number of classes or a list of different class numbers."""
+    """Whether this is a number of classes, at least 1, or a list of different class numbers."""
     if isinstance(classes, int):
         return classes >= 1
     return len(set(classes)) == len(classes) and all(number >= 0 for number in classes)

@@ -1,39 +1,27 @@
-"""Tables of one's own: a label column, features in the others, and perhaps a client and a sector column.
+"""Tables of the user's own: a label column, feature columns, and perhaps a client and a sector column.
 
-Numbers are standardised and words become one column each. Both need something of every client's rows (sums, and which
-words there are), which is found by an exchange before the first round.
+Numbers are standardised, and words are encoded as one column each. Both need statistics of all clients' rows, which are
+exchanged before the first round.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from headwater.data.base import Data
-from headwater.data.encoding import Columns, Encoded
-from headwater.data.files import held_for_tests
-from headwater.data.parsing import parse
-from headwater.data.store import Array
-from headwater.data.words import Length, Vocabulary, Words, encode
+from headwater.data.base import Array, Data, held_for_tests
+from headwater.data.table_columns import Columns, Encoded, read
+from headwater.data.text import Length, Vocabulary, Words, encode
 from headwater.errors import ConfigError, DataError, nearest
 
 if TYPE_CHECKING:
     from pandas import DataFrame, Series
 
-TEST_WORDS = {
-    "test": True,
-    "train": False,
-    "true": True,
-    "false": False,
-    "1": True,
-    "0": False,
-    "yes": True,
-    "no": False,
-}
+TEST_WORDS = dict.fromkeys(("test", "true", "1", "yes"), True) | dict.fromkeys(("train", "false", "0", "no"), False)
 
 
 def table(
@@ -50,16 +38,28 @@ def table(
     words: Words = 10_000,
     length: Length = 128,
 ) -> Data:
-    """A .csv, .tsv or .parquet file. `test` is a second file or a column that says which rows are for tests; without
-    it a fifth of each client's rows is. `columns` are the features, if not all others; `drop` are not features. `text`
-    is a column of texts that takes the place of features, and the last three say how its words become numbers."""
-    asked = Asked(label, client, sector, test, columns, drop, text, vocabulary, words, length)
-    return assemble([Sheet(read(path))], str(path), asked)
+    """Read a .csv, .tsv or .parquet file.
+
+    Args:
+        path: of the file.
+        label: the column of class labels.
+        client: the column that names the client of each row, for data that is already split.
+        sector: the column that names that client's sector.
+        test: a second file, or a column that marks the rows for tests; if empty, a fifth of each client's rows.
+        columns: the feature columns; by default all that have no other role.
+        drop: columns that are not used.
+        text: a column of texts, which replaces the feature columns.
+        vocabulary: "hashed" or "counted", for texts.
+        words: how many token numbers there are.
+        length: tokens per text.
+    """
+    options = TableOptions(label, client, sector, test, columns, drop, text, vocabulary, words, length)
+    return assemble([Sheet(read(path))], str(path), options)
 
 
 @dataclass(frozen=True)
-class Asked:
-    """What a table's columns are."""
+class TableOptions:
+    """The roles of a table's columns; see `table`."""
 
     label: str = "label"
     client: str = ""
@@ -75,51 +75,61 @@ class Asked:
 
 @dataclass(frozen=True)
 class Sheet:
-    """A table, and whose it is where a file or folder says so."""
+    """A table and, if it is the file of one client, the names of that client and of its sector."""
 
     frame: DataFrame
     client: str | None = None
     sector: str | None = None
 
 
-def assemble(sheets: Sequence[Sheet], name: str, asked: Asked) -> Data:
-    """One data set from the tables of one or several owners."""
+def assemble(sheets: Sequence[Sheet], name: str, options: TableOptions) -> Data:
+    """One data set from one table or from one table per client.
+
+    Args:
+        sheets: the tables.
+        name: of the data set, for messages.
+        options: the roles of the columns.
+    """
     frame = _together(sheets, name)
-    _check_roles(asked, name)
-    owner, place = _owners(sheets, frame, asked, name)
-    marked = asked.test in frame.columns
-    other = None if marked or not asked.test else read(Path(asked.test).expanduser())
-    y, names = _classes(_column(frame, asked.label, "label", name), name)
+    _check_roles(options, name)
+    owner, place = _owners(sheets, frame, options, name)
+    marked = options.test in frame.columns
+    other = None if marked or not options.test else read(Path(options.test).expanduser())
+    y, names = _classes(_column(frame, options.label, "label", name), name)
     if other is None:
         held = (
-            marked_for_tests(frame[asked.test], asked.test, name) if marked else held_for_tests(owner, len(frame), name)
+            marked_for_tests(frame[options.test], options.test, name)
+            if marked
+            else held_for_tests(owner, len(frame), name)
         )
         parts, y_test = (frame[~held], frame[held]), y[held]
         y, owner, place = y[~held], _part(owner, ~held), _part(place, ~held)
     else:
-        parts, y_test = (frame, other), _known(_column(other, asked.label, "test", asked.test), names, asked.test)
+        parts, y_test = (frame, other), _known(_column(other, options.label, "test", options.test), names, options.test)
     if not len(parts[0]) or not len(parts[1]):
         raise DataError(f"{name} has {len(parts[0])} rows to train on and {len(parts[1])} to test with; both need some")
-    where = (name, asked.test if other is not None else name)
+    where = (name, options.test if other is not None else name)
     about: dict[str, Any] = {"name": name, "class_names": names, "client": owner, "sector": place}
-    if asked.text:
+    if options.text:
         texts = [
-            _column(part, asked.text, "text", at).fillna("").astype(str).tolist()
+            _column(part, options.text, "text", at).fillna("").astype(str).tolist()
             for part, at in zip(parts, where, strict=True)
         ]
-        x, x_test, preparation = encode(texts[0], texts[1], asked.vocabulary, asked.words, asked.length)
-        about |= {"tokens": True, "words": asked.words}
+        x, x_test, preparation = encode(texts[0], texts[1], options.vocabulary, options.words, options.length)
+        about |= {"tokens": True, "words": options.words}
         return Data(x, y, x_test, y_test, preparation=preparation, **about)
-    features = _features(frame, asked, marked, name)
+    features = _features(frame, options, marked, name)
     for wanted in features if other is not None else ():
-        _column(parts[1], wanted, "test", asked.test)
+        _column(parts[1], wanted, "test", options.test)
     kinds = Columns.of(parts[0][features], name)
     x, x_test = (kinds.encode(part[features], at) for part, at in zip(parts, where, strict=True))
     return Data(x, y, x_test, y_test, preparation=Encoded(kinds), **about)
 
 
-def _owners(sheets: Sequence[Sheet], frame: DataFrame, asked: Asked, name: str) -> tuple[Array | None, Array | None]:
-    """Whose each row is and where they are, from columns or from the files' names."""
+def _owners(
+    sheets: Sequence[Sheet], frame: DataFrame, options: TableOptions, name: str
+) -> tuple[Array | None, Array | None]:
+    """The client and the sector of each row, from columns or from the files' names; None where there is none."""
     if sheets[0].client is not None:
         lengths = [len(sheet.frame) for sheet in sheets]
         owner = np.repeat([str(sheet.client) for sheet in sheets], lengths)
@@ -128,19 +138,19 @@ def _owners(sheets: Sequence[Sheet], frame: DataFrame, asked: Asked, name: str) 
                 f"{name} has some files in folders and some not; put each client's file in its sector's folder"
             )
         return owner, None if sheets[0].sector is None else np.repeat([str(sheet.sector) for sheet in sheets], lengths)
-    named, place = (_owner(frame, key, getattr(asked, key), name) for key in ("client", "sector"))
+    named, place = (_owner(frame, key, getattr(options, key), name) for key in ("client", "sector"))
     if place is not None and named is None:
         raise ConfigError(
-            f"data.sector = {asked.sector!r} says where clients are, so data.client must name the column that says who "
-            f"they are; {name} has the columns {listed(frame)}"
+            f"data.sector = {options.sector!r} says where clients are, so data.client must name the column that says "
+            f"who they are; {name} has the columns {listed(frame)}"
         )
     return named, place
 
 
-def _check_roles(asked: Asked, name: str) -> None:
+def _check_roles(options: TableOptions, name: str) -> None:
     roles: dict[str, str] = {}
     for key in ("label", "client", "sector", "test", "text"):
-        column = getattr(asked, key)
+        column = getattr(options, key)
         if column and column in roles:
             raise ConfigError(f"{name}: data.{roles[column]} and data.{key} both name the column {column!r}; name two")
         roles[column] = key
@@ -150,21 +160,13 @@ def _part(given: Array | None, at: Array) -> Array | None:
     return None if given is None else given[at]
 
 
-def read(path: Path, words: Collection[str] = ()) -> DataFrame:
-    """A file of the user's own as a table; `words` are columns that hold no numbers, even where they look so."""
-    if not path.is_file():
-        raise DataError(f"there is no file {path}; check data.name")
-    frame = parse(path, words=words)
-    if frame.empty:
-        raise DataError(f"{path} has no rows")
-    first, numbers = frame.columns[0], np.arange(len(frame))
-    if first in ("", "Unnamed: 0") and len(frame.columns) > 1 and np.array_equal(frame[first].to_numpy(), numbers):
-        frame = frame.drop(columns=first)  # row numbers, which some programs write before the columns
-    return frame
-
-
 def sheets_of(files: Sequence[Path], owners: Sequence[tuple[str, str | None]]) -> list[Sheet]:
-    """The tables of several owners. A column that holds numbers in some and words in others holds words in all."""
+    """Read one table per client. A column that holds numbers in some and words in others is read as words in all.
+
+    Args:
+        files: one per client.
+        owners: the client and the sector of each file.
+    """
     frames = [read(file) for file in files]
     kinds: dict[str, set[str]] = {}
     for frame in frames:
@@ -214,12 +216,12 @@ def _column(frame: DataFrame, column: str, key: str, name: str) -> Series[Any]:
     return frame[column]
 
 
-def _features(frame: DataFrame, asked: Asked, marked: bool, name: str) -> list[str]:
+def _features(frame: DataFrame, options: TableOptions, marked: bool, name: str) -> list[str]:
     for key in ("columns", "drop"):
-        for column in getattr(asked, key):
+        for column in getattr(options, key):
             _column(frame, column, key, name)
-    away = {asked.label, asked.client, asked.sector, *asked.drop, *((asked.test,) if marked else ())}
-    columns = asked.columns
+    away = {options.label, options.client, options.sector, *options.drop, *((options.test,) if marked else ())}
+    columns = options.columns
     found = [column for column in (columns or frame.columns) if column not in away]
     if not found:
         raise DataError(f"{name} has no column left for features; its columns are {listed(frame)}")
@@ -227,7 +229,7 @@ def _features(frame: DataFrame, asked: Asked, marked: bool, name: str) -> list[s
 
 
 def _classes(column: Series[Any], name: str) -> tuple[Array, list[str]]:
-    """Labels as numbers, in the order of the classes' names (numbers by size)."""
+    """Labels as class numbers, and the class names in sorted order (numbers by size)."""
     words = names_of(column, name)
     found, y = np.unique(words, return_inverse=True)
     if len(found) < 2:
@@ -241,7 +243,7 @@ def _classes(column: Series[Any], name: str) -> tuple[Array, list[str]]:
 
 
 def names_of(column: Series[Any], name: str) -> Array:
-    """Labels as whole numbers or words, which is how they are sorted."""
+    """Labels as whole numbers or words."""
     if (row := _first(column, column.isna())) is not None:
         raise DataError(f"{name}: row {row} has no label (column {column.name!r}); fill it in or leave the row out")
     values = column.to_numpy()
@@ -257,7 +259,7 @@ def names_of(column: Series[Any], name: str) -> Array:
 
 
 def _first(column: Series[Any], where: Series[Any]) -> int | None:
-    """The number, from 1 on, of the first row that is marked."""
+    """The number, counted from 1, of the first row where `where` is true; None if there is none."""
     at = np.flatnonzero(where.to_numpy())
     return int(column.index[at[0]]) + 1 if len(at) else None
 
@@ -272,6 +274,13 @@ def _known(column: Series[Any], names: Sequence[str], test: str) -> Array:
 
 
 def marked_for_tests(column: Series[Any], test: str, name: str) -> Array:
+    """Which rows are for tests, by a column of words such as test and train, true and false, 1 and 0.
+
+    Args:
+        column: the values.
+        test: the column's name.
+        name: of the data, for messages.
+    """
     if (row := _first(column, column.isna())) is not None:
         raise DataError(f"{name}: row {row} does not say whether it is for tests (column {test!r}); fill it in")
     whole = [str(int(v)) if isinstance(v, float) and v.is_integer() else str(v).strip().lower() for v in column]
@@ -282,5 +291,6 @@ def marked_for_tests(column: Series[Any], test: str, name: str) -> Array:
 
 
 def listed(frame: DataFrame) -> str:
+    """The names of the first 20 columns, for messages."""
     names = [str(column) for column in frame.columns]
     return ", ".join(names[:20]) + (f" and {len(names) - 20} more" if len(names) > 20 else "")

@@ -1,110 +1,129 @@
-"""Text sets by name, from their authors' files or as packed tables."""
+"""Texts as token numbers.
+
+The vocabulary "hashed" numbers words by their hash: it needs no client's text, and different words may share a number.
+The vocabulary "counted" has the most frequent words of all clients, which report their word counts before round 1.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+import hashlib
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from typing import Annotated, Literal
 
 import numpy as np
+import torch
+from annotated_types import Ge
+from torch import Tensor
 
-from headwater.data.base import Data
-from headwater.data.parsing import parse
-from headwater.data.store import Array, absent, broken, root
-from headwater.data.words import Length, Vocabulary, Words, encode
-from headwater.errors import DataError
+from headwater.data.preparation import Array, Arrays, Preparation, pack, unpack
 
-if TYPE_CHECKING:
-    from pandas import DataFrame
-
-NEWS = ("World", "Sports", "Business", "Sci/Tech")
-Part = Literal["phrases", "sentences"]
-
-
-def ag_news(
-    data_dir: Path | None = None, *, vocabulary: Vocabulary = "hashed", words: Words = 10_000, length: Length = 128
-) -> Data:
-    """Headlines and leads of news, from train_subset.csv.gz and test.csv.gz or the authors' train.csv and test.csv."""
-    folder = root(data_dir) / "ag_news"
-    packed, official = folder / "train_subset.csv.gz", folder / "train.csv"
-    if packed.is_file():
-        files = packed, folder / "test.csv.gz"
-        columns = None
-    elif official.is_file():
-        files = official, folder / "test.csv"
-        columns = ["label", "title", "description"]  # without a header, and classes count from 1
-    else:
-        raise absent("ag_news", packed, "http://groups.di.unipi.it/~gulli/AG_corpus_of_news_articles.html", "train.csv")
-    frames = [_read(path, columns) for path in files]
-    texts = [(frame["title"].astype(str) + " " + frame["description"].astype(str)).tolist() for frame in frames]
-    first = 0 if columns is None else 1
-    y = [_labels(frame, path, len(NEWS), first) for frame, path in zip(frames, files, strict=True)]
-    return _data("ag_news", texts, y, NEWS, vocabulary, words, length)
+Vocabulary = Literal["hashed", "counted"]
+Words = Annotated[int, Ge(3)]  # how many token numbers there are, including padding and unknown words
+Length = Annotated[int, Ge(1)]  # how many tokens of a text are used
+PADDING, UNKNOWN = 0, 1
+FIRST = 2  # the smallest number of a word
+_WORD = re.compile(r"\w+(?:['’]\w+)*|[^\w\s]")
 
 
-def sst2(
-    data_dir: Path | None = None,
-    *,
-    part: Part = "phrases",
-    vocabulary: Vocabulary = "hashed",
-    words: Words = 10_000,
-    length: Length = 128,
-) -> Data:
-    """Sentences about films, liked or not: `phrases` trains on all of GLUE's phrases, `sentences` on whole ones.
+def tokens(text: str) -> list[str]:
+    """Words in lower case; each punctuation mark is a token."""
+    return _WORD.findall(text.lower().replace("\0", " "))  # NUL separates words in `pack`
 
-    Tests are with the labelled test sentences of the packed set; GLUE's own test file has no labels, so its dev.tsv is
-    for tests there.
+
+def hashed(texts: Iterable[str], *, words: int, length: int) -> Array:
+    """Token numbers by hash, of shape (samples, length).
+
+    Args:
+        texts: one string per sample.
+        words: how many token numbers there are.
+        length: the last tokens of a longer text are used; a shorter one is padded in front.
     """
-    folder = root(data_dir) / "sst2"
-    packed = folder / ("glue_train_phrases.csv.gz" if part == "phrases" else "train_sentences.csv.gz")
-    official = next((p for p in (folder / "train.tsv", folder / "SST-2" / "train.tsv") if p.is_file()), None)
-    if packed.is_file():
-        files = packed, folder / "test.csv.gz"
-        column = "text"
-    elif official is not None and part == "phrases":
-        files = official, official.with_name("dev.tsv")
-        column = "sentence"
-    else:
-        source = "https://gluebenchmark.com/tasks" if part == "phrases" else "https://nlp.stanford.edu/sentiment"
-        raise absent(f"sst2 ({part})", packed, source, "train.tsv of GLUE's SST-2")
-    frames = [_read(path) for path in files]
-    for path, frame in zip(files, frames, strict=True):
-        if column not in frame.columns:
-            raise broken(path, f"it has no column {column!r}")
-    texts = [frame[column].astype(str).tolist() for frame in frames]
-    y = [_labels(frame, path, 2, 0) for frame, path in zip(frames, files, strict=True)]
-    return _data("sst2", texts, y, ("negative", "positive"), vocabulary, words, length)
+    return _filled(([_number(word, words) for word in tokens(text)[-length:]] for text in texts), length)
 
 
-def _read(path: Path, columns: Sequence[str] | None = None) -> DataFrame:
-    if not path.is_file():
-        raise DataError(f"{path.parent} has no {path.name}, which belongs to the set beside it; put it there")
-    frame = parse(path, columns, text=True)
-    if frame.isna().to_numpy().any() or (columns is not None and (frame == "").to_numpy().any()):
-        raise broken(path, "a line has fewer columns than the others")
-    return frame
+@lru_cache(maxsize=1 << 18)
+def _number(word: str, words: int) -> int:
+    digest = hashlib.blake2b(word.encode(), digest_size=8).digest()
+    return FIRST + int.from_bytes(digest, "little") % (words - FIRST)
 
 
-def _labels(frame: DataFrame, path: Path, classes: int, first: int) -> Array:
-    if "label" not in frame.columns:
-        raise broken(path, "it has no column 'label'")
-    try:
-        y = frame["label"].to_numpy().astype(np.int64) - first
-    except (ValueError, TypeError) as error:
-        raise broken(path, f"a label is not a number ({error})") from error
-    if not len(y) or y.min() < 0 or y.max() >= classes:
-        raise broken(path, f"labels are to be {first} to {classes - 1 + first}")
-    return y
+class Lexicon:
+    """All words that occur in a set of tokenised texts, numbered. Only a simulation knows them for all clients."""
+
+    def __init__(self, texts: Iterable[Sequence[str]]) -> None:
+        self.words = sorted({word for text in texts for word in text})
+        self.numbers = {word: number for number, word in enumerate(self.words, FIRST)}
+
+    def encode(self, texts: Iterable[Sequence[str]], length: int) -> Array:
+        """Token numbers of shape (samples, length).
+
+        Args:
+            texts: tokens by text.
+            length: tokens per text.
+        """
+        return _filled(([self.numbers[word] for word in text[-length:]] for text in texts), length)
 
 
-def _data(
-    name: str,
-    texts: Sequence[Sequence[str]],
-    y: Sequence[Array],
-    names: Sequence[str],
-    vocabulary: Vocabulary,
-    words: int,
-    length: int,
-) -> Data:
-    x, x_test, preparation = encode(texts[0], texts[1], vocabulary, words, length)
-    return Data(x, y[0], x_test, y[1], name=name, class_names=names, tokens=True, words=words, preparation=preparation)
+class Counted:
+    """Preparation of texts: the most frequent words of all clients are numbered, all others share one number."""
+
+    name = "word counts"
+
+    def __init__(self, lexicon: Lexicon, words: int) -> None:
+        self.lexicon, self.kept = lexicon, words - FIRST
+
+    def measure(self, x: Tensor) -> Arrays:
+        found, counts = np.unique(x.numpy(), return_counts=True)
+        own = found >= FIRST
+        return pack([self.lexicon.words[number - FIRST] for number in found[own]]), counts[own].astype(np.int64)
+
+    def settle(self, reports: Sequence[Arrays]) -> Arrays:
+        total: Counter[str] = Counter()
+        for packed, counts in reports:
+            for word, count in zip(unpack(packed), counts.tolist(), strict=True):
+                total[word] += count
+        ranked = sorted(total, key=lambda word: (-total[word], word))
+        return (pack(ranked[: self.kept]),)
+
+    def apply(self, x: Tensor, settled: Arrays) -> Tensor:
+        table = np.full(FIRST + len(self.lexicon.words), UNKNOWN, dtype=np.int64)
+        table[PADDING] = PADDING
+        for number, word in enumerate(unpack(settled[0]), FIRST):
+            if word in self.lexicon.numbers:
+                table[self.lexicon.numbers[word]] = number
+        return torch.from_numpy(table[x.numpy()])
+
+
+def encode(
+    train: Sequence[str], test: Sequence[str], vocabulary: Vocabulary, words: int, length: int
+) -> tuple[Array, Array, Preparation | None]:
+    """Encode the texts of the training and the test part.
+
+    Args:
+        train: training texts.
+        test: test texts.
+        vocabulary: "hashed" or "counted".
+        words: how many token numbers there are.
+        length: tokens per text.
+
+    Returns:
+        Token numbers of both parts, and the preparation that a "counted" vocabulary needs.
+    """
+    if vocabulary == "hashed":
+        made = [hashed(texts, words=words, length=length) for texts in (train, test)]
+        return made[0], made[1], None
+    parts = [[tokens(text) for text in texts] for texts in (train, test)]
+    lexicon = Lexicon([*parts[0], *parts[1]])
+    return lexicon.encode(parts[0], length), lexicon.encode(parts[1], length), Counted(lexicon, words)
+
+
+def _filled(rows: Iterable[Sequence[int]], length: int) -> Array:
+    listed = list(rows)
+    made = np.full((len(listed), length), PADDING, dtype=np.int64)
+    for at, row in enumerate(listed):
+        if row:
+            made[at, -len(row) :] = row
+    return made

@@ -1,1 +1,15 @@
-"""A real federation: each party is a process of its own, with its own data and disk, and messages go along the tree."""
+"""A real federation: the same experiment as a simulation, with one process per party, joined by Flower links.
+
+The lower party connects to the upper one: clients to the host of their sector, hosts to the server. The upper party
+sends a message and the lower one replies. There are three kinds of messages, downwards: `hello` (report your number of
+rows), `work` (carry out these steps and send back the values that others need) and `end` (the run is over).
+
+===================  =================================================================================================
+Before the start     `init` writes the folders with `party_files` and `keys`; `folder` and `agreement` read them
+A party's process    `party_process` (clients and hosts), `server`; `own_data` reads a client's own rows
+The server's engine  `deployed_engine` collects the steps of a method; `dispatch` and `placement` get them done below
+Answering `work`     `work_messages` carries out steps, with the values and checks of `party_run`
+On the wire          `transport` (addresses, messages, links), `steps`, `payload` (all checks on values), `flower`
+For the operator     `status` (log and status), `audit` (what was sent)
+===================  =================================================================================================
+"""

@@ -1,7 +1,6 @@
-"""What has left a party, a line for each thing sent: written by its process to state/sent.jsonl, added up by
-`headwater deploy audit`.
+"""What a party has sent, one line per value or control message in state/sent.jsonl; `headwater deploy audit` sums it.
 
-Lines are only ever added. A round that was done again after a restart was sent again, and stands here twice.
+Lines are only appended. What is sent again after a restart has a second line.
 """
 
 from __future__ import annotations
@@ -16,44 +15,57 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from headwater.deploy.folder import PartyFolder
+    from headwater.deploy.folder import FoundParty, PartyFolder
 
 FILE = "sent.jsonl"
-CONTROL = "control"  # the kind of what is not payload: sizes, losses, times, names
+CONTROL = "control"  # the kind of lines without payload: sizes, losses, times, names
 
 
-class Way(NamedTuple):
-    """What lines that are added up together have in common."""
+class SentKind(NamedTuple):
+    """The fields that lines of one sum have in common."""
 
     tier: str
     direction: str
     to: str
     kind: str
-    what: str  # the name, of control only: values have a name for each round
+    what: str  # the name, for control only, since values have another name in each round
 
 
-class Sum(NamedTuple):
+class SentSum(NamedTuple):
+    """Sums over the lines of one kind, and the first and last round with such a line."""
+
     messages: int = 0
     bytes: int = 0
-    first: int = 0  # round
+    first: int = 0
     last: int = 0
 
 
-class Sent:
+class SentLog:
+    """Appends to the file; a line is on its way to the disk when `add` returns."""
+
     def __init__(self, folder: PartyFolder) -> None:
         self._path, self._guard = folder.state / FILE, threading.Lock()
-        self.bytes: Counter[tuple[str, str]] = Counter()  # tier, direction; of all starts of this party
+        self.bytes: Counter[tuple[str, str]] = Counter()  # by tier and direction, over all starts of this party
         for line in lines(folder.state):
             self.bytes[str(line["tier"]), str(line["direction"])] += line["bytes"]
         cut = _cut_short(self._path)
         self._file = os.fdopen(
             os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600), "a", encoding="utf-8"
         )
-        if cut:  # by a kill: the next line must not become part of it
+        if cut:  # the process was killed while it wrote; the next line must not become part of that
             self._file.write("\n")
 
     def add(self, round: int, to: str, kind: str, tier: str, direction: str, bytes: int, name: str) -> None:
-        """One thing that was sent. `tier` is server_sector, sector_client or relay, `direction` up or down."""
+        """Record one value or control message.
+
+        Args:
+            to: the receiver's name, or "above".
+            kind: of the value, or CONTROL.
+            tier: server_sector, sector_client or relay; empty for control.
+            direction: up or down.
+            bytes: of payload, as the ledger counts them.
+            name: of the value, or what a control message tells.
+        """
         line = {
             "time": time.time_ns() // 1_000_000 / 1000,
             "round": round,
@@ -75,7 +87,7 @@ class Sent:
 
 
 def lines(state: Path) -> Iterator[dict[str, Any]]:
-    """What was written; a line cut short by a kill is left out."""
+    """The lines of the file. A line that was cut short by a kill is skipped."""
     path = state / FILE
     if not path.exists():
         return
@@ -89,20 +101,38 @@ def lines(state: Path) -> Iterator[dict[str, Any]]:
                 yield {"tier": "", "direction": "", "to": "", "kind": "", "name": ""} | line
 
 
-def sums(state: Path) -> dict[Way, Sum]:
-    """Added up by tier, direction, receiver and kind."""
-    found: dict[Way, Sum] = {}
+def sums(state: Path) -> dict[SentKind, SentSum]:
+    """Sums by tier, direction, receiver and kind."""
+    totals: dict[SentKind, SentSum] = {}
     for line in lines(state):
         control = line["kind"] == CONTROL
-        way = Way(line["tier"], line["direction"], line["to"], line["kind"], line["name"] if control else "")
-        before = found.get(way, Sum(first=line["round"]))
-        found[way] = Sum(
+        kind = SentKind(line["tier"], line["direction"], line["to"], line["kind"], line["name"] if control else "")
+        before = totals.get(kind, SentSum(first=line["round"]))
+        totals[kind] = SentSum(
             before.messages + 1,
             before.bytes + line["bytes"],
             min(before.first, line["round"]),
             max(before.last, line["round"]),
         )
-    return found
+    return totals
+
+
+def summary(party: FoundParty) -> dict[str, Any]:
+    """What a party has sent, as `headwater deploy audit --json` prints it."""
+    totals: dict[str, dict[str, int]] = {}
+    payload: list[dict[str, Any]] = []
+    control: list[dict[str, Any]] = []
+    for kind, total in sorted(sums(party.state).items()):
+        row = {"tier": kind.tier, "direction": kind.direction, "to": kind.to}
+        counts: dict[str, Any] = {"messages": total.messages}
+        rounds = {"rounds": [total.first, total.last]}
+        if kind.kind == CONTROL:
+            control.append(row | {"what": kind.what} | counts | rounds)
+            continue
+        payload.append(row | {"kind": kind.kind} | counts | {"bytes": total.bytes} | rounds)
+        tier = totals.setdefault(kind.tier, {})
+        tier[kind.direction] = tier.get(kind.direction, 0) + total.bytes
+    return {"party": party.name, "role": party.role, "bytes": totals, "payload": payload, "control": control}
 
 
 def _cut_short(path: Path) -> bool:

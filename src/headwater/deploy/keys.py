@@ -1,18 +1,22 @@
-"""Certificates and keys of a federation: an authority of its own, a certificate for each link, a key for each node.
+"""Certificates and keys of a federation: its own certificate authority, a certificate per link, a key per member.
 
-A link shows a certificate (TLS), so that who joins knows it is the right one and nobody else can read along. Who joins
-signs with a node key, whose public half the link has, so that nobody else can join. Flower takes node keys on the
-curve P-384, in OpenSSH's form.
+The party that runs a link has a TLS certificate, which members verify; the connection is encrypted. A party that joins
+a link signs its requests with its node key, and the link admits only the public keys it has on disk. Flower takes node
+keys on the curve P-384, in the OpenSSH format.
 """
 
 from __future__ import annotations
 
 import ipaddress
+import os
+import shlex
+import stat
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from headwater.deploy.address import Address
+from headwater.deploy.folder import INIT_AGAIN
+from headwater.deploy.transport import Address
 from headwater.errors import ConfigError, MissingExtra
 
 if TYPE_CHECKING:
@@ -22,19 +26,20 @@ if TYPE_CHECKING:
     from headwater.deploy.folder import PartyFolder
 
 LINK_DAYS, CA_DAYS = 825, 3650
-EARLIER = timedelta(days=1)  # clocks differ
-SOON = timedelta(days=30)  # when to say that a certificate runs out
+EARLIER = timedelta(days=1)  # validity begins in the past, since clocks differ
+SOON = timedelta(days=30)  # warn this long before a certificate expires
+OTHER_USERS = stat.S_IRWXG | stat.S_IRWXO
 
 
-class Pair(NamedTuple):
-    """A private key, and what others get to see of it, as the content of files."""
+class KeyPair(NamedTuple):
+    """A private key and its public key or certificate, as the content of files."""
 
     private: bytes
     public: bytes
 
 
 def need_cryptography() -> None:
-    """It comes with the extra that brings Flower."""
+    """Raise MissingExtra unless `cryptography` is installed, which the extra `flower` brings."""
     try:
         import cryptography  # noqa: F401
     except ImportError:
@@ -42,7 +47,7 @@ def need_cryptography() -> None:
 
 
 class Authority:
-    """Signs the certificates of one federation's links, and of nothing else."""
+    """A new certificate authority, which signs the link certificates of one federation."""
 
     def __init__(self) -> None:
         from cryptography import x509
@@ -51,22 +56,27 @@ class Authority:
         self._key = ec.generate_private_key(ec.SECP384R1())
         self._name = _named("Headwater federation")
         self._from = datetime.now(UTC) - EARLIER
-        started = _builder(self._name, self._name, self._key, self._from, CA_DAYS)
-        started = started.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        self._certificate = started.add_extension(_usage(ca=True), critical=True).sign(self._key, _sha384())
+        builder = _builder(self._name, self._name, self._key, self._from, CA_DAYS)
+        builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        self._certificate = builder.add_extension(_usage(ca=True), critical=True).sign(self._key, _sha384())
 
     @property
-    def pair(self) -> Pair:
-        return Pair(_pem(self._key), _certificate(self._certificate))
+    def pair(self) -> KeyPair:
+        return KeyPair(_pem(self._key), _certificate(self._certificate))
 
-    def link(self, name: str, reach: Address) -> Pair:
-        """For who runs a link: key and certificate for the host that others dial, and for the machine itself."""
+    def link(self, name: str, reach: Address) -> KeyPair:
+        """Key and certificate of a link, valid for the host that members connect to and for loopback.
+
+        Args:
+            name: of the party that runs the link.
+            reach: where members reach it.
+        """
         from cryptography import x509
         from cryptography.hazmat.primitives.asymmetric import ec
         from cryptography.x509.oid import ExtendedKeyUsageOID
 
         key = ec.generate_private_key(ec.SECP384R1())
-        started = _builder(_named(name), self._name, key, self._from, LINK_DAYS)
+        builder = _builder(_named(name), self._name, key, self._from, LINK_DAYS)
         issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
         parts: list[tuple[Any, bool]] = [
             (x509.BasicConstraints(ca=False, path_length=None), True),
@@ -76,39 +86,71 @@ class Authority:
             (issuer, False),
         ]
         for part, critical in parts:
-            started = started.add_extension(part, critical=critical)
-        return Pair(_pem(key), _certificate(started.sign(self._key, _sha384())))
+            builder = builder.add_extension(part, critical=critical)
+        return KeyPair(_pem(key), _certificate(builder.sign(self._key, _sha384())))
 
 
-def node(name: str) -> Pair:
-    """For who joins a link."""
+def node_keys(name: str) -> KeyPair:
+    """The keys of a party that joins a link."""
     from cryptography.hazmat.primitives import serialization as form
     from cryptography.hazmat.primitives.asymmetric import ec
 
     key = ec.generate_private_key(ec.SECP384R1())
     private = key.private_bytes(form.Encoding.PEM, form.PrivateFormat.OpenSSH, form.NoEncryption())
     public = key.public_key().public_bytes(form.Encoding.OpenSSH, form.PublicFormat.OpenSSH)
-    return Pair(private, public + f" {name}\n".encode())
+    return KeyPair(private, public + f" {name}\n".encode())
+
+
+def check_files(folder: PartyFolder) -> None:
+    """Refuse a folder with missing key files, or with private ones that other users can read.
+
+    Raises:
+        ConfigError: names the file.
+    """
+    keys = folder.keys
+    private = [keys / "link.key"] if folder.link else []
+    public = [keys / "ca.crt"] + ([keys / "link.crt"] if folder.link else [])
+    if folder.above:
+        private.append(keys / "node.key")
+        public.append(keys / "node.pub")
+    for file in (*private, *public, *(keys / "members" / f"{name}.pub" for name in folder.members)):
+        if not file.is_file():
+            raise ConfigError(
+                f"there is no {file}, which {folder.role} {folder.name} needs; bring it back, or {INIT_AGAIN}"
+            )
+    if os.name != "posix":
+        return
+    for file, mode in (*((key, "600") for key in private), (keys, "700")):
+        if stat.S_IMODE(file.stat().st_mode) & OTHER_USERS:
+            what = "other users can get into" if mode == "700" else "other users can read or change"
+            raise ConfigError(f"{what} {file}, and it is private; do: chmod {mode} {shlex.quote(str(file))}")
 
 
 def check(folder: PartyFolder) -> list[str]:
-    """Refuse keys that cannot work together; gives sentences about what will soon not work any more."""
+    """Check that the keys and certificates of a folder belong together and are valid.
+
+    Returns:
+        Warnings about certificates that expire soon.
+
+    Raises:
+        ConfigError: names the file.
+    """
     if folder.insecure:
         return []
     need_cryptography()
-    told: list[str] = []
+    warnings: list[str] = []
     if folder.link is not None:
-        told = _check_link(folder.keys, Address.parse(folder.link.reach or folder.link.address, "link.reach"))
+        warnings = _check_link(folder.keys, Address.parse(folder.link.reach or folder.link.address, "link.reach"))
     if folder.above is not None:
-        public = _node(folder.keys / "node.key").public_key()
+        public = _private(folder.keys / "node.key").public_key()
         if _public(folder.keys / "node.pub") != public:
             raise ConfigError(
                 f"{folder.keys / 'node.pub'} is not the public half of {folder.keys / 'node.key'}; bring back the pair "
                 "that belongs together"
             )
-    for member in folder.link.members if folder.link else ():
+    for member in folder.members:
         _public(folder.keys / "members" / f"{member}.pub")
-    return told
+    return warnings
 
 
 def _check_link(keys: Path, reach: Address) -> list[str]:
@@ -116,34 +158,34 @@ def _check_link(keys: Path, reach: Address) -> list[str]:
     from cryptography.exceptions import InvalidSignature
     from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
-    authority, shown = _load(keys / "ca.crt"), _load(keys / "link.crt")
+    authority, certificate = _load(keys / "ca.crt"), _load(keys / "link.crt")
     try:
         key = load_pem_private_key((keys / "link.key").read_bytes(), None)
     except (ValueError, TypeError) as error:
         raise ConfigError(f"{keys / 'link.key'} holds no private key without a password ({error})") from None
-    if key.public_key() != shown.public_key():
+    if key.public_key() != certificate.public_key():
         raise ConfigError(
             f"{keys / 'link.crt'} is the certificate of another key than {keys / 'link.key'}; bring back the pair that "
             "belongs together"
         )
     try:
-        shown.verify_directly_issued_by(authority)
+        certificate.verify_directly_issued_by(authority)
     except (InvalidSignature, ValueError, TypeError):
         raise ConfigError(
             f"{keys / 'link.crt'} was not signed by {keys / 'ca.crt'}, so no member would trust this link; bring back "
             "the files that belong together"
         ) from None
-    until = min(shown.not_valid_after_utc, authority.not_valid_after_utc)
+    until = min(certificate.not_valid_after_utc, authority.not_valid_after_utc)
     left = until - datetime.now(UTC)
     if left <= timedelta():
         raise ConfigError(
             f"the certificate {keys / 'link.crt'} ran out on {until:%Y-%m-%d}; docs/deploy.md says how to renew it"
         )
-    names = shown.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    held = {*names.get_values_for_type(x509.DNSName), *map(str, names.get_values_for_type(x509.IPAddress))}
-    if not reach.everywhere and (str(reach.ip) if reach.ip else reach.host) not in held:
+    names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    hosts = {*names.get_values_for_type(x509.DNSName), *map(str, names.get_values_for_type(x509.IPAddress))}
+    if not reach.wildcard and (str(reach.ip) if reach.ip else reach.host) not in hosts:
         raise ConfigError(
-            f"the certificate {keys / 'link.crt'} is for {', '.join(sorted(held))}, but members reach this link at "
+            f"the certificate {keys / 'link.crt'} is for {', '.join(sorted(hosts))}, but members reach this link at "
             f"{reach.host}; renew it for that host (docs/deploy.md says how)"
         )
     return [f"the certificate {keys / 'link.crt'} runs out on {until:%Y-%m-%d}; renew it soon"] if left < SOON else []
@@ -158,7 +200,7 @@ def _load(file: Path) -> Certificate:
         raise ConfigError(f"{file} holds no certificate ({error}); bring back the one that was there") from None
 
 
-def _node(file: Path) -> EllipticCurvePrivateKey:
+def _private(file: Path) -> EllipticCurvePrivateKey:
     from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
     from cryptography.hazmat.primitives.serialization import load_ssh_private_key
@@ -194,7 +236,7 @@ def _public(file: Path) -> Any:
 def _alternatives(reach: Address) -> list[Any]:
     from cryptography import x509
 
-    ips = {ipaddress.ip_address("127.0.0.1"), *([reach.ip] if reach.ip is not None and not reach.everywhere else [])}
+    ips = {ipaddress.ip_address("127.0.0.1"), *([reach.ip] if reach.ip is not None and not reach.wildcard else [])}
     names = {"localhost", *([reach.host.lower()] if reach.ip is None else [])}
     return [*(x509.DNSName(name) for name in sorted(names)), *(x509.IPAddress(ip) for ip in sorted(ips, key=str))]
 
@@ -208,10 +250,10 @@ def _named(name: str) -> Any:
 def _builder(subject: Any, issuer: Any, key: EllipticCurvePrivateKey, start: datetime, days: int) -> Any:
     from cryptography import x509
 
-    made = x509.CertificateBuilder().subject_name(subject).issuer_name(issuer).public_key(key.public_key())
-    made = made.serial_number(x509.random_serial_number())
-    made = made.not_valid_before(start).not_valid_after(start + EARLIER + timedelta(days=days))
-    return made.add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+    builder = x509.CertificateBuilder().subject_name(subject).issuer_name(issuer).public_key(key.public_key())
+    builder = builder.serial_number(x509.random_serial_number())
+    builder = builder.not_valid_before(start).not_valid_after(start + EARLIER + timedelta(days=days))
+    return builder.add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
 
 
 def _usage(*, ca: bool) -> Any:

@@ -1,7 +1,8 @@
-"""How a party is getting on: written by its process to state/status.json, read by `headwater deploy status`.
+"""What a running party tells its operator: a log (state/logs/party.log) and a status (state/status.json), which
+`headwater deploy status` reads.
 
-The process holds a lock for as long as it lives. So there is one at a time for a folder, and whether it is up can be
-told even if it was killed and its number has gone to somebody else, or if it runs in a container.
+The process holds a file lock while it runs. So only one process runs from a folder at a time, and `deploy status` sees
+that it is up even in a container, or that it was killed even if its process id is in use again.
 """
 
 from __future__ import annotations
@@ -9,9 +10,10 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,23 +21,55 @@ from headwater.core.records import to_json
 from headwater.errors import ConfigError
 
 if TYPE_CHECKING:
-    from headwater.deploy.folder import PartyFolder
+    from headwater.deploy.folder import FoundParty, PartyFolder
 
 FILE, LOCK = "status.json", "party.lock"
-OFTEN = 0.5  # seconds between two writings
-PATIENCE = 2.0  # seconds to get the lock: somebody who only looks holds it for a moment
+OFTEN = 0.5  # shortest time in seconds between two writes
+PATIENCE = 2.0  # seconds to wait for the lock, which `deploy status` holds for a moment
 FIELDS = ("round", "rounds", "phase", "accuracy", "present", "members", "message")
 
 
+class PartyLog:
+    """The log of a party, on standard error and in a file. Call it with one sentence per line.
+
+    Args:
+        quiet: write to the file only.
+    """
+
+    def __init__(self, folder: PartyFolder, quiet: bool) -> None:
+        place = folder.state / "logs"
+        place.mkdir(mode=0o700, exist_ok=True)
+        self._file, self._quiet, self._name = (place / "party.log").open("a", encoding="utf-8"), quiet, folder.name
+
+    def __call__(self, sentence: str) -> None:
+        line = f"{time.strftime('%Y-%m-%d %H:%M:%S')} {self._name}: {' '.join(sentence.split())}"
+        line = "".join(char if char.isprintable() else "?" for char in line)  # parts of it come from other parties
+        self._file.write(line + "\n")
+        self._file.flush()
+        if not self._quiet:
+            print(line, file=sys.stderr, flush=True)
+
+    def close(self) -> None:
+        self._file.close()
+
+
 class Status:
-    """`update` as often as anything is new: it is written twice a second at most, and the last one always is."""
+    """The status of a party. It is written at most twice a second; the last update is always written.
+
+    Args:
+        folder: whose lock is taken until `close`.
+        clock: in seconds; replaced by tests.
+
+    Raises:
+        ConfigError: if another process runs from this folder.
+    """
 
     def __init__(self, folder: PartyFolder, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._file, self._guard = folder.state / FILE, threading.Lock()
-        self._lock: int | None = _locked(folder.state / LOCK, f"{folder.role} {folder.name}")
+        self._lock: int | None = _lock(folder.state / LOCK, f"{folder.role} {folder.name}")
         now = time.time()
-        self._told: dict[str, Any] = {
+        self._fields: dict[str, Any] = {
             "pid": os.getpid(),
             "party": folder.name,
             "role": folder.role,
@@ -54,7 +88,7 @@ class Status:
         self._write()
 
     def update(self, **fields: Any) -> None:
-        """Any of round, rounds, phase, accuracy, present, members, message; without any, a sign of life."""
+        """Change any of FIELDS; without arguments, only the time of the last update."""
         unknown = set(fields) - set(FIELDS)
         if unknown:
             raise TypeError(f"a status has no field {', '.join(sorted(unknown))}")
@@ -64,17 +98,17 @@ class Status:
             plain = {
                 key: sorted(value) if isinstance(value, set | frozenset) else value for key, value in fields.items()
             }
-            self._told |= plain | {"updated": time.time()}
+            self._fields |= plain | {"updated": time.time()}
             wait = self._written + OFTEN - self._clock()
             if wait <= 0:
                 self._write()
             elif self._timer is None:
-                self._timer = threading.Timer(wait, self._late)
+                self._timer = threading.Timer(wait, self._write_later)
                 self._timer.daemon = True
                 self._timer.start()
 
     def close(self) -> None:
-        """Write what was said last, and let go of the folder."""
+        """Write the last update and release the lock."""
         with self._guard:
             if self._lock is None:
                 return
@@ -84,51 +118,57 @@ class Status:
             os.close(self._lock)
             self._lock = None
 
-    def _late(self) -> None:
+    def _write_later(self) -> None:
         with self._guard:
             if self._lock is not None:
                 self._write()
 
     def _write(self) -> None:
-        """Whole or not at all. Not made to last: after a power cut it would be out of date anyway."""
+        """Replace the file as a whole. It is not flushed to disk, since it is out of date after a power cut."""
         self._timer, self._written = None, self._clock()
         draft = self._file.with_name(f".{FILE}.draft")
-        with contextlib.suppress(OSError):  # a full disk is for those to tell who write what matters
-            draft.write_text(to_json(self._told), encoding="utf-8")
+        with contextlib.suppress(OSError):  # a full disk is reported where results are written
+            draft.write_text(to_json(self._fields), encoding="utf-8")
             draft.replace(self._file)
 
 
 def read(state: Path) -> dict[str, Any]:
-    """What a party said last, and with `up` whether it is there; an empty phase if it was never started."""
+    """The last status of a party, with `up` for whether its process runs; only `up` if it was never started."""
     try:
-        told = json.loads((state / FILE).read_text(encoding="utf-8"))
+        fields = json.loads((state / FILE).read_text(encoding="utf-8"))
     except (OSError, ValueError):
-        told = None
-    return {"up": up(state, told), **(told if isinstance(told, dict) else {})}
-
-
-def up(state: Path, told: Any = None) -> bool:
-    """Whether the party's process lives: by its lock or, where there is no lock, by its number."""
+        fields = None
+    fields = fields if isinstance(fields, dict) else {}
     lock = state / LOCK
-    if lock.exists():
-        return _held(lock)
-    return isinstance(told, dict) and _alive(told.get("pid"))
+    up = _is_locked(lock) if lock.exists() else _is_alive(fields.get("pid"))  # without a lock, by process id
+    return {"up": up, **fields}
 
 
-def _alive(pid: Any) -> bool:
+def rows(parties: Iterable[FoundParty]) -> Iterator[dict[str, Any]]:
+    """The status of each party as `headwater deploy status --json` prints it."""
+    for party in parties:
+        fields = read(party.state)
+        row: dict[str, Any] = {"party": party.name, "role": party.role, "up": fields["up"], "pid": fields.get("pid")}
+        row |= {key: fields.get(key) for key in (*FIELDS, "since", "updated")}
+        updated = fields.get("updated")
+        row["seconds"] = max(0.0, time.time() - updated) if isinstance(updated, int | float) else None
+        yield row
+
+
+def _is_alive(pid: Any) -> bool:
     if not isinstance(pid, int) or pid <= 1:
         return False
     try:
         os.kill(pid, 0)
-    except PermissionError:  # there, and another user's
+    except PermissionError:  # it is alive, and another user's
         return True
     except (OSError, OverflowError):
         return False
     return True
 
 
-def _locked(path: Path, who: str) -> int | None:
-    """The open lock file; let go when the process ends, however it does."""
+def _lock(path: Path, who: str) -> int | None:
+    """Lock the file, which is unlocked when the process ends for any reason. Returns its descriptor."""
     import fcntl
 
     file = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
@@ -147,7 +187,7 @@ def _locked(path: Path, who: str) -> int | None:
             time.sleep(0.05)
 
 
-def _held(path: Path) -> bool:
+def _is_locked(path: Path) -> bool:
     import fcntl
 
     try:
@@ -159,5 +199,5 @@ def _held(path: Path) -> bool:
     except BlockingIOError:
         return True
     finally:
-        os.close(file)  # which lets go of it as well
+        os.close(file)  # also unlocks it
     return False

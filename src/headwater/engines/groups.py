@@ -1,20 +1,21 @@
-"""Groups of jobs that are carried out as one: those that wait for their inputs, and those that are being computed."""
+"""Job groups of the inline engine: those that wait for inputs, and those that are being computed."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, NamedTuple
 
-from headwater.engines.base import Done, Job, Ref
-from headwater.engines.execution import Fetch, Group
+from headwater.engines.base import Done
+from headwater.engines.execution import Fetch, GroupExecution
+from headwater.engines.jobs import Job, Ref, refs_in
 from headwater.tasks.batched.threads import Helpers
-from headwater.tasks.task import RunContext
+from headwater.tasks.run_context import RunContext
 
 
-class Jobs:
-    """Several jobs of one task that are carried out as one, under one name."""
+class JobGroup:
+    """Several jobs of one task that are executed as one, under one name."""
 
     def __init__(self, jobs: tuple[Job, ...]) -> None:
         self.jobs, self.name = jobs, jobs[0].name
@@ -26,64 +27,82 @@ class Jobs:
         return self._refs
 
 
-class Waiting(NamedTuple):
-    group: Group
-    helped: bool  # whether a helper computes it: all that takes longer than to wait for one who is free
+def uses_of(job: Job | JobGroup) -> Counter[str]:
+    """Return how often a job names each of its inputs."""
+    return job.uses if isinstance(job, JobGroup) else Counter([ref.name for ref in job.refs()])
 
 
-class Groups:
-    """Those of one run. With `helpers`, a stack is computed by one of them; other groups are computed at once."""
+def unstreamed_refs(job: Job) -> Sequence[Ref]:
+    """Return the refs of a job but those of its streaming inputs."""
+    streamed = getattr(job.task, "streaming", ())
+    return refs_in([x for name, x in job.inputs.items() if name not in streamed]) if streamed else job.refs()
+
+
+class PendingGroup(NamedTuple):
+    execution: GroupExecution
+    threaded: bool  # whether a helper thread computes it: only groups that take longer than starting a thread's work
+
+
+class GroupScheduler:
+    """Groups of one run.
+
+    Args:
+        context: the run.
+        helpers: threads that compute stacked groups. Other groups, or all without helpers, are computed at once by the
+            calling thread.
+    """
 
     def __init__(self, context: RunContext, helpers: Helpers | None) -> None:
         self._context, self._helpers = context, helpers
-        self._waiting: dict[str, tuple[Jobs, Waiting]] = {}  # in the order of submission
-        self._begun: dict[str, tuple[Group, Future[None]]] = {}
+        self._pending: dict[str, tuple[JobGroup, PendingGroup]] = {}  # in the order of submission
+        self._begun: dict[str, tuple[GroupExecution, Future[None]]] = {}
 
     def __bool__(self) -> bool:
-        """Whether any of them waits."""
-        return bool(self._waiting)
+        """Whether any group is pending."""
+        return bool(self._pending)
 
-    def add(self, jobs: Jobs) -> None:
-        """A group that is to be computed."""
-        helped = self._helpers is not None and getattr(jobs.jobs[0].task, "stacked", False)
-        self._waiting[jobs.name] = jobs, Waiting(Group(jobs.jobs, self._context), helped)
+    def add(self, group: JobGroup) -> None:
+        threaded = self._helpers is not None and getattr(group.jobs[0].task, "stacked", False)
+        self._pending[group.name] = group, PendingGroup(GroupExecution(group.jobs, self._context), threaded)
 
-    def claim(self, name: str) -> Waiting:
-        """A group that is going to be begun, and that nobody else should begin."""
-        return self._waiting.pop(name)[1]
+    def claim(self, name: str) -> PendingGroup:
+        """Remove a group from the pending ones, so that it is begun only once."""
+        return self._pending.pop(name)[1]
 
-    def begin(self, name: str, waiting: Waiting, fetch: Fetch) -> None:
-        """Bring a group's inputs together, and have it computed."""
-        group, helped = waiting
-        group.take(fetch)
-        if self._helpers is None or not helped:
-            ready: Future[None] = Future()
-            group.work()
-            ready.set_result(None)
+    def begin(self, name: str, pending: PendingGroup, fetch: Fetch) -> None:
+        """Fetch a group's inputs and have it computed."""
+        execution, threaded = pending
+        execution.fetch_inputs(fetch)
+        if self._helpers is None or not threaded:
+            computed: Future[None] = Future()
+            execution.compute()
+            computed.set_result(None)
         else:
-            ready = self._helpers.begin(group.work)
-        self._begun[name] = group, ready
+            computed = self._helpers.begin(execution.compute)
+        self._begun[name] = execution, computed
 
-    def next_ready(self, there: Callable[[str], bool]) -> Jobs | None:
-        """A group that helpers should begin, since they soon have nothing to do, and whose inputs are all there."""
+    def next_ready(self, available: Callable[[str], bool]) -> JobGroup | None:
+        """Return a group for helper threads that are about to be idle, with all of its inputs available."""
         if self._helpers is None or len(self._begun) > self._helpers.count:
             return None
-        for jobs, waiting in self._waiting.values():
-            if waiting.helped and all(map(there, jobs.needs)):
-                return jobs
+        for group, pending in self._pending.values():
+            if pending.threaded and all(map(available, group.needs)):
+                return group
         return None
 
     def begun(self, name: str) -> bool:
         return name in self._begun
 
-    def finished(self, name: str) -> tuple[Mapping[str, Any], Done]:
-        """Values by node and the report of a group that was begun. Rather than wait, this thread computes what nobody
-        is at yet."""
-        group, ready = self._begun[name]
-        for other, turn in ((group, ready), *self._begun.values()):
-            if not ready.done() and not turn.done() and turn.cancel():
-                other.work()
-        if not ready.cancelled():
-            ready.result()
+    def results(self, name: str) -> tuple[Mapping[str, Any], Done]:
+        """Return node → value, and the report, of a group that was begun.
+
+        Rather than wait, the calling thread computes groups that no helper thread has taken yet.
+        """
+        execution, computed = self._begun[name]
+        for other, future in ((execution, computed), *self._begun.values()):
+            if not computed.done() and not future.done() and future.cancel():
+                other.compute()
+        if not computed.cancelled():
+            computed.result()
         del self._begun[name]
-        return group.finished()
+        return execution.results()

@@ -1,4 +1,4 @@
-"""Whether a result is made of numbers, and what is said where it is not."""
+"""Finds results that are not finite (NaN or infinity), and the sentence about them."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from torch import Tensor
 
 from headwater.core.params import Params
 from headwater.data.base import Examples
-from headwater.tasks.task import RunContext
+from headwater.tasks.run_context import RunContext
 
-BAD = "bad_update"  # what a report then notes
+BAD = "bad_update"  # noted in the report of a task whose result is not finite
 
 
 def sound(value: Any) -> bool:
-    """No NaN and no infinity in any model or array of a value."""
+    """Whether no model or array in a value has a NaN or an infinity."""
     if isinstance(value, Params):
         return sound(value.vector)
     if isinstance(value, Examples):
@@ -30,7 +30,7 @@ def sound(value: Any) -> bool:
     if isinstance(value, Tensor):
         if not value.is_floating_point():
             return True
-        # One pass without memory: a finite sum has finite parts. Only a sum that overflows needs a second look.
+        # A finite sum has finite parts, and takes one pass without memory. Only an infinite sum needs a second pass.
         return isfinite(value.sum().item()) or bool(torch.isfinite(value).all())
     if isinstance(value, Mapping):
         return all(map(sound, value.values()))
@@ -38,7 +38,7 @@ def sound(value: Any) -> bool:
 
 
 def all_sound(values: Sequence[Any]) -> list[bool]:
-    """`sound` of each. Models that are rows of one matrix, as those of a stack are, are looked through at once."""
+    """`sound` for each value. Models that are rows of one matrix, as in a stack, are checked in one pass."""
     rows = [value.vector for value in values if isinstance(value, Params)]
     if len(rows) == len(values) > 1 and (matrix := _matrix_of(rows)) is not None and isfinite(matrix.sum().item()):
         return [True] * len(values)
@@ -56,24 +56,18 @@ def _matrix_of(rows: Sequence[Tensor]) -> Tensor | None:
     return first.as_strided((len(rows), len(first)), (steps.pop(), 1), places[0])
 
 
-def likely_causes(method: Any) -> dict[str, str]:
-    """The settings of a method that make training or distilling diverge when they are too large, by phase."""
-    rates = {
-        f"{stage}.lr": getattr(getattr(method, stage, None), "lr", None) for stage in ("local", "sector", "server")
-    }
-    pulls = {name: getattr(method, name, None) for name in ("alpha", "dyn_alpha", "gen_alpha", "mu")}
-    phases = {"train": {"local.lr": rates.pop("local.lr")} | pulls, "distill": rates}
-    return {
-        phase: " and ".join(
-            f"{name} = {value:g}" for name, value in found.items() if isinstance(value, float) and value
-        )
-        for phase, found in phases.items()
-    }
-
-
 @dataclass(frozen=True)
 class Complaint:
-    """A result that was not finite, as a sentence; `more` counts further ones of the same round."""
+    """A result that is not finite, as a sentence for the user.
+
+    Args:
+        context: of the run; has the likely causes.
+        phase: of the task, such as "train".
+        task: its title.
+        node: where it ran.
+        round: its round; 0 before the first.
+        more: number of further such results in the round.
+    """
 
     context: RunContext
     phase: str
@@ -96,14 +90,16 @@ class Complaint:
 
     @property
     def hopeless(self) -> str:
-        """Before the first round there is nothing yet that could be used instead."""
+        """For the start of a run, where there is no earlier result to use instead."""
         return f"{self._told.replace('in round 0', 'before the first round')}; {self._cure.replace(', set', ' or set')}"
 
     @property
     def ended(self) -> str:
+        """For `faults.bad_update = "stop"`."""
         return f"{self._told}; {self._cure}, or set faults.bad_update = 'drop' to leave such updates out"
 
     @property
     def dropped(self) -> str:
+        """For `faults.bad_update = "drop"`."""
         left_out = "those updates were" if self.more else "that update was"
         return f"{self._told}; {left_out} left out: {self._cure.replace(', set', ' or set')}"

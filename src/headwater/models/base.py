@@ -1,4 +1,4 @@
-"""ModelSpec: everything needed to build a model again, anywhere, without shipping the model itself."""
+"""`ModelSpec`: a picklable description from which a model can be built anywhere, and helpers for networks."""
 
 from __future__ import annotations
 
@@ -14,13 +14,18 @@ from torch.nn.parameter import is_lazy
 from torch.overrides import TorchFunctionMode
 
 from headwater.errors import ConfigError, nearest
-from headwater.models import MODELS, TOKENS, auto
+from headwater.models import MODELS, auto
 
 Norm = Literal["batch", "group", "none"]
 
 
 class Net(nn.Module):
-    """A model in the two parts that several methods need apart: x → features (n, d) → logits (n, classes)."""
+    """A model in the two parts that several methods use separately: x → features (n, d) → logits (n, classes).
+
+    Args:
+        features: the extractor.
+        classifier: maps features to one logit per class.
+    """
 
     def __init__(self, features: nn.Module, classifier: nn.Module) -> None:
         super().__init__()
@@ -33,9 +38,23 @@ class Net(nn.Module):
 
 @dataclass(frozen=True)
 class ModelSpec:
-    """A model's name, what it takes and gives, and its options. `name="auto"` becomes the listed name that suits.
+    """Description of a model: name, input shape, classes and options.
 
-    `builder`, a callable without arguments that returns an `nn.Module`, takes the place of the listed models.
+    Args:
+        name: of a listed network, "auto" for the one that suits the shape, or "package.module:Name" of the user's own.
+        shape: of one input.
+        classes: the number of logits, at least 2.
+        options: keyword arguments of the network's builder.
+        builder: a callable without arguments that returns an `nn.Module`; replaces the network of that name.
+        buffers: how averaging treats batch-norm statistics: "average" them, or take the "first" model's.
+        projection: width of two layers between extractor and classifier; 0 for none.
+        bn_head: whether batch norm without parameters follows the extractor.
+        tokens: whether inputs are token numbers. For a listed network this follows from the name.
+        channel_first: whether images must have the channel first in memory too, as some modules of users need.
+        head: the layer at which a module without two parts is split; see `headwater.models.parts`.
+
+    Raises:
+        ConfigError: there is no such network or option.
     """
 
     name: str
@@ -43,12 +62,12 @@ class ModelSpec:
     classes: int
     options: Mapping[str, Any] = field(default_factory=dict)
     builder: Callable[[], nn.Module] | None = None
-    buffers: Literal["average", "first"] = "average"  # what averaging does to batch-norm statistics
-    projection: int = 0  # width of a projection between extractor and classifier
-    bn_head: bool = False  # batch norm without parameters after the extractor
-    tokens: bool = False  # whether inputs are token numbers; of a listed model it follows from the name
-    channel_first: bool = False  # also in memory: a module of one's own may take images only so
-    head: str | None = None  # the layer at which a module without two parts is split, see headwater.models.parts
+    buffers: Literal["average", "first"] = "average"
+    projection: int = 0
+    bn_head: bool = False
+    tokens: bool = False
+    channel_first: bool = False
+    head: str | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "shape", tuple(int(size) for size in self.shape))
@@ -62,16 +81,16 @@ class ModelSpec:
         if self.name == "auto":
             object.__setattr__(self, "name", auto(self.shape, self.classes, self.tokens))
         if MODELS.check(self.name) in MODELS:
-            object.__setattr__(self, "tokens", self.name in TOKENS)
+            object.__setattr__(self, "tokens", MODELS[self.name].info.tokens)
             _check_names(self.name, self.options, MODELS.load(self.name))
 
     @property
     def own(self) -> bool:
-        """Whether it is somebody's own model rather than a listed one."""
+        """Whether it is a model of the user's own rather than a listed one."""
         return self.builder is not None or self.name not in MODELS
 
     def build(self) -> nn.Module:
-        """A new module. Its weights come from torch's global generator, which the caller seeds."""
+        """Build a new module. Its weights come from torch's global generator, which the caller seeds."""
         if self.builder is not None:
             made = _call(self.name, self.builder, {})
         elif self.name in MODELS:
@@ -85,22 +104,26 @@ class ModelSpec:
         return self._headed(made) if self.projection or self.bn_head else made
 
     def probe(self, rows: int = 2) -> Tensor:
-        """Inputs of the right shape and kind that belong to nobody."""
+        """Artificial inputs of the right shape and type, to call a module with.
+
+        Args:
+            rows: how many.
+        """
         if self.tokens:
             return torch.ones(rows, *self.shape, dtype=torch.int64)
         return torch.linspace(-1, 1, rows * math.prod(self.shape)).view(rows, *self.shape)
 
     def _sized(self, module: nn.Module) -> None:
-        """Layers that take their size from the first input get one. Their weights are drawn as others' are."""
+        """Initialise lazy layers, which take their size from the first input."""
         mode = module.training
         try:
             with torch.no_grad():
                 module.eval()(self.probe())
-        except Exception as error:  # whatever the module does
-            told = str(error).splitlines()[0] if str(error) else type(error).__name__
+        except Exception as error:  # a user's module may raise anything
+            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
             raise ConfigError(
                 f"model {self.name!r} has layers without a size, and inputs of shape {self.shape} do not give them one "
-                f"({told}); give sizes where you build it"
+                f"({reason}); give sizes where you build it"
             ) from error
         module.train(mode)
         if left := [name for name, parameter in module.named_parameters() if is_lazy(parameter)]:
@@ -110,7 +133,7 @@ class ModelSpec:
             )
 
     def _headed(self, net: nn.Module) -> Net:
-        """The net with more between its extractor and its classifier."""
+        """The net with `projection` and `bn_head` between its extractor and its classifier."""
         if not in_two_parts(net) or not isinstance(net.classifier, nn.Linear):
             raise ConfigError(
                 f"model.projection and model.bn_head need a model with parts `features` and a linear `classifier`, "
@@ -125,12 +148,12 @@ class ModelSpec:
         return Net(nn.Sequential(*layers), nn.Linear(width, net.classifier.out_features))  # type: ignore[arg-type]
 
     def outline(self) -> nn.Module:
-        """The module without its weights: names, shapes and every check of the options, but no memory and no draws.
+        """The module on the meta device: names, shapes and checks of the options, without memory and random draws.
 
-        A model of one's own may do anything when built, so that is built in earnest and torch's generator put back.
+        A model of the user's own is built normally, and torch's generator is restored.
         """
         if not self.own:
-            with torch.device("meta"), _Undrawn():
+            with torch.device("meta"), _SkipDraws():
                 return self.build()
         with torch.random.fork_rng(devices=[]):
             return self.build()
@@ -140,8 +163,8 @@ class ModelSpec:
         return sum(p.numel() for p in self.outline().parameters() if p.requires_grad)
 
 
-class _Undrawn(TorchFunctionMode):
-    """Where there is no memory nothing need be drawn, and torch would load its whole compiler for the attempt."""
+class _SkipDraws(TorchFunctionMode):
+    """Skips random initialisation on the meta device, for which torch would load its compiler."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if getattr(func, "__name__", "") in ("normal_", "uniform_"):
@@ -155,7 +178,13 @@ def in_two_parts(module: nn.Module) -> bool:
 
 
 def normalise(kind: str, channels: int, groups: int) -> nn.Module:
-    """The normalisation layer with this name for feature maps of that many channels."""
+    """The normalisation layer for feature maps.
+
+    Args:
+        kind: "batch", "group" or "none".
+        channels: of the feature maps.
+        groups: of group norm; must divide the channels.
+    """
     if kind == "batch":
         return nn.BatchNorm2d(channels)
     if kind == "group":
@@ -166,7 +195,14 @@ def normalise(kind: str, channels: int, groups: int) -> nn.Module:
 
 
 def choose(model: str, option: str, value: object, accepted: tuple[str, ...]) -> None:
-    """Refuse a value that is not one of the accepted words."""
+    """Refuse an option's value that is not one of the accepted words.
+
+    Args:
+        model: its name, for the message.
+        option: its name.
+        value: the user's.
+        accepted: the words.
+    """
     if value not in accepted:
         raise ConfigError(
             f"{model} does not know {option} {value!r}{nearest(str(value), accepted)} (accepted: {', '.join(accepted)})"
@@ -174,7 +210,13 @@ def choose(model: str, option: str, value: object, accepted: tuple[str, ...]) ->
 
 
 def widths_of(model: str, option: str, value: object) -> tuple[int, ...]:
-    """A list of layer widths, or a sentence."""
+    """Check a list of layer widths.
+
+    Args:
+        model: its name, for the message.
+        option: its name.
+        value: the user's; a single number is a list of one.
+    """
     items = (value,) if isinstance(value, int) else value
     if not isinstance(items, (tuple, list)) or not all(type(w) is int and w > 0 for w in items):
         raise ConfigError(
@@ -184,7 +226,13 @@ def widths_of(model: str, option: str, value: object) -> tuple[int, ...]:
 
 
 def image_shape(model: str, shape: tuple[int, ...], smallest: int) -> tuple[int, int, int]:
-    """(channels, height, width), or a sentence if the input is no image of at least that size."""
+    """(channels, height, width) of images that are at least `smallest` px wide and high; else a ConfigError.
+
+    Args:
+        model: its name, for the message.
+        shape: of one input.
+        smallest: least width and height in px.
+    """
     if len(shape) != 3 or min(shape[1:]) < smallest:
         raise ConfigError(
             f"{model} takes images (channels, height, width) of at least {smallest} x {smallest} px, "
@@ -194,20 +242,32 @@ def image_shape(model: str, shape: tuple[int, ...], smallest: int) -> tuple[int,
 
 
 def token_length(model: str, shape: tuple[int, ...]) -> int:
-    """How many tokens an input has, or a sentence if it is no row of them."""
+    """The number of tokens per input; a ConfigError if inputs are not rows of tokens.
+
+    Args:
+        model: its name, for the message.
+        shape: of one input.
+    """
     if len(shape) != 1:
         raise ConfigError(f"{model} takes rows of token numbers, got inputs of shape {shape}; use 'cnn' or 'mlp'")
     return shape[0]
 
 
 def feature_layer(model: str, before: int, features: object) -> list[nn.Module]:
-    """A linear layer that gives so many features; none for 0."""
+    """A linear layer from `before` to `features` outputs; no layer for 0.
+
+    Args:
+        model: its name, for the message.
+        before: inputs of the layer.
+        features: its outputs.
+    """
     if type(features) is not int or features < 0:
         raise ConfigError(f"{model} takes features as a whole number, 0 for its own, got {features!r}")
     return [nn.Linear(before, features)] if features else []
 
 
 def flat_size(shape: tuple[int, ...]) -> int:
+    """The number of values of one input."""
     return math.prod(shape)
 
 
@@ -221,13 +281,13 @@ def _check_names(name: str, options: Mapping[str, Any], builder: Callable[..., A
 
 def _call(name: str, function: Any, options: Mapping[str, Any]) -> Any:
     if not callable(function):
-        raise ConfigError(f"{name!r} is not callable; it must be a function or class that gives a torch.nn.Module")
+        raise ConfigError(f"{name!r} is not callable; it must be a function or class that returns a torch.nn.Module")
     try:
         inspect.signature(function).bind(**options)
     except TypeError as error:
-        given = f"with the options {dict(options)}" if options else "without arguments"
+        call = f"with the options {dict(options)}" if options else "without arguments"
         way = "" if options else "; give a function that needs none, such as lambda: MyNet(10)"
-        raise ConfigError(f"model {name!r} cannot be called {given} ({error}){way}") from error
-    except ValueError:  # some of what is compiled does not tell its arguments
+        raise ConfigError(f"model {name!r} cannot be called {call} ({error}){way}") from error
+    except ValueError:  # some compiled functions have no signature
         pass
     return function(**options)

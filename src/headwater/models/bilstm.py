@@ -1,4 +1,4 @@
-"""The net of FedHEAD for texts: two recurrent layers in both directions, the largest of each feature, dense layers."""
+"""The recurrent network of FedHEAD for texts: bidirectional LSTM layers, maximum over time, dense layers."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ import torch
 from torch import Tensor, nn
 
 from headwater.errors import ConfigError
+from headwater.models import ModelInfo
 from headwater.models.base import Net, choose, token_length, widths_of
 
 
+@ModelInfo("bilstm", "recurrent net for token numbers (words, embedding, widths, hidden, activation)", tokens=True)
 def bilstm(
     shape: tuple[int, ...],
     classes: int,
@@ -21,10 +23,16 @@ def bilstm(
     hidden: Sequence[int] = (1024, 512, 256, 128, 64),
     activation: str = "relu",
 ) -> Net:
-    """Token numbers (0 is padding) → embedding → one LSTM each way per width → largest over the text → dense layers.
+    """Token numbers (0 is padding) → embedding → bidirectional LSTM layers → maximum over the text → dense layers.
 
-    `words` is how many token numbers there are. `activation = "linear"` leaves the dense layers without ReLU, as the
-    authors' program does; the paper has it.
+    Args:
+        shape: (tokens per text,).
+        classes: number of logits.
+        words: how many token numbers there are.
+        embedding: width of the embedding.
+        widths: units per direction, by LSTM layer.
+        hidden: widths of the dense layers.
+        activation: "relu" after the dense layers, as in the paper, or "linear", as in the authors' code.
     """
     token_length("bilstm", shape)
     choose("bilstm", "activation", activation, ("relu", "linear"))
@@ -34,7 +42,7 @@ def bilstm(
     sizes = widths_of("bilstm", "widths", widths)
     if not sizes:
         raise ConfigError("bilstm needs at least one width of a recurrent layer, got an empty list")
-    reader = Reader(words, embedding, sizes)
+    reader = BiLstmEncoder(words, embedding, sizes)
     layers: list[nn.Module] = [reader]
     before = 2 * sizes[-1]
     for size in widths_of("bilstm", "hidden", hidden):
@@ -45,8 +53,8 @@ def bilstm(
     return net
 
 
-class Reader(nn.Module):
-    """A text as one row of features. Padding is a word like any other whose vector is 0 and stays so."""
+class BiLstmEncoder(nn.Module):
+    """A text as one row of features. The embedding of padding is 0 and is not trained."""
 
     def __init__(self, words: int, embedding: int, widths: tuple[int, ...]) -> None:
         super().__init__()
@@ -67,7 +75,7 @@ class Reader(nn.Module):
 
 @torch.no_grad()
 def _draw(net: nn.Module) -> None:
-    """First weights as in the authors' framework: Glorot's, recurrent ones orthogonal, and nothing is forgotten yet."""
+    """Initial weights as in the authors' framework: Glorot, orthogonal recurrent weights, forget-gate bias 1."""
     for layer in net.modules():
         if isinstance(layer, nn.Linear):
             nn.init.xavier_uniform_(layer.weight)

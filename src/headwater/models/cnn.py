@@ -1,4 +1,4 @@
-"""Small convolutional nets: one whose depth follows its list of widths and whose head follows the image, and MTGC's."""
+"""Small convolutional network; its depth is the number of widths."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from collections.abc import Sequence
 from torch import nn
 
 from headwater.errors import ConfigError
+from headwater.models import ModelInfo
 from headwater.models.base import Net, Norm, choose, image_shape, normalise, widths_of
 
 
+@ModelInfo("cnn", "small convolutional net for 8 to 32 px (widths, hidden, norm, groups)")
 def cnn(
     shape: tuple[int, ...],
     classes: int,
@@ -19,9 +21,15 @@ def cnn(
     norm: Norm = "batch",
     groups: int = 2,
 ) -> Net:
-    """One block a width (3 x 3 convolution, norm, ReLU, halving max-pool), then one ReLU layer of `hidden` units.
+    """Blocks of 3 x 3 convolution, norm, ReLU and halving max-pool, then one ReLU layer.
 
-    `hidden = 0` leaves that layer out: the features are then the last feature maps, flattened.
+    Args:
+        shape: (channels, height, width) of the images.
+        classes: number of logits.
+        widths: channels by block.
+        hidden: units of the ReLU layer; 0 leaves it out, so that the features are the flattened feature maps.
+        norm: "batch", "group" or "none".
+        groups: of group norm.
     """
     choose("cnn", "norm", norm, ("batch", "group", "none"))
     sizes = widths_of("cnn", "widths", widths)
@@ -32,7 +40,7 @@ def cnn(
     channels, height, width = image_shape("cnn", shape, 2 ** len(sizes))
     layers: list[nn.Module] = []
     for size in sizes:
-        # A bias straight before a norm would be cancelled by it, so only the norm-free net has one.
+        # A norm would cancel a bias before it, so only the net without norm has one.
         layers += [nn.Conv2d(channels, size, 3, padding=1, bias=norm == "none"), normalise(norm, size, groups)]
         layers += [nn.ReLU(), nn.MaxPool2d(2)]
         channels, height, width = size, height // 2, width // 2
@@ -42,17 +50,3 @@ def cnn(
         layers += [nn.Linear(features, hidden), nn.ReLU()]
         features = hidden
     return Net(nn.Sequential(*layers), nn.Linear(features, classes))
-
-
-def mtgc_cnn(shape: tuple[int, ...], classes: int) -> Net:
-    """Two 5 x 5 convolutions of 64 channels without padding, a halving max-pool after each, ReLU layers of 384 and 192.
-
-    797 962 parameters with 3 channels of 32 x 32 px and 10 classes.
-    """
-    channels, height, width = image_shape("mtgc_cnn", shape, 16)
-    layers: list[nn.Module] = []
-    for _ in range(2):
-        layers += [nn.Conv2d(channels, 64, 5), nn.ReLU(), nn.MaxPool2d(2)]
-        channels, height, width = 64, (height - 4) // 2, (width - 4) // 2
-    layers += [nn.Flatten(), nn.Linear(channels * height * width, 384), nn.ReLU(), nn.Linear(384, 192), nn.ReLU()]
-    return Net(nn.Sequential(*layers), nn.Linear(192, classes))

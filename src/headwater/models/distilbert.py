@@ -1,4 +1,4 @@
-"""DistilBERT by way of the library `transformers`."""
+"""DistilBERT from the library `transformers`."""
 
 from __future__ import annotations
 
@@ -10,19 +10,23 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from headwater.data.hub import agreed
-from headwater.data.store import FETCH
+from headwater.data.files import FETCH, may_fetch
 from headwater.errors import ConfigError, MissingExtra
+from headwater.models import ModelInfo
 from headwater.models.base import Net, token_length
 
 WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")
 
 
+@ModelInfo("distilbert", "transformer for token numbers, needs headwater[text] (path)", tokens=True)
 def distilbert(shape: tuple[int, ...], classes: int, *, path: str = "distilbert-base-uncased") -> Net:
-    """Token numbers (0 is padding) → transformer → its view of the first token → ReLU layer and dropout → classifier.
+    """Token numbers (0 is padding) → transformer → state of the first token → ReLU layer and dropout → classifier.
 
-    `path` is a directory as `save_pretrained` writes it, or a name on the Hugging Face hub. A directory with nothing
-    but `config.json` gives a net of that shape with weights drawn at random.
+    Args:
+        shape: (tokens per text,).
+        classes: number of logits.
+        path: a directory as `save_pretrained` writes it, or a name on the Hugging Face hub. A directory with only
+            `config.json` gives a net of that shape with random weights.
     """
     try:
         import transformers
@@ -42,13 +46,13 @@ def distilbert(shape: tuple[int, ...], classes: int, *, path: str = "distilbert-
         kind = transformers.DistilBertModel
         body = kind(config) if bare else _read(kind.from_pretrained, path)
     features = nn.Sequential(
-        Reader(body), nn.Linear(config.dim, config.dim), nn.ReLU(), nn.Dropout(config.seq_classif_dropout)
+        DistilBertEncoder(body), nn.Linear(config.dim, config.dim), nn.ReLU(), nn.Dropout(config.seq_classif_dropout)
     )
     return Net(features, nn.Linear(config.dim, classes))
 
 
-class Reader(nn.Module):
-    """What a transformer makes of the first token that is not padding, which stands for the whole text."""
+class DistilBertEncoder(nn.Module):
+    """The transformer's state of the first token that is not padding, which stands for the whole text."""
 
     def __init__(self, body: Any) -> None:
         super().__init__()
@@ -67,7 +71,7 @@ def _weights(path: str) -> bool:
 
 
 def _read(read: Callable[..., Any], path: str) -> Any:
-    """A configuration or a model from a directory or, if the user agrees, from the hub."""
+    """Read a configuration or a model from a directory or, if the user allows downloads, from the hub."""
     place, local = Path(path), True
     if place.is_dir() and not (place / "config.json").is_file():
         raise ConfigError(f"model.path {path!r} holds no config.json; give a directory that save_pretrained wrote")
@@ -77,23 +81,23 @@ def _read(read: Callable[..., Any], path: str) -> Any:
             "Hugging Face hub"
         )
     if not place.is_dir():
-        local = not agreed()
+        local = not may_fetch()
     try:
         return read(path, local_files_only=local)
-    except Exception as error:  # no network, no such name, a damaged file: each is a kind of its own
-        told = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    except Exception as error:  # no network, no such name, a damaged file: the library has many kinds of errors
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         if place.is_dir():
-            raise ConfigError(f"model.path {path!r} could not be read as a distilbert ({told})") from error
+            raise ConfigError(f"model.path {path!r} could not be read as a distilbert ({reason})") from error
         way = f"set {FETCH}=1 to have it fetched from the Hugging Face hub" if local else "look at name and network"
         raise ConfigError(
             f"there is no distilbert called {path!r} on this machine; {way}, or give in model.path a directory with "
-            f"config.json and the weights ({told})"
+            f"config.json and the weights ({reason})"
         ) from error
 
 
 @contextmanager
 def _quiet(logging: Any) -> Iterator[None]:
-    """Without bars and remarks: what matters is said in sentences."""
+    """Without progress bars and log messages of the library."""
     level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity_error()
     logging.disable_progress_bar()

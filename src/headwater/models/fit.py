@@ -1,4 +1,4 @@
-"""Whether a model goes with the data; one of somebody's own is built and called to find out."""
+"""Checks whether a model fits the data. A model of the user's own is built and called for it."""
 
 from __future__ import annotations
 
@@ -9,16 +9,23 @@ import torch
 from torch import Tensor, nn
 
 from headwater.errors import ConfigError, said
-from headwater.models import TOKENS
+from headwater.models import token_models
 from headwater.models.base import ModelSpec
 from headwater.models.parts import split
 
 
 def fitted(spec: ModelSpec, words: int | None) -> ModelSpec:
-    """The spec of a model that can be trained on inputs of its shape, or a sentence why not.
+    """Check that a model can be trained on inputs of its shape.
 
-    `words` is how many token numbers there are, None where inputs are values. A model of one's own is given the layer
-    at which it may be split.
+    Args:
+        spec: of the model.
+        words: how many token numbers there are; None if inputs are values.
+
+    Returns:
+        The spec; for a model of the user's own with `channel_first` and `head` filled in.
+
+    Raises:
+        ConfigError: it cannot; the message says why.
     """
     if not spec.own:
         _check_tokens(spec, words)
@@ -26,18 +33,18 @@ def fitted(spec: ModelSpec, words: int | None) -> ModelSpec:
     with torch.random.fork_rng(devices=[]):
         module = spec.build()
         _check_numbers(spec, module)
-        if not callable(getattr(module, "loss", None)):  # else it judges its outputs itself, and these may be anything
+        if not callable(getattr(module, "loss", None)):  # with a loss of its own, outputs may be anything
             for training, rows in ((False, 2), (False, 1), (True, 2)):
                 _check_output(spec, module.train(training), spec.probe(rows))
         spec = replace(spec, channel_first=_needs_channel_first(module, spec.probe()))
         try:
             return replace(spec, head=split(module, spec.probe()))
-        except Exception:  # whatever the module does; a method that needs two parts will ask why
+        except Exception:  # any error; `need_parts` reports it if a method needs two parts
             return spec
 
 
 def _needs_channel_first(module: nn.Module, x: Tensor) -> bool:
-    """Whether a module looks at its images' memory, as `view` does, and so cannot have the channel last there."""
+    """Whether a module depends on the memory layout of images, as `view` does, and so cannot use channels_last."""
     if x.dim() != 4:
         return False
     turned = x.contiguous(memory_format=torch.channels_last)
@@ -46,7 +53,7 @@ def _needs_channel_first(module: nn.Module, x: Tensor) -> bool:
         module.eval()(turned)
     except RuntimeError:
         return True
-    except Exception:  # an output that is no tensor, which only its own loss understands
+    except Exception:  # the output is no tensor; the module has a loss of its own
         return False
     return False
 
@@ -60,7 +67,8 @@ def _check_tokens(spec: ModelSpec, words: int | None) -> None:
         return
     if not spec.tokens:
         raise ConfigError(
-            f"model {spec.name!r} takes values, but this data holds token numbers; use {' or '.join(map(repr, TOKENS))}"
+            f"model {spec.name!r} takes values, but this data holds token numbers; use "
+            f"{' or '.join(map(repr, token_models()))}"
         )
     known: Any = next(part.words for part in spec.outline().modules() if hasattr(part, "words"))
     if words > known:
@@ -89,7 +97,7 @@ def _check_output(spec: ModelSpec, module: nn.Module, x: Tensor) -> None:
     try:
         with torch.set_grad_enabled(module.training):
             output = module(x)
-    except Exception as error:  # whatever the module does
+    except Exception as error:  # a user's module may raise anything
         kind = "token numbers" if spec.tokens else "values (float32)"
         raise ConfigError(
             f"model {spec.name!r} cannot be called {when} with {inputs} of shape {spec.shape} holding {kind}: "
@@ -113,6 +121,6 @@ def _check_output(spec: ModelSpec, module: nn.Module, x: Tensor) -> None:
     if tuple(output.shape) != wanted or not output.is_floating_point():
         got = tuple(output.shape) if output.is_floating_point() else output.dtype
         raise ConfigError(
-            f"model {spec.name!r} gives {got} {when} for {inputs}, and must give {wanted}: one number for each of "
+            f"model {spec.name!r} gives {got} {when} for {inputs}, and must give {wanted}: one logit for each of "
             f"{spec.classes} classes"
         )

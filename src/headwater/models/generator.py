@@ -1,4 +1,4 @@
-"""A small net that draws features of a wanted class, as FedGen's server learns it."""
+"""The generator of FedGen: a small network that the server trains to generate features of a class."""
 
 from __future__ import annotations
 
@@ -10,7 +10,14 @@ from torch.nn import functional as F
 class Generator(nn.Module):
     """(noise, one-hot class) → linear → batch norm → ReLU → linear → features.
 
-    `held` marks the classes that it was taught; it travels with the weights.
+    The buffer `held` marks the classes that it was trained for, and is sent with the weights.
+
+    Args:
+        noise: width of the noise.
+        classes: number of classes.
+        hidden: width of the hidden layer.
+        width: number of features.
+        dtype: of all parameters.
     """
 
     held: Tensor
@@ -31,10 +38,10 @@ class Generator(nn.Module):
         return features
 
     def draw(self, y: Tensor) -> tuple[Tensor, Tensor]:
-        """Uniform noise and the features that come of it, one for each wanted class."""
+        """Uniform noise and generated features, one row for each class of `y`."""
         noise = torch.rand(len(y), self.noise, dtype=self.held.dtype)
         return noise, self(noise, y)
 
     def wanted(self, count: int) -> Tensor:
-        """So many classes, drawn alike from those it was taught."""
+        """Draw `count` classes uniformly from those it was trained for."""
         return torch.multinomial((self.held > 0).double(), count, replacement=True)

@@ -1,7 +1,7 @@
-"""A model as extractor and classifier: by parts of its own, or split at the linear layer that gives its output.
+"""A model as extractor and classifier: its own two parts, or split at the linear layer that computes its output.
 
-A module that has no `features` and `classifier` is left as it is, with its own names: its classifier is that layer, and
-its features are what goes into it.
+A module without `features` and `classifier` is not changed: its classifier is that layer, and its features are that
+layer's input.
 """
 
 from __future__ import annotations
@@ -21,19 +21,36 @@ Extractor = Callable[[Tensor], Tensor]
 
 
 def classifier_of(module: nn.Module, head: str | None) -> nn.Module:
-    """The second part of a module; `head` names the layer at which it is split, if it has no parts of its own."""
+    """The second part of a module. `head` is the layer at which it is split, None if it has two parts.
+
+    Args:
+        module: the model.
+        head: the layer at which it is split, or None.
+    """
     return module.get_submodule("classifier" if head is None else head)
 
 
 def extractor_of(module: nn.Module, head: str | None, layer: nn.Module | None = None) -> Extractor:
-    """The first part, as a function. `layer` is the classifier, where another module shares it under another name."""
+    """The first part as a function.
+
+    Args:
+        module: the model.
+        head: the layer at which it is split, None if it has two parts.
+        layer: the classifier, if another module shares it under another name.
+    """
     if head is None:
         return module.get_submodule("features")
     return Tap(module, layer or classifier_of(module, head))
 
 
 def layers_before(module: nn.Module, head: str | None, method: str) -> nn.Module:
-    """The first part as layers that follow one another, for those who look into it."""
+    """The first part as a chain of layers; a ConfigError, with the method's name, if the module is no chain.
+
+    Args:
+        module: the model.
+        head: the layer at which it is split, or None.
+        method: its name, for the message.
+    """
     if head is None:
         return module.get_submodule("features")
     parts = chain(module)
@@ -47,54 +64,69 @@ def layers_before(module: nn.Module, head: str | None, method: str) -> nn.Module
 
 @dataclass(frozen=True)
 class Tap:
-    """What goes into a layer when its module is called."""
+    """Extractor of a split module: calls the module and returns the input of one of its layers."""
 
     module: nn.Module
     layer: nn.Module
 
     def __call__(self, x: Tensor) -> Tensor:
-        with _listening({"": self.layer}) as heard:
+        with _recording({"": self.layer}) as calls:
             self.module(x)
-        return heard[-1].given
+        return calls[-1].input
 
 
 @dataclass(frozen=True)
-class Call:
-    """A call of a layer: what it was given, what it gave, and how often these had been written to by then."""
+class LayerCall:
+    """Record of a call of a layer.
+
+    Args:
+        name: of the layer.
+        input: of the call.
+        output: of the call.
+        versions: torch's counters of in-place changes of both, at the time of the call.
+    """
 
     name: str
-    given: Tensor
-    gave: Tensor
+    input: Tensor
+    output: Tensor
     versions: tuple[int, int]
 
-    def untouched(self) -> bool:
-        return self.versions == (self.given._version, self.gave._version)
+    def unchanged(self) -> bool:
+        """Whether neither tensor was changed in place since."""
+        return self.versions == (self.input._version, self.output._version)
 
 
 @contextmanager
-def _listening(layers: dict[str, nn.Module]) -> Iterator[list[Call]]:
-    """Hear the calls of some layers, in order."""
-    heard: list[Call] = []
+def _recording(layers: dict[str, nn.Module]) -> Iterator[list[LayerCall]]:
+    """Record the calls of some layers, in order."""
+    calls: list[LayerCall] = []
 
-    def hear(name: str) -> Callable[..., None]:
-        def note(layer: nn.Module, given: tuple[Tensor, ...], named: dict[str, Tensor], gave: Tensor) -> None:
-            taken = given[0] if given else next(iter(named.values()))
-            heard.append(Call(name, taken, gave, (taken._version, gave._version)))
+    def hook(name: str) -> Callable[..., None]:
+        def record(layer: nn.Module, inputs: tuple[Tensor, ...], named: dict[str, Tensor], output: Tensor) -> None:
+            taken = inputs[0] if inputs else next(iter(named.values()))
+            calls.append(LayerCall(name, taken, output, (taken._version, output._version)))
 
-        return note
+        return record
 
-    handles = [layer.register_forward_hook(hear(name), with_kwargs=True) for name, layer in layers.items()]
+    handles = [layer.register_forward_hook(hook(name), with_kwargs=True) for name, layer in layers.items()]
     try:
-        yield heard
+        yield calls
     finally:
         for handle in handles:
             handle.remove()
 
 
 def split(module: nn.Module, x: Tensor) -> str | None:
-    """The name of the layer to split a module at; None for one with parts of its own. A ValueError tells why not.
+    """The name of the layer at which a module can be split; None if it has two parts of its own.
 
-    The module is run on `x` both in evaluation and in training, so statistics of batch norm do not stay as they were.
+    The module is called in evaluation and in training mode, so statistics of batch norm change.
+
+    Args:
+        module: the model.
+        x: inputs to call it with.
+
+    Raises:
+        ValueError: it cannot be split; the message says why.
     """
     if in_two_parts(module) and _parts_hold(module, x):
         return None
@@ -106,12 +138,12 @@ def split(module: nn.Module, x: Tensor) -> str | None:
 
 @torch.no_grad()
 def _parts_hold(module: nn.Module, x: Tensor) -> bool:
-    """Whether `classifier` after `features` is really what a module does, with features in rows."""
+    """Whether a module really computes `classifier(features(x))`, with one row of features per sample."""
     module.eval()
     try:
         features = module.features(x)  # type: ignore[operator]
         whole, joined = module(x), module.classifier(features)  # type: ignore[operator]
-    except Exception:  # parts of that name may be meant for something else
+    except Exception:  # parts of these names may have another purpose
         return False
     return features.dim() == 2 and whole.shape == joined.shape and torch.equal(whole, joined)
 
@@ -119,12 +151,12 @@ def _parts_hold(module: nn.Module, x: Tensor) -> bool:
 @torch.no_grad()
 def _head(module: nn.Module, x: Tensor) -> str:
     linear: dict[str, nn.Module] = {name: part for name, part in module.named_modules() if isinstance(part, nn.Linear)}
-    with _listening(linear) as heard:
+    with _recording(linear) as calls:
         output = module(x)
-    if not heard:
+    if not calls:
         raise ValueError("it calls no linear layer that could be its classifier")
-    last = heard[-1]
-    own = [call for call in heard if _same(call.gave, output)]
+    last = calls[-1]
+    own = [call for call in calls if _same(call.output, output)]
     if not own:
         when = " in training" if module.training else ""
         raise ValueError(
@@ -132,9 +164,9 @@ def _head(module: nn.Module, x: Tensor) -> str:
             "such as a softmax, a dropout or a change of shape"
         )
     call = own[-1]
-    if not call.untouched():
+    if not call.unchanged():
         raise ValueError(f"what goes into its layer {call.name!r}, or comes out of it, is overwritten afterwards")
-    again: Tensor = linear[call.name](call.given)
+    again: Tensor = linear[call.name](call.input)
     if not module.training and not torch.equal(again, output):
         raise ValueError(f"its layer {call.name!r} gives something else when it is called by itself")
     return call.name
@@ -147,7 +179,11 @@ def _same(one: Tensor, other: Tensor) -> bool:
 
 
 def width_of(spec: ModelSpec) -> int | None:
-    """How many features a model in two parts has, as its linear classifier tells."""
+    """The number of features of a model in two parts, by its linear classifier; None if it has no such parts.
+
+    Args:
+        spec: of the model.
+    """
     outline = spec.outline()
     if spec.head is None and not in_two_parts(outline):
         return None
@@ -156,13 +192,21 @@ def width_of(spec: ModelSpec) -> int | None:
 
 
 def need_parts(spec: ModelSpec, who: str) -> None:
-    """Refuse a model that cannot be used in two parts, with the reason."""
+    """Refuse a model that cannot be used in two parts.
+
+    Args:
+        spec: of the model.
+        who: what needs the parts, for the message.
+
+    Raises:
+        ConfigError: it has no two parts and cannot be split.
+    """
     if not spec.own or spec.head is not None:
         return
     try:
         with torch.random.fork_rng(devices=[]):
             split(spec.build(), spec.probe())
-    except Exception as error:  # the reason, or whatever the module does
+    except Exception as error:  # a ValueError with the reason, or any error of the module
         raise ConfigError(
             f"{who} needs a model in two parts, extractor and classifier, and {spec.name!r} cannot be split at its "
             f"last linear layer: {error}. Return that layer's output itself, or give the model parts `features` and "

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from torch import nn
 
+from headwater.models import ModelInfo
 from headwater.models.base import Net, Norm, choose, feature_layer, image_shape, normalise
 from headwater.models.resnet import Block, draw
 
 WIDTHS = (64, 128, 256, 512)
 
 
+@ModelInfo("resnet18", "residual net of 11 million numbers (stem, features, norm, groups)")
 def resnet18(
     shape: tuple[int, ...],
     classes: int,
@@ -21,9 +23,15 @@ def resnet18(
 ) -> Net:
     """Four stages of two residual blocks after a stem, mean over pixels, classifier.
 
-    `stem = "imagenet"` halves the image twice before the first block, whatever its size (7 x 7 convolution and
-    max-pool); "small" is one 3 x 3 convolution that halves nothing. `features` puts a linear layer of so many outputs
-    before the classifier, as FedHKD has it: 11 209 994 parameters with 64 of them and 10 classes.
+    11 209 994 parameters with 64 features and 10 classes, as in FedHKD.
+
+    Args:
+        shape: (channels, height, width) of the images.
+        classes: number of logits.
+        stem: "imagenet" halves the image twice (7 x 7 convolution and max-pool); "small" is one 3 x 3 convolution.
+        features: outputs of a linear layer before the classifier; 0 for no such layer.
+        norm: "batch" or "group".
+        groups: of group norm.
     """
     choose("resnet18", "stem", stem, ("imagenet", "small"))
     choose("resnet18", "norm", norm, ("batch", "group"))

@@ -6,18 +6,24 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from headwater.models import ModelInfo
 from headwater.models.base import Net, choose, feature_layer, image_shape
 
 STEM, LAST = 24, 1024
 STAGES = ((116, 4), (232, 8), (464, 4))  # channels and units
 
 
+@ModelInfo("shufflenetv2", "net with few multiplications, width 1.0 (stem, features)")
 def shufflenetv2(shape: tuple[int, ...], classes: int, *, stem: str = "imagenet", features: int = 0) -> Net:
     """Three stages of units that work on half of the channels and shuffle them, a 1 x 1 convolution, mean over pixels.
 
-    `stem = "imagenet"` halves the image twice before the first unit, whatever its size; "small" halves nothing.
-    `features` puts a linear layer of so many outputs before the classifier, as FedHKD has it: 1 286 734 parameters with
-    32 of them and 10 classes.
+    1 286 734 parameters with 32 features and 10 classes, as in FedHKD.
+
+    Args:
+        shape: (channels, height, width) of the images.
+        classes: number of logits.
+        stem: "imagenet" halves the image twice before the first unit; "small" does not.
+        features: outputs of a linear layer before the classifier; 0 for no such layer.
     """
     choose("shufflenetv2", "stem", stem, ("imagenet", "small"))
     channels, _, _ = image_shape("shufflenetv2", shape, 8)
@@ -26,7 +32,7 @@ def shufflenetv2(shape: tuple[int, ...], classes: int, *, stem: str = "imagenet"
     layers += [nn.MaxPool2d(3, stride=2, padding=1)] if far else []
     before = STEM
     for width, count in STAGES:
-        layers += [Unit(before, width), *(Unit(width, width) for _ in range(count - 1))]
+        layers += [ShuffleUnit(before, width), *(ShuffleUnit(width, width) for _ in range(count - 1))]
         before = width
     layers += [*_convolved(before, LAST, 1), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten()]
     layers += feature_layer("shufflenetv2", LAST, features)
@@ -34,15 +40,17 @@ def shufflenetv2(shape: tuple[int, ...], classes: int, *, stem: str = "imagenet"
 
 
 def _convolved(before: int, width: int, size: int, stride: int = 1, *, apart: bool = False) -> tuple[nn.Module, ...]:
-    """A convolution and its norm; `apart`: each channel by itself."""
+    """A convolution and its norm; `apart`: depthwise, each channel by itself."""
     groups = before if apart else 1
     conv = nn.Conv2d(before, width, size, stride=stride, padding=size // 2, groups=groups, bias=False)
     return conv, nn.BatchNorm2d(width)
 
 
-class Unit(nn.Module):
-    """Half of the channels pass, the other half is convolved, then both are shuffled. A unit that widens convolves all
-    of them on both ways and halves the image."""
+class ShuffleUnit(nn.Module):
+    """Half of the channels pass, the other half is convolved, then both are shuffled.
+
+    A unit that widens convolves all channels on both branches and halves the image.
+    """
 
     def __init__(self, before: int, width: int) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""A net as a chain of layers, and its last block run again with a fraction of its channels."""
+"""A network as a chain of layers, and its last block with a fraction of its channels."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from headwater.models.wrn import PreBlock
 Chain = tuple[tuple[str, nn.Module], ...]
 WEIGHTED = (nn.Linear, nn.Conv2d)
 NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.GroupNorm)
-# Each channel by itself, and 0 stays 0: a layer of these does not mind in which order its channels come.
+# Layers that treat each channel by itself and map 0 to 0: they commute with a permutation of the channels.
 CHANNELWISE = (
     *(nn.Identity, nn.ReLU, nn.LeakyReLU, nn.ELU, nn.GELU, nn.SiLU, nn.Tanh, nn.Dropout, nn.Dropout2d),
     *(nn.MaxPool2d, nn.AvgPool2d, nn.AdaptiveAvgPool2d, nn.Flatten),
@@ -25,15 +25,28 @@ CHANNELWISE = (
 
 
 def chain(module: nn.Module, name: str = "") -> Chain:
-    """The parts of a net that follow one another, by name: sequences are taken apart, anything else is a part."""
+    """The layers of a net in order, by name. Sequences are expanded; any other module is one layer.
+
+    Args:
+        module: the net.
+        name: prefix of the names.
+    """
     if not isinstance(module, nn.Sequential | Net):
         return ((name, module),)
-    parts = [(key, child) for key, child in module._modules.items() if child is not None]  # one may be there twice
+    parts = [(key, child) for key, child in module._modules.items() if child is not None]  # one module may occur twice
     return tuple(part for key, child in parts for part in chain(child, f"{name}.{key}" if name else key))
 
 
 def weighted(net: nn.Module, method: str) -> tuple[str, ...]:
-    """The names of a plain net's linear and convolutional layers in order, or a sentence that it is not plain."""
+    """The names of the linear and convolutional layers of a plain chain, in order.
+
+    Args:
+        net: the model.
+        method: for messages.
+
+    Raises:
+        ConfigError: the model has normalisation, shortcuts or other layers.
+    """
     parts = chain(net)
     odd = [part for _, part in parts if not isinstance(part, (*WEIGHTED, *CHANNELWISE))]
     odd += [part for _, part in parts if isinstance(part, nn.Conv2d) and part.groups > 1]
@@ -49,10 +62,17 @@ def weighted(net: nn.Module, method: str) -> tuple[str, ...]:
 
 
 def last_block(features: nn.Module, method: str) -> tuple[Sequence[nn.Module], Sequence[nn.Module]]:
-    """What comes before the last block of an extractor, and that block.
+    """The layers before the last block of an extractor, and that block.
 
-    It is the last residual block or the last convolution with its norm and activation; where there is neither, the
-    last linear layer with its own.
+    The block is the last residual block, or the last convolution with its norm and activation; if there is neither, the
+    last linear layer with its activation.
+
+    Args:
+        features: the extractor.
+        method: for messages.
+
+    Raises:
+        ConfigError: there is no block that can be thinned.
     """
     parts = [part for _, part in chain(features)]
     for kinds in ((Block, PreBlock, nn.Conv2d), (nn.Linear,)):
@@ -72,15 +92,21 @@ def last_block(features: nn.Module, method: str) -> tuple[Sequence[nn.Module], S
 
 
 def run(parts: Sequence[nn.Module], x: Tensor) -> Tensor:
+    """Apply the layers one after another."""
     for part in parts:
         x = part(x)
     return x
 
 
 def thin(parts: Sequence[nn.Module], x: Tensor, width: float) -> Tensor:
-    """The block with the first channels only, `width` of them in every layer; `x` has these channels already.
+    """Apply a block with only the first channels of every layer.
 
-    Weights are slices of the block's own, so gradients reach it; running statistics are left as they are.
+    Weights are slices of the block's own, so gradients reach it. Running statistics are not changed.
+
+    Args:
+        parts: the layers of the block.
+        x: its input, with these channels already.
+        width: the share of channels.
     """
     for part in parts:
         x = _thin(part, x, width)
@@ -88,7 +114,12 @@ def thin(parts: Sequence[nn.Module], x: Tensor, width: float) -> Tensor:
 
 
 def channels(count: int, width: float) -> int:
-    """How many of so many channels a thin layer has."""
+    """How many of `count` channels a layer of this width has.
+
+    Args:
+        count: of the full layer.
+        width: the share of channels.
+    """
     return max(1, round(width * count))
 
 
@@ -133,7 +164,7 @@ def _sliced(part: nn.Linear | nn.Conv2d, x: Tensor, width: float) -> tuple[Tenso
 
 @contextmanager
 def untouched(net: nn.Module) -> Iterator[None]:
-    """Batch norm works as in training, without writing its running statistics."""
+    """Batch norm as in training, without updates of its running statistics."""
     norms = [m for m in net.modules() if isinstance(m, nn.BatchNorm1d | nn.BatchNorm2d) and m.track_running_stats]
     for norm in norms:
         norm.track_running_stats = False

@@ -1,19 +1,27 @@
-"""WRN-16-2: a wide residual net whose blocks normalise and activate before they convolve."""
+"""WRN-16-2: a wide residual network whose blocks normalise and activate before they convolve."""
 
 from __future__ import annotations
 
 from torch import Tensor, nn
 
+from headwater.models import ModelInfo
 from headwater.models.base import Net, Norm, choose, image_shape, normalise
 from headwater.models.resnet import draw
 
 STEM, WIDTHS, BLOCKS = 16, (32, 64, 128), 2
 
 
+@ModelInfo("wrn16_2", "wide residual net of 16 layers (norm, groups)")
 def wrn16_2(shape: tuple[int, ...], classes: int, *, norm: Norm = "batch", groups: int = 2) -> Net:
     """A 3 x 3 convolution, three stages of two blocks with 32, 64 and 128 channels, norm, ReLU, mean over pixels.
 
     691 674 parameters with 3 channels and 10 classes.
+
+    Args:
+        shape: (channels, height, width) of the images.
+        classes: number of logits.
+        norm: "batch" or "group".
+        groups: of group norm.
     """
     choose("wrn16_2", "norm", norm, ("batch", "group"))
     channels, _, _ = image_shape("wrn16_2", shape, 8)
@@ -30,8 +38,10 @@ def wrn16_2(shape: tuple[int, ...], classes: int, *, norm: Norm = "batch", group
 
 
 class PreBlock(nn.Module):
-    """Norm and ReLU, then two 3 x 3 convolutions; beside them the input itself, or where the width changes a 1 x 1
-    convolution of what was activated."""
+    """Norm and ReLU, then two 3 x 3 convolutions, with a shortcut.
+
+    The shortcut is the input or, if the width changes, a 1 x 1 convolution of the activated input.
+    """
 
     def __init__(self, before: int, width: int, stride: int, norm: Norm, groups: int) -> None:
         super().__init__()

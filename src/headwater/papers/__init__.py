@@ -1,7 +1,6 @@
-"""The tables and figures of the papers, as TOML files in a folder a paper: which runs they are made of, what the paper
-prints and what it claims.
+"""Tables and figures of the papers as TOML files, one folder per paper: their runs, printed values and claims.
 
-The first line of a file is a comment that says what it is; `headwater reproduce` shows it.
+The first line of a file is a comment with the title that `headwater reproduce` shows.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from headwater.errors import ConfigError, nearest
 
 @lru_cache(maxsize=1)
 def names() -> dict[str, str]:
-    """paper/table → one line, in alphabetical order."""
+    """Title by name (PAPER/TABLE), in natural order."""
     found: dict[str, str] = {}
     for paper in sorted(files(__name__).iterdir(), key=lambda item: item.name):
         if paper.is_dir():
@@ -27,19 +26,26 @@ def names() -> dict[str, str]:
 
 
 def title(text: str) -> str:
-    """The line that says what a table is."""
+    """The title of a table: the comment in the first line of its text."""
     first = text.partition("\n")[0]
     return first.lstrip("# ").strip() if first.startswith("#") else ""
 
 
 def text(name: str) -> str:
-    """The TOML text of a table that comes with Headwater."""
+    """The TOML text of a table of this package."""
     paper, _, table = name.partition("/")
     return files(__name__).joinpath(paper, f"{table}.toml").read_text(encoding="utf-8")
 
 
 def meant(source: str) -> list[str]:
-    """What PAPER, PAPER/TABLE or the path of a file stands for: names of tables, or the path."""
+    """The tables that a command-line argument stands for.
+
+    Args:
+        source: PAPER, PAPER/TABLE or the path of a TOML file.
+
+    Returns:
+        Names of tables, or the path.
+    """
     known = list(names())
     papers = dict.fromkeys(name.partition("/")[0] for name in known)
     if source in known:
@@ -63,7 +69,7 @@ def meant(source: str) -> list[str]:
 
 
 def _natural(name: str) -> tuple[str, int]:
-    """table2 before table10, and figures by number too."""
+    """Sort key: table2 before table10."""
     stem = name.removesuffix(".toml")
     digits = "".join(letter for letter in stem if letter.isdigit())
     return stem.rstrip("0123456789"), int(digits or 0)

@@ -1,7 +1,7 @@
-"""About how long a cell takes on one core, from its settings alone: for estimates, and for a scale that must fit.
+"""Estimates how long a cell of a table takes on one core, from its settings alone.
 
-The numbers are of no particular machine. What counts is that they are the same everywhere: the settings of a scale that
-is made to fit follow from them, and a table that was begun on one machine can be carried on on another.
+The constants belong to no particular machine. They must be the same everywhere, because the settings of a scale that
+has to fit a time limit follow from them: a table that was begun on one machine can be continued on another.
 """
 
 from __future__ import annotations
@@ -10,45 +10,49 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from headwater.sweep import Size
+from headwater.algorithms import ALGORITHMS
+from headwater.sweep import DataSummary
 
-FORWARD = 1 / 3  # of a sample that is learnt from
-STEP = 2.0  # milliseconds that a step costs, however small
-START = 300.0  # and a run
-TASK = 3.0  # and a client's turn
-# Passes beside the one that plain training takes.
-HEAVIER = {"moon": 1.7, "fedalign": 1.6, "fedhkd": 1.2, "fedhkd-star": 1.2, "fedproto": 1.1, "fedgen": 1.3}
-EVERYBODY = ("local", "fedmd", "fedproto")  # whose clients' models are all tested
+FORWARD = 1 / 3  # cost of a forward pass, relative to a training step on the same sample
+STEP = 2.0  # milliseconds per training step, however small
+START = 300.0  # milliseconds per run
+TASK = 3.0  # milliseconds per client and round
 
 
-def seconds(tree: Mapping[str, Any], size: Size, costs: Mapping[str, float]) -> float:
-    """About, on one core; `tree` is a cell's whole configuration."""
+def seconds(tree: Mapping[str, Any], size: DataSummary, costs: Mapping[str, float]) -> float:
+    """Estimate the time of one cell on one core.
+
+    Args:
+        tree: the cell's whole configuration.
+        size: of its data set.
+        costs: milliseconds of a training step per sample, by model.
+    """
     each = _sample(tree["model"], size, costs)
     part, data, rounds = tree["partition"], tree["data"], tree["rounds"]
     clients = part["clients"]
-    method = tree["algorithm"]["name"]
+    options = tree["algorithm"]
+    info = ALGORITHMS.info(options["name"])
     drawn = max(1.0, data["fraction"] * size.train)
     reference = min(data["reference_size"], drawn / 5)
     active = max(1, round(part["participation"] * clients))
     own = drawn * (0.7 if data["reference"] == "holdout" else 0.9) / clients
-    pace = tree["algorithm"].get("sector_rounds", 1)
-    local = _learnt(tree["local"], own, each) * HEAVIER.get(method, 1.0) * pace * active
-    if method == "centralized":
+    pace = options.get("sector_rounds", 1)
+    local = _learnt(tree["local"], own, each) * info.training_cost * pace * active
+    if info.pooled:
         local = _learnt(tree["local"], own * clients, each)
     asked, taught = active * FORWARD * each, 0.0
-    if method.startswith("fedhead"):
+    if info.family == "tree" and tree["sector"]:  # leaders distil
         taught += part["sectors"] * (_learnt(tree["sector"], own, each) + asked * own / part["sectors"])
-    if tree["server"] and method != "fedhead":
+    if tree["server"]:
         taught += _learnt(tree["server"], reference, each) + asked * reference
-    if method == "fedmd":
-        taught += active * reference * each * 2
+    taught += active * reference * each * info.public_passes
     tests = math.ceil(rounds / tree["eval_every"]) * data["test_fraction"] * size.test * FORWARD * each
-    tests *= clients if method in EVERYBODY else 1
+    tests *= clients if info.personal else 1
     return float(START + rounds * (local + taught + active * TASK * pace) + tests) / 1000
 
 
 def _learnt(stage: Mapping[str, Any], rows: float, each: float) -> float:
-    """Milliseconds of one place's stage."""
+    """Milliseconds that a stage takes at one node with so many rows."""
     batch = stage.get("batch") or 32
     if stage.get("steps") is not None:
         steps, samples = stage["steps"], stage["steps"] * min(batch, rows)
@@ -59,7 +63,7 @@ def _learnt(stage: Mapping[str, Any], rows: float, each: float) -> float:
     return float(steps * STEP + samples * each)
 
 
-def _sample(model: Mapping[str, Any], size: Size, costs: Mapping[str, float]) -> float:
+def _sample(model: Mapping[str, Any], size: DataSummary, costs: Mapping[str, float]) -> float:
     name = model["name"]
     if name == "auto":
         small = len(size.shape) != 3 or size.shape[0] < 3

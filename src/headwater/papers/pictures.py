@@ -1,13 +1,13 @@
-"""Figures of the papers as PNG files: curves, bars, a round before and after fusion, and decision boundaries.
+"""Figures of the papers as PNG files: curves, bars, accuracy before and after fusion, and decision boundaries.
 
-All but the last take cells: {column: {row: [the rounds of a run, as in rounds.jsonl, for each seed]}}.
+All but the last take cells: {column: {row: [rows of rounds.jsonl, for each seed]}}.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import ceil
 from pathlib import Path
 from statistics import fmean
@@ -18,30 +18,37 @@ import torch
 from torch import Tensor
 
 from headwater.config import Config
-from headwater.core.federation import SERVER, Federation
+from headwater.core.federation import SERVER
 from headwater.core.params import Params
 from headwater.core.sampling import participants
 from headwater.core.tree import ROOT
-from headwater.data.toy import REACH
+from headwater.data.datasets.embedded import REACH
 from headwater.engines.inline import Inline
 from headwater.errors import ConfigError
 from headwater.report import style
+from headwater.report.figures import add_band, add_grid, add_legend, line_style, new_figure
 from headwater.tasks.average import initial
 from headwater.tasks.ensemble import ensemble
 from headwater.tasks.task import TaskContext
 from headwater.training.experiment import Experiment, prepare
-from headwater.training.loop import open_session
+from headwater.training.session import open_federation, run_context
 
 History = Sequence[Mapping[str, Any]]
 Cells = Mapping[str, Mapping[str, Sequence[History]]]
-Measured = list[tuple[int, float, float, float]]  # round, mean over seeds, lowest and highest, in per cent
+Measured = list[tuple[int, float, float, float]]  # round; mean, lowest and highest seed in per cent
 BEFORE, AFTER = "average_accuracy", "accuracy"
-WIDE = 3  # panels side by side
-STEPS = 121  # points of a boundary's grid in each direction
+WIDE = 3  # panels in a row
+STEPS = 121  # grid points in each direction, for decision boundaries
 
 
 def curves(cells: Cells, path: Path, *, key: str = AFTER) -> Path:
-    """A panel a column, a curve a row: accuracy by round, the mean over seeds in a band from lowest to highest."""
+    """Accuracy by round: one panel per column, one curve per row, with a band from the lowest to the highest seed.
+
+    Args:
+        cells: the rounds of all runs.
+        path: the PNG file; also returned.
+        key: key of the rows to draw.
+    """
     names = _rows(cells)
     with _panels(path, list(cells)) as panels:
         for column, axes in panels:
@@ -51,7 +58,7 @@ def curves(cells: Cells, path: Path, *, key: str = AFTER) -> Path:
 
 
 def before_after(cells: Cells, path: Path) -> Path:
-    """A panel a cell: each round's average before fusion, the fused model after it, and what lies between them."""
+    """Accuracy of each round's average before fusion and of the fused model after it; one panel per cell."""
     cells = _merged(cells)
     places = [(column, row) for row in _rows(cells) for column in cells if row in cells[column]]
     with _panels(path, [f"{column}\n{row}" for column, row in places], wide=len(cells)) as panels:
@@ -69,7 +76,7 @@ def before_after(cells: Cells, path: Path) -> Path:
 
 
 def bars(cells: Cells, path: Path, *, key: str = AFTER) -> Path:
-    """A panel a column, a bar a row: accuracy after the last round, with the lowest and the highest seed."""
+    """Accuracy after the last round: one panel per column, one bar per row, with the lowest and the highest seed."""
     with _panels(path, list(cells), "", "Accuracy, %", legend=False) as panels:
         for column, axes in panels:
             found = {name: over_seeds(runs, key)[-1:] for name, runs in cells[column].items()}
@@ -83,7 +90,7 @@ def bars(cells: Cells, path: Path, *, key: str = AFTER) -> Path:
 
 
 def over_seeds(runs: Sequence[History], key: str) -> Measured:
-    """A number of each row that has it, over seeds; rounds that only some seeds have come from these."""
+    """A value by round over the seeds that have it."""
     found: dict[int, list[float]] = {}
     for rows in runs:
         for row in rows:
@@ -99,25 +106,32 @@ PICTURES: dict[str, Callable[[Cells, Path], Path]] = {"curves": curves, "before_
 
 
 @dataclass(frozen=True)
-class Parts:
-    """The models of one round of fusion, each as its probabilities of the classes at given points."""
+class FusionRound:
+    """The models of one round: local models, their average, the ensemble and the fused model, by title.
 
-    panels: Mapping[str, Callable[[Tensor], Tensor]]  # by title: local models, their average, the ensemble, the fused
-    points: Mapping[str, tuple[Tensor, Tensor]]  # inputs and labels to draw over each
-    accuracy: Mapping[str, float]  # on the test set
+    Args:
+        panels: functions from inputs to class probabilities.
+        points: inputs and labels to draw over each.
+        accuracy: accuracy on the test set.
+        fused: parameters of the fused model.
+    """
+
+    panels: Mapping[str, Callable[[Tensor], Tensor]]
+    points: Mapping[str, tuple[Tensor, Tensor]]
+    accuracy: Mapping[str, float]
     fused: Params
 
 
 def boundaries(config: Config, path: Path) -> Path:
-    """What each model of a FedDF round says of the plane: every point has the mix of the classes' colours."""
-    found = parts_of(prepare(config))
+    """Class probabilities over the plane for each model of a FedDF round: points mix the colours of the classes."""
+    found = fusion_round(prepare(config))
     line = torch.linspace(-REACH, REACH, STEPS)
     grid = torch.cartesian_prod(line, line).view(STEPS, STEPS, 2).transpose(0, 1).reshape(-1, 2)
     colours = np.array([_rgb(style.LIGHT.colours[i]) for i in range(len(style.LIGHT.colours))])
     titles = {name: f"{name}\n{100 * found.accuracy[name]:.1f} % of the test set" for name in found.panels}
     with _panels(path, list(titles.values()), "", "", legend=False, wide=len(titles)) as panels:
-        for (name, said), (_, axes) in zip(found.panels.items(), panels, strict=True):
-            probs = said(grid).double().numpy()
+        for (name, predict), (_, axes) in zip(found.panels.items(), panels, strict=True):
+            probs = predict(grid).double().numpy()
             mixed = (probs @ colours[: probs.shape[1]]).reshape(STEPS, STEPS, 3)
             image = np.clip(0.35 + 0.65 * mixed, 0, 1)
             axes.imshow(image, origin="lower", extent=(-REACH, REACH) * 2, interpolation="bilinear")
@@ -128,20 +142,19 @@ def boundaries(config: Config, path: Path) -> Path:
     return path
 
 
-def parts_of(experiment: Experiment) -> Parts:
-    """The models of the last round, from the method's own rounds, step by step as a run has them."""
+def fusion_round(experiment: Experiment) -> FusionRound:
+    """Train with the method's own rounds, as a run does, and return the models of the last round."""
     split, config = experiment.split, experiment.config
     if split.shape != (2,) or not getattr(experiment.method, "before_fusion", False):
         raise ConfigError(
             "decision boundaries are drawn of feddf with algorithm.before_fusion = true and data.name = 'toy2d', or "
             f"other data of two features; got {config.method!r} and {config.data.name!r}"
         )
-    context = experiment.context()
+    context = run_context(experiment)
     engine = Inline()
-    engine.start(replace(context, method=config.method, stack=experiment.stacking.way))
+    engine.start(context)
     try:
-        session = open_session(experiment, engine)
-        fed = Federation(experiment.tree, session, experiment.tree.holders, purpose="setup")
+        fed = open_federation(experiment, engine, context)
         state = experiment.method.init(fed, fed.run(initial, at=SERVER, arch=experiment.model.name))
         for number in range(1, config.rounds + 1):
             fed.keep(state)
@@ -156,19 +169,19 @@ def parts_of(experiment: Experiment) -> Parts:
     members = {titles[client]: {client: model} for client, model in local.items()}
     members |= {"average": {"": mean}, "ensemble": local, "fused": {"": fused}}
 
-    def asked(models: Mapping[str, Params]) -> Callable[[Tensor], Tensor]:
+    def predictor(models: Mapping[str, Params]) -> Callable[[Tensor], Tensor]:
         options = {"mix": state.team.mix, "weights": state.team.weights}
         return lambda x: ensemble(ctx, models, x, **options).probs
 
-    panels = {title: asked(models) for title, models in members.items()}
+    panels = {title: predictor(models) for title, models in members.items()}
     own = {titles[client]: split.train.take(experiment.rows[client]) for client in local}
     points = {title: own.get(title, split.test) for title in panels}
     right = {title: panel(split.test.x).argmax(1) == split.test.y for title, panel in panels.items()}
     accuracy = {title: float(each.double().mean()) for title, each in right.items()}
-    return Parts(panels, {title: (rows.x, rows.y) for title, rows in points.items()}, accuracy, fused)
+    return FusionRound(panels, {title: (rows.x, rows.y) for title, rows in points.items()}, accuracy, fused)
 
 
-# -- what all have in common
+# -- shared
 
 
 @contextmanager
@@ -181,25 +194,17 @@ def _panels(
     legend: bool = True,
     wide: int = WIDE,
 ) -> Iterator[list[tuple[str, Any]]]:
-    """Axes with these titles, on a figure that is written at the end."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg  # slow to import, and needed by nobody else
-    from matplotlib.figure import Figure
-
+    """Axes with these titles, on a figure that is written when the block ends."""
     if not titles:
         raise ConfigError(f"there is nothing to draw for {path.name}: no cell has a finished run yet")
     beside, below = min(wide, len(titles)), ceil(len(titles) / wide)
-    figure = Figure(
-        figsize=(3.6 * beside, 3.3 * below + 0.6), dpi=150, layout="constrained", facecolor=style.LIGHT.surface
-    )
-    FigureCanvasAgg(figure)
+    figure = new_figure(3.6 * beside, 3.3 * below + 0.6)
     every = (
         figure.subplots(below, beside, squeeze=False, sharey="row" if across == "Round" else False).flatten().tolist()
     )
     for axes, title in zip(every, titles, strict=False):
         axes.set_title(title, fontsize=10)
-        axes.grid(True, color=style.LIGHT.grid)
-        axes.set_axisbelow(True)
-        axes.spines[["top", "right"]].set_visible(False)
+        add_grid(axes)
         axes.set_xlabel(across)
     for axes in every[:: len(every) // below]:
         axes.set_ylabel(up)
@@ -208,23 +213,21 @@ def _panels(
     yield list(zip(titles, every, strict=False))
     named = {name: handle for axes in every for handle, name in zip(*axes.get_legend_handles_labels(), strict=True)}
     if legend:
-        style.legend(figure, list(named.values()))
+        add_legend(figure, list(named.values()))
     figure.savefig(path)
 
 
 def _curve(axes: Any, points: Measured, name: str, slot: int) -> None:
     if not points:
         return
-    colour, dash = style.look(slot)
     rounds, means, lows, highs = zip(*points, strict=True)
-    look = {"color": style.LIGHT.colours[colour], "linestyle": (0, [part / 2 for part in dash]) if dash else "-"}
+    look = line_style(slot)
     axes.plot(rounds, means, label=name, marker="o" if len(rounds) <= 26 else None, markersize=3, **look)
-    if lows != highs:
-        axes.fill_between(rounds, lows, highs, color=look["color"], alpha=0.14, linewidth=0)
+    add_band(axes, rounds, lows, highs, look["color"])
 
 
 def _merged(cells: Cells) -> Cells:
-    """One column for those that show two measures of the same runs, called by what their names begin with."""
+    """Merge columns that show two measures of the same runs; the common parts of their names are the new name."""
     found: dict[str, Mapping[str, Sequence[History]]] = {}
     for column, rows in cells.items():
         twin = next((name for name, known in found.items() if known == rows), None)
@@ -236,7 +239,7 @@ def _merged(cells: Cells) -> Cells:
 
 
 def _rows(cells: Cells) -> list[str]:
-    """All rows, in the order in which columns have them; a row keeps its colour in every panel."""
+    """All rows in the order of the columns; a row has the same colour in every panel."""
     return list(dict.fromkeys(name for rows in cells.values() for name in rows))
 
 

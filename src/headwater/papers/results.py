@@ -1,30 +1,164 @@
-"""The numbers of a table: what the paper prints, what came out, and what lies between."""
+"""The numbers of a table: what a cell measures, read from run directories, beside what the paper prints."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from statistics import fmean
+from typing import TYPE_CHECKING, Any
 
 from headwater.core.statistics import mean_interval
-from headwater.papers.measures import Measure
-from headwater.papers.plan import Plan
+from headwater.errors import ConfigError, nearest
+from headwater.report import timeline
+from headwater.report.numbers import number
 from headwater.report.runs import RunRecord, read
-from headwater.sweep import Ended
+from headwater.sweep import CellFile, CellOutcome
+
+if TYPE_CHECKING:
+    from headwater.papers.table_plan import TablePlan
+
+# Metrics that are accuracies, and their key in result.json or, if it is not there, in the last row that has it.
+LAST = {
+    "accuracy": "accuracy",
+    "best_accuracy": "best_accuracy",
+    "local_accuracy": "local_accuracy",
+    "ensemble_accuracy": "ensemble_accuracy",
+    "before_fusion": "average_accuracy",
+    "after_fusion": "accuracy",
+}
+COUNTS = ("parameters_held", "seconds_per_client", "public_samples", "communication", "teachers")
+WITH_NUMBER = ("rounds_to", "accuracy_at", "accuracy_of")
+NAMES = (*LAST, *COUNTS, *(f"{name}:<number>" for name in WITH_NUMBER))
+CLIENT = re.compile(r"c\d+")
+LOWER_IS_BETTER = ("rounds_to", *COUNTS)
 
 
 @dataclass(frozen=True)
-class Entry:
-    """One place of the table. `values` by seed; none for a seed whose run has no such number."""
+class Measure:
+    """A metric of a column, such as `accuracy` or `rounds_to:80`.
+
+    Args:
+        name: name of the metric.
+        number: for rounds_to, the target accuracy in per cent or as a share; for accuracy_at, the round; for
+            accuracy_of, the position in model.also, from 1 on.
+    """
+
+    name: str
+    number: float | None = None
+
+    @staticmethod
+    def of(text: str) -> Measure:
+        """Parse `name` or `name:number`."""
+        name, colon, rest = text.partition(":")
+        if name in WITH_NUMBER and re.fullmatch(r"\d+(\.\d+)?", rest) and float(rest) > 0:
+            return Measure(name, float(rest))
+        if colon or name not in (*LAST, *COUNTS):
+            raise ConfigError(
+                f"there is no metric {text!r}{nearest(text, [*LAST, *COUNTS, *WITH_NUMBER])} "
+                f"(there are: {', '.join(NAMES)})"
+            )
+        return Measure(name)
+
+    @property
+    def text(self) -> str:
+        return self.name if self.number is None else f"{self.name}:{self.number:g}"
+
+    @property
+    def lower_is_better(self) -> bool:
+        return self.name in LOWER_IS_BETTER
+
+    @property
+    def needs_every_round(self) -> bool:
+        """Whether the model must be evaluated in every round, not only at the end."""
+        return self.name in ("rounds_to", "accuracy_at", "best_accuracy")
+
+    def factor(self, unit: str) -> float:
+        """Factor that converts a value to a unit."""
+        share = self.name in LAST or self.name in ("accuracy_at", "accuracy_of")
+        return 100.0 if share and unit == "%" else 1e-6 if unit == "M" else 1.0
+
+    def key(self, run: RunRecord) -> str:
+        """Key of a row of rounds.jsonl that this metric is derived from."""
+        if self.name == "accuracy_of":
+            others, which = list(run.config["model"].get("also", ())), int(self.number or 0)
+            return f"{others[which - 1]}_accuracy" if which <= len(others) else ""
+        return LAST.get(self.name, "accuracy")
+
+    def value(self, run: RunRecord) -> float | None:
+        """The value for a finished run; None if it has none, or a target was not reached."""
+        if self.name in LAST or self.name == "accuracy_of":
+            return number(run.last(self.key(run)))
+        if self.name == "accuracy_at":
+            return dict(run.curve()).get(int(self.number or 0))
+        if self.name == "rounds_to":
+            target = (self.number or 0) / (100 if (self.number or 0) > 1 else 1)
+            return next((float(at) for at, reached in run.curve() if reached >= target), None)
+        return COUNTED[self.name](run)
+
+
+def seconds_per_client(run: RunRecord) -> float | None:
+    """Mean time that a client trains per round, over the clients that took part."""
+    spent: dict[tuple[int, str], float] = {}
+    for span in timeline.read(run):
+        if span["phase"] in ("train", "distill") and CLIENT.fullmatch(span["node"]):
+            key = (span["round"], span["node"])
+            spent[key] = spent.get(key, 0.0) + span["end"] - span["start"]
+    return fmean(spent.values()) if spent else None
+
+
+def communication(run: RunRecord) -> float | None:
+    """Models per direction and round trip between server and sectors: 1 if one goes down and one comes back."""
+    sums = [number(run.ledger("server_sector").get(key)) or 0.0 for key in ("up_models", "down_models", "round_trips")]
+    return (sums[0] + sums[1]) / (2 * sums[2]) if sums[2] else None
+
+
+def teachers(run: RunRecord) -> float | None:
+    """Number of teachers at the server in the last round that had any."""
+    counts = (number(row.get("distill", {}).get("server", {}).get("teachers")) for row in reversed(run.rows))
+    return next((count for count in counts if count is not None), None)
+
+
+def _fact(name: str) -> Callable[[RunRecord], float | None]:
+    def read_fact(run: RunRecord) -> float | None:
+        file = CellFile.read(run.path)
+        return None if file is None else number(file.facts.get(name))
+
+    return read_fact
+
+
+COUNTED: dict[str, Callable[[RunRecord], float | None]] = {
+    "parameters_held": _fact("parameters_held"),
+    "seconds_per_client": seconds_per_client,
+    "public_samples": _fact("public_samples"),
+    "communication": communication,
+    "teachers": teachers,
+}
+
+
+@dataclass(frozen=True)
+class TableEntry:
+    """One cell of a table.
+
+    Args:
+        row: name of its row.
+        column: name of its column.
+        unit: unit of all numbers.
+        printed: the paper's value.
+        spread: the paper's standard deviation.
+        values: our value by seed; None for a run without this value.
+        failed: message by seed, for runs that failed.
+        runs: run directory by seed.
+    """
 
     row: str
     column: str
     unit: str
     printed: float | None
-    spread: float | None  # printed standard deviation
+    spread: float | None
     values: Mapping[int, float | None]
-    failed: Mapping[int, str]  # seeds whose run failed, and the sentence
+    failed: Mapping[int, str]
     runs: Mapping[int, Path]
 
     @property
@@ -33,18 +167,19 @@ class Entry:
 
     @property
     def mean(self) -> float | None:
-        """Over seeds; none while one of them lacks the number, since a mean over the others would say another thing."""
+        """Mean over seeds; None if a seed has no value, since a mean over the others would not be comparable."""
         known = self.known
         return mean_interval(known)[0] if known and len(known) == len(self.values) else None
 
     @property
     def half(self) -> float | None:
-        """Half the width of the 95 % t-interval over seeds; none with a single seed."""
+        """Half the width of the 95 % t-interval over seeds; None with a single seed."""
         known = self.known
         return mean_interval(known)[1] if len(known) > 1 and len(known) == len(self.values) else None
 
     @property
     def difference(self) -> float | None:
+        """Our mean minus the paper's value."""
         return None if self.mean is None or self.printed is None else self.mean - self.printed
 
     def to_dict(self) -> dict[str, Any]:
@@ -67,8 +202,10 @@ class Entry:
 
 @dataclass(frozen=True)
 class Results:
-    plan: Plan
-    entries: Mapping[tuple[str, str], Entry]  # by row and column
+    """A planned table with its entries by row and column."""
+
+    plan: TablePlan
+    entries: Mapping[tuple[str, str], TableEntry]
 
     @property
     def rows(self) -> list[str]:
@@ -83,7 +220,7 @@ class Results:
 
     @property
     def failures(self) -> dict[str, str]:
-        """Sentence by the name of the run that failed, each once."""
+        """Message by the name of each failed run."""
         found: dict[str, str] = {}
         for entry in self.entries.values():
             for seed, sentence in entry.failed.items():
@@ -92,11 +229,17 @@ class Results:
         return found
 
 
-def collect(plan: Plan, ended: Mapping[Path, Ended], out: Path) -> Results:
-    """Read every run back; `ended` tells of those that failed, by their directory."""
+def collect(plan: TablePlan, outcomes: Mapping[Path, CellOutcome], out: Path) -> Results:
+    """Read all runs of a table.
+
+    Args:
+        plan: the table.
+        outcomes: how runs ended, by directory; those that failed are not read.
+        out: the directory of the table.
+    """
     records: dict[Path, RunRecord] = {}
     table = plan.table
-    entries: dict[tuple[str, str], Entry] = {}
+    entries: dict[tuple[str, str], TableEntry] = {}
     for row, column in places(plan):
         measure, unit = plan.measures[column], table.unit_of(table.column(column))
         values: dict[int, float | None] = {}
@@ -105,20 +248,20 @@ def collect(plan: Plan, ended: Mapping[Path, Ended], out: Path) -> Results:
         for seed in plan.seeds:
             path = plan.cells[plan.at[row, column, seed]].path
             runs[seed] = path.relative_to(out)
-            if path in ended and ended[path].failed:
-                values[seed], failed[seed] = None, ended[path].failed
+            if path in outcomes and outcomes[path].failed:
+                values[seed], failed[seed] = None, outcomes[path].failed
                 continue
             if path not in records:
                 records[path] = read(path)
             value = measure.value(records[path])
             values[seed] = None if value is None else value * measure.factor(unit)
-        # A scale may have put another measure in place of the printed one: there is nothing to compare ours with then.
+        # If the scale replaced the printed measure by another, there is nothing to compare with.
         known = (table.printed, table.spread) if plan.shows_printed(column) else ({}, {})
         printed, spread = (numbers.get((row, column)) for numbers in known)
-        entries[row, column] = Entry(row, column, unit, printed, spread, values, failed, runs)
+        entries[row, column] = TableEntry(row, column, unit, printed, spread, values, failed, runs)
     return Results(plan, entries)
 
 
-def places(plan: Plan) -> Iterator[tuple[str, str]]:
-    """Rows and columns that the table has a place for, row by row."""
+def places(plan: TablePlan) -> Iterator[tuple[str, str]]:
+    """Rows and columns of all cells of the table, row by row."""
     yield from dict.fromkeys((row, column) for row, column, _ in plan.at)

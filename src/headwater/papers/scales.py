@@ -1,6 +1,6 @@
-"""Scales: what a table's printed setting becomes for a minute, an hour, or as long as it takes.
+"""Scales: reduced versions of a table's printed setting that fit into a minute or an hour.
 
-A scale never levels what a table varies: rounds, epochs and steps are shrunk by a factor, and different numbers stay
+A scale preserves what a table varies: rounds, epochs and steps are multiplied by a factor, and different values stay
 different.
 """
 
@@ -16,23 +16,30 @@ from typing import Any
 from headwater.config import catalog
 from headwater.config.tree import merge
 from headwater.errors import ConfigError, nearest
-from headwater.papers.table import Override
-from headwater.sweep import Size
+from headwater.papers.table import ScaleOverride
+from headwater.sweep import DataSummary
 
 Tree = dict[str, Any]
-FOLLOWERS = ("patience", "eval_every", "swa_from", "swa_every")  # keys of a stage that count in its steps
-LABELLED = ("algorithm.pretrain_epochs",)  # lengths of what only a reference set with labels allows
-SMALL_NETS = ("cnn", "mlp", "linear")  # for clients of unlike networks
+FOLLOWERS = ("patience", "eval_every", "swa_from", "swa_every")  # keys of a stage whose unit is its steps
+LABELLED = ("algorithm.pretrain_epochs",)  # lengths that need a labelled reference set
+SMALL_NETS = ("cnn", "mlp", "linear")  # for clients with different architectures
 
 
 @dataclass(frozen=True)
-class Rule:
+class ShrinkRule:
+    """Multiplies a length by a factor, within bounds."""
+
     factor: float
     least: int = 1
     most: int = 10**9
 
     def shrunk(self, values: Iterable[int], more: float = 1.0) -> dict[int, int]:
-        """Each value and what becomes of it: no two the same, in the same order, and none larger than it was."""
+        """The new value of each value: distinct, in the same order, and never larger than before.
+
+        Args:
+            values: the values of a key in all cells of a table.
+            more: further factor.
+        """
         found: dict[int, int] = {}
         last = -1
         for value in sorted(set(values)):
@@ -43,6 +50,8 @@ class Rule:
 
 @dataclass(frozen=True)
 class Scale:
+    """A scale of scales.toml, which describes the fields."""
+
     name: str
     about: str
     seeds: int | None = None
@@ -53,27 +62,29 @@ class Scale:
     final_only: bool = False
     minutes: float | None = None
     grow: tuple[float, ...] = ()
-    shrink: Mapping[str, Rule] = field(default_factory=dict)
+    shrink: Mapping[str, ShrinkRule] = field(default_factory=dict)
     unset: Mapping[str, int] = field(default_factory=dict)
     networks: Mapping[str, Tree] = field(default_factory=dict)
     set: Tree = field(default_factory=dict)
     metric: Mapping[str, str] = field(default_factory=dict)
 
-    def over(self, table: Override | None) -> Scale:
-        """With what a table changes of it."""
+    def over(self, table: ScaleOverride | None) -> Scale:
+        """This scale with the changes that a table makes to it."""
         if table is None:
             return self
-        given = {key: getattr(table, key) for key in ("samples", "most_samples", "test", "seeds")}
         rules = {}
         for key, value in table.shrink.items():
             try:
-                rules[key] = Rule(**value) if isinstance(value, dict) else Rule(float(str(value).removeprefix("x")))
+                rules[key] = (
+                    ShrinkRule(**value) if isinstance(value, dict) else ShrinkRule(float(str(value).removeprefix("x")))
+                )
             except (TypeError, ValueError):
                 raise ConfigError(
                     f"scale.{self.name}.shrink.{key} must be a factor such as 'x0.1', or a table of factor, least and "
                     f"most, got {value!r}"
                 ) from None
-        changed = {key: value for key, value in given.items() if value is not None}
+        keys = ("samples", "most_samples", "test", "seeds")
+        changed = {key: value for key in keys if (value := getattr(table, key)) is not None}
         most = changed.get("most_samples", self.most_samples)
         changed["most_samples"] = max(most, changed.get("samples", 0))
         return replace(
@@ -87,37 +98,49 @@ def _file() -> Tree:
 
 
 def names() -> list[str]:
+    """Names of all scales."""
     return [name for name in _file() if name not in ("standins", "cost")]
 
 
 def find(name: str) -> Scale:
+    """The scale of this name."""
     if name not in names():
         raise ConfigError(f"there is no scale {name!r}{nearest(name, names())} (there are: {', '.join(names())})")
     tree = dict(_file()[name])
     tree["grow"] = tuple(tree.get("grow", ()))
-    tree["shrink"] = {key: Rule(**rule) for key, rule in tree.get("shrink", {}).items()}
+    tree["shrink"] = {key: ShrinkRule(**rule) for key, rule in tree.get("shrink", {}).items()}
     return Scale(name, **tree)
 
 
 def costs() -> dict[str, float]:
+    """Milliseconds per training sample, by model."""
     return dict(_file()["cost"])
 
 
 def standins() -> dict[str, str]:
+    """Substitute by name of a data set."""
     return dict(_file()["standins"])
 
 
 def shrink(
     trees: Sequence[Tree],
     scale: Scale,
-    sizes: Callable[[Tree], Size],
+    sizes: Callable[[Tree], DataSummary],
     *,
     every_round: bool,
     more: float = 1.0,
     networks: bool = True,
 ) -> list[Tree]:
-    """The settings of all cells of a table at a scale. `more` makes them smaller still or, above 1, epochs and steps
-    more; `networks` replaces those."""
+    """The configurations of all cells of a table at a scale.
+
+    Args:
+        trees: configurations of the printed setting.
+        scale: the scale.
+        sizes: returns the size of the data set of a configuration.
+        every_round: evaluate after every round, even if the scale evaluates the last model only.
+        more: further factor for all lengths; above 1 for epochs and steps only.
+        networks: replace networks by smaller ones.
+    """
     found = [dict(tree) for tree in trees]
     for dotted, rule in scale.shrink.items():
         old = [get(tree, dotted) for tree in trees]
@@ -150,12 +173,12 @@ def put(tree: Tree, dotted: str, value: Any) -> Tree:
 
 
 def _long(dotted: str) -> bool:
-    """Whether a key says how long something takes."""
+    """Whether a key is a length of training."""
     return not dotted.endswith((".batch", ".min_size", ".reference_size"))
 
 
 def _left_open(tree: Tree, dotted: str) -> bool:
-    """A length that the configuration knows and nobody has set."""
+    """Whether a key is a length that the configuration has but leaves unset."""
     section, _, key = dotted.partition(".")
     method = catalog.chosen(tree, "algorithm")
     if section in catalog.STAGES:
@@ -168,7 +191,7 @@ def _left_open(tree: Tree, dotted: str) -> bool:
 
 
 def _followed(new: Tree, old: Tree) -> Tree:
-    """What counts in a stage's steps shrinks as they do."""
+    """Reduce the keys whose unit is a stage's steps by the same factor as the steps."""
     for stage in catalog.STAGES:
         was, now = get(old, f"{stage}.steps"), get(new, f"{stage}.steps")
         if type(was) is not int or not was or now == was:
@@ -181,8 +204,8 @@ def _followed(new: Tree, old: Tree) -> Tree:
     return new
 
 
-def _sampled(trees: list[Tree], scale: Scale, sizes: Callable[[Tree], Size], more: float) -> list[Tree]:
-    """Shares of the training and the test set in place of numbers of samples."""
+def _sampled(trees: list[Tree], scale: Scale, sizes: Callable[[Tree], DataSummary], more: float) -> list[Tree]:
+    """Set data.fraction and data.test_fraction such that the scale's numbers of samples result."""
     shares = [float(get(tree, "data.fraction") or 1.0) for tree in trees]
     smallest, found = min(shares), []
     base = max(scale.least_samples, round((scale.samples or 0) * more)) if more < 1 else scale.samples or 0
@@ -224,6 +247,6 @@ def _network(tree: Tree, networks: Mapping[str, Tree]) -> Tree:
 
 
 def _fitting(tree: Tree, layer: Mapping[str, Any]) -> Tree:
-    """A scale's own settings, where the cell's method has a use for them."""
+    """A configuration with the scale's own settings; stages that the method does not have are left out."""
     used = catalog.stages(catalog.chosen(tree, "algorithm"))
     return merge(tree, {key: value for key, value in layer.items() if key not in catalog.STAGES or key in used})

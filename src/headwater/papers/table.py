@@ -1,4 +1,4 @@
-"""One table as its file describes it, checked before anything runs."""
+"""A paper's table as its TOML file describes it, checked before any run starts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeVar
 from headwater import papers, presets
 from headwater.config.fields import Setting, check, describe, settings_of, shown
 from headwater.errors import ConfigError, nearest
-from headwater.papers.measures import Measure
+from headwater.papers.results import Measure
 
 Tree = dict[str, Any]
 Kind = TypeVar("Kind")
@@ -22,51 +22,71 @@ PARTS = ("row", "column", "printed", "spread", "order", "scale")
 
 
 @dataclass(frozen=True)
-class Row:
+class PaperRow:
+    """A row: usually one method.
+
+    Args:
+        name: its name.
+        set: configuration of its runs, as nested tables.
+        preset: preset to start from, if another than the table's.
+    """
+
     name: str
     set: dict[str, Any] = field(default_factory=dict)
-    preset: str = ""  # the row starts from another preset than the table's
+    preset: str = ""
 
 
 @dataclass(frozen=True)
-class Column:
+class PaperColumn:
+    """A column: a setting, a metric, or both.
+
+    Args:
+        name: its name.
+        set: configuration of its runs, as nested tables.
+        metric: metric, if another than the table's.
+        unit: unit, if another than the table's.
+        rows: the rows that have this column; empty for all.
+    """
+
     name: str
     set: dict[str, Any] = field(default_factory=dict)
-    metric: str = ""  # another than the table's
+    metric: str = ""
     unit: str | None = None
-    rows: tuple[str, ...] = ()  # only these rows have this column
-
-
-@dataclass(frozen=True)
-class Claim:
-    """What the paper says: a row is better than others in some columns, or a column better than others in some rows."""
-
-    better: str
-    than: tuple[str, ...]
-    columns: tuple[str, ...] = ()  # empty: in all
     rows: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
-class Override:
-    """What a table changes of a scale."""
+class Claim:
+    """A claim of the paper: a row is better than others in some columns, or a column than others in some rows."""
+
+    better: str
+    than: tuple[str, ...]
+    columns: tuple[str, ...] = ()  # empty for all
+    rows: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class ScaleOverride:
+    """Changes that a table makes to a scale."""
 
     set: dict[str, Any] = field(default_factory=dict)
     samples: int | None = None
     most_samples: int | None = None
     test: int | None = None
-    seeds: int | None = None  # so many of the table's
+    seeds: int | None = None  # number of the table's seeds to use
     shrink: dict[str, Any] = field(default_factory=dict)
-    metric: dict[str, str] = field(default_factory=dict)  # another in place of one: a target that can be reached
+    metric: dict[str, str] = field(default_factory=dict)  # other metrics, such as rounds to a lower target
 
 
 @dataclass(frozen=True)
-class Table:
+class PaperTable:
+    """A table: one cell for each row and column, one run for each cell and seed."""
+
     name: str  # paper/table, or the path of a file
     title: str
     preset: str
-    rows: tuple[Row, ...]
-    columns: tuple[Column, ...]
+    rows: tuple[PaperRow, ...]
+    columns: tuple[PaperColumn, ...]
     metric: str = "accuracy"
     unit: str = "%"
     seeds: tuple[int, ...] = (0,)
@@ -75,18 +95,18 @@ class Table:
     printed: Mapping[tuple[str, str], float] = field(default_factory=dict)  # by row and column
     spread: Mapping[tuple[str, str], float] = field(default_factory=dict)
     order: tuple[Claim, ...] = ()
-    scale: Mapping[str, Override] = field(default_factory=dict)
+    scale: Mapping[str, ScaleOverride] = field(default_factory=dict)
 
-    def has(self, row: Row, column: Column) -> bool:
+    def has(self, row: PaperRow, column: PaperColumn) -> bool:
         return not column.rows or row.name in column.rows
 
-    def column(self, name: str) -> Column:
+    def column(self, name: str) -> PaperColumn:
         return next(column for column in self.columns if column.name == name)
 
-    def measure(self, column: Column) -> Measure:
+    def measure(self, column: PaperColumn) -> Measure:
         return Measure.of(column.metric or self.metric)
 
-    def unit_of(self, column: Column) -> str:
+    def unit_of(self, column: PaperColumn) -> str:
         return self.unit if column.unit is None else column.unit
 
 
@@ -100,8 +120,13 @@ class _Root:
     picture: Picture = ""
 
 
-def load(name: str, scales: Iterable[str]) -> Table:
-    """A table that comes with Headwater, or that of a file."""
+def load(name: str, scales: Iterable[str]) -> PaperTable:
+    """Load a table.
+
+    Args:
+        name: PAPER/TABLE, or the path of a TOML file.
+        scales: names of the known scales.
+    """
     if name in papers.names():
         return parse(papers.text(name), name, scales)
     path = Path(name).expanduser()
@@ -114,13 +139,22 @@ def load(name: str, scales: Iterable[str]) -> Table:
 
 
 def _beside(preset: str, path: Path) -> str:
-    """A preset by its name; a file by its path, seen from the table's own."""
+    """The name of a preset, or the path of a file, relative to that of the table."""
     file = path.parent / preset
     return str(file.resolve()) if preset not in presets.names() and preset and file.is_file() else preset
 
 
-def parse(text: str, name: str, scales: Iterable[str]) -> Table:
-    """The table that a TOML text describes; `name` stands in errors."""
+def parse(text: str, name: str, scales: Iterable[str]) -> PaperTable:
+    """Parse a table.
+
+    Args:
+        text: the TOML text.
+        name: name of the table, which starts error messages.
+        scales: names of the known scales.
+
+    Raises:
+        ConfigError: if the text is not a valid table.
+    """
     try:
         tree = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -131,14 +165,14 @@ def parse(text: str, name: str, scales: Iterable[str]) -> Table:
         raise ConfigError(f"{name}: {error}") from None
 
 
-def _table(tree: Tree, name: str, title: str, scales: list[str]) -> Table:
+def _table(tree: Tree, name: str, title: str, scales: list[str]) -> PaperTable:
     for key in tree:
         if key not in (*ROOT, *PARTS):
             known = [*ROOT, *PARTS]
             raise ConfigError(f"a table has no key {key!r}{nearest(key, known)} (accepted: {', '.join(known)})")
     root = _filled(_Root, {key: tree[key] for key in ROOT if key in tree}, "")
-    rows = tuple(_filled(Row, each, f"row {at}") for at, each in _several(tree, "row"))
-    columns = tuple(_filled(Column, each, f"column {at}") for at, each in _several(tree, "column"))
+    rows = tuple(_filled(PaperRow, each, f"row {at}") for at, each in _several(tree, "row"))
+    columns = tuple(_filled(PaperColumn, each, f"column {at}") for at, each in _several(tree, "column"))
     for what, named in (("row", rows), ("column", columns)):
         if not named:
             raise ConfigError(f"a table needs at least one [[{what}]]")
@@ -154,7 +188,8 @@ def _table(tree: Tree, name: str, title: str, scales: list[str]) -> Table:
         _check_claim(claim, lines, heads, f"order {at}")
     printed, spread = (_numbers(tree.get(key, {}), key, lines, heads) for key in ("printed", "spread"))
     scale = {
-        key: _filled(Override, each, f"scale.{key}") for key, each in _section(tree.get("scale", {}), "scale").items()
+        key: _filled(ScaleOverride, each, f"scale.{key}")
+        for key, each in _section(tree.get("scale", {}), "scale").items()
     }
     _known(scale, scales, "scale")
     for key, each in scale.items():
@@ -165,7 +200,7 @@ def _table(tree: Tree, name: str, title: str, scales: list[str]) -> Table:
                     f"another number of {Measure.of(old).name} is accepted"
                 )
     about = (root.metric, root.unit, root.seeds, root.note, root.picture)
-    return Table(name, title, root.preset, rows, columns, *about, printed, spread, claims, scale)
+    return PaperTable(name, title, root.preset, rows, columns, *about, printed, spread, claims, scale)
 
 
 def _check_claim(claim: Claim, rows: list[str], columns: list[str], where: str) -> None:
@@ -180,14 +215,14 @@ def _check_claim(claim: Claim, rows: list[str], columns: list[str], where: str) 
     _known(claim.rows, rows, f"{where}: rows")
     if claim.rows if by_row else claim.columns:
         kind = "rows" if by_row else "columns"
-        raise ConfigError(f"{where} compares {kind}, so it cannot be held to some {kind}; remove its `{kind}`")
+        raise ConfigError(f"{where} compares {kind}, so it cannot be limited to some {kind}; remove its `{kind}`")
 
 
 def _filled(kind: type[Kind], values: Any, where: str) -> Kind:
-    """An instance of a dataclass, every value checked as `where.key`."""
+    """An instance of a dataclass from checked values; `where` starts error messages."""
     values = _section(values, where)
     accepted: dict[str, Setting] = settings_of(kind)
-    given: Tree = {}
+    checked: Tree = {}
     for key, value in values.items():
         dotted = f"{where}: {key}" if where else key
         if key not in accepted:
@@ -195,12 +230,12 @@ def _filled(kind: type[Kind], values: Any, where: str) -> Kind:
                 f"there is no {dotted!r}{nearest(key, accepted)} (accepted{f' in {where}' if where else ''}: "
                 f"{', '.join(accepted)})"
             )
-        given[key] = check(dotted, accepted[key], value)
+        checked[key] = check(dotted, accepted[key], value)
     for each in fields(kind):  # type: ignore[arg-type]
-        if each.default is MISSING and each.default_factory is MISSING and each.name not in given:
+        if each.default is MISSING and each.default_factory is MISSING and each.name not in checked:
             wanted = describe(accepted[each.name].annotation)
             raise ConfigError(f"{f'{where}: ' if where else ''}{each.name} is needed and must be {wanted}")
-    return kind(**given)
+    return kind(**checked)
 
 
 def _several(tree: Tree, key: str) -> Iterable[tuple[int, Any]]:
@@ -222,10 +257,10 @@ def _numbers(values: Any, key: str, rows: list[str], columns: list[str]) -> dict
     for row, numbers in values.items():
         fit = isinstance(numbers, list) and all(type(number) in (int, float) for number in numbers)
         if not fit or len(numbers) != len(columns):
-            told = f"{len(numbers)} values" if fit else shown(numbers)
+            got = f"{len(numbers)} values" if fit else shown(numbers)
             raise ConfigError(
                 f"{key}.{row} must be a number for each of the {len(columns)} columns, nan where there is none, "
-                f"got {told}"
+                f"got {got}"
             )
         found |= {(row, column): float(n) for column, n in zip(columns, numbers, strict=True) if not math.isnan(n)}
     return found

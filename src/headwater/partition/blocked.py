@@ -1,4 +1,4 @@
-"""Label skew inside blocks of clients that share nothing with each other."""
+"""Label skew inside blocks of clients, as in FedDF's code."""
 
 from __future__ import annotations
 
@@ -7,19 +7,31 @@ from pydantic import model_validator
 from pydantic.dataclasses import dataclass
 
 from headwater.errors import ConfigError
-from headwater.partition.base import Ints, check
-from headwater.partition.dirichlet import DirichletBalanced, check_alpha
+from headwater.partition.base import Partitioner, check
+from headwater.partition.dirichlet_balanced import DirichletBalanced
+from headwater.partition.partition import Ints
+from headwater.partition.shares import check_alpha
+from headwater.registry import Info
 from headwater.specs import STRICT
 
 
 @dataclass(frozen=True, config=STRICT, kw_only=True)
-class Blocked:
-    """As the program behind the FedDF paper does it: the samples are shuffled and cut into chunks, one for every
-    `block` clients in a row (the last may have fewer), in proportion to their number; inside a block each class is
-    shared out by balanced Dirichlet shares, and no client gets less than half of the block's mean.
+class Blocked(Partitioner):
+    """Independent balanced Dirichlet splits over blocks of clients.
 
-    Twenty clients are therefore two independent draws over ten, which is not what one draw over twenty gives.
+    The samples are shuffled and cut into one chunk per block, in proportion to its number of clients. Inside a block no
+    client gets less than half of the block's mean. Twenty clients in blocks of ten are two independent draws over ten,
+    which differs from one draw over twenty.
+
+    Args:
+        alpha: concentration, as for `dirichlet`.
+        block: clients per block; the last block may have fewer.
     """
+
+    INFO = Info(
+        "blocked",
+        "balanced Dirichlet shares inside blocks of clients that share nothing, as FedDF's code (alpha, block)",
+    )
 
     alpha: float = 0.1
     block: int = 10

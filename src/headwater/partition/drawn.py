@@ -1,4 +1,4 @@
-"""A population: every client draws samples of its own from the pool, when somebody asks for them."""
+"""A population: every client draws its own samples from one pool."""
 
 from __future__ import annotations
 
@@ -13,31 +13,41 @@ from pydantic.dataclasses import dataclass
 
 from headwater.core.rng import stream
 from headwater.errors import ConfigError
-from headwater.partition.base import Ints, Lazy, Rule, check, fingerprint
-from headwater.partition.dirichlet import check_alpha, draw
+from headwater.partition.base import Partitioner, check
+from headwater.partition.partition import Ints, LazyIndices, Rule, fingerprint
+from headwater.partition.shares import check_alpha, draw
+from headwater.registry import Info
 from headwater.specs import STRICT, AtLeastOne
 
 NAME = "drawn"
-RECENT = 256  # clients whose samples are at hand
+RECENT = 256  # clients whose samples are cached
 
 
 @dataclass(frozen=True, config=STRICT, kw_only=True)
-class Drawn:
-    """Each client draws `size` samples from the whole training set: uniformly, or with a label mix of its own from a
-    symmetric Dirichlet distribution if `alpha` is given. A client holds no sample twice.
+class DrawnClients(Partitioner):
+    """Each client draws samples from the whole training set, for studies with up to millions of clients.
 
-    This is for studies of how the number of clients matters, up to millions of them, and is not a split in the usual
-    sense: clients draw from the same pool, so two of them may hold the same sample, and some samples nobody holds.
-    What a client holds does not depend on how many others there are, and costs nothing until it is asked for.
+    This is not a split: two clients may hold the same sample, and some samples are at no client. No client holds a
+    sample twice. A client's samples do not depend on the number of clients, and are drawn when they are used.
+
+    Args:
+        size: samples per client.
+        alpha: concentration of the Dirichlet distribution that each client's label shares are drawn from; None for
+            uniform draws.
     """
 
-    SHARED: ClassVar[bool] = True  # a sample may be at several clients
+    INFO = Info(
+        "drawn",
+        "any number of clients that draw from one pool: no split, they may share samples (size, alpha)",
+    )
+
+    SHARED: ClassVar[bool] = True
 
     size: AtLeastOne = 50
     alpha: float | None = None
 
     @model_validator(mode="after")
-    def _above_zero(self) -> Drawn:
+    def _above_zero(self) -> DrawnClients:
         if self.alpha is not None:
             check_alpha(self.alpha)
         return self
@@ -46,7 +56,7 @@ class Drawn:
         return self.population(labels, clients, int(rng.integers(2**63)))
 
     def population(self, labels: Ints, clients: int, seed: int) -> Population:
-        """The clients of this seed."""
+        """The samples of every client for this seed."""
         labels = check(labels, clients)
         if self.size > len(labels):
             raise ConfigError(
@@ -56,10 +66,10 @@ class Drawn:
         return Population(self, labels, clients, seed)
 
 
-class Population(Lazy):
-    """The samples of each client, drawn from its own random stream whenever they are asked for."""
+class Population(LazyIndices):
+    """The samples of each client, drawn from the client's own random stream when they are used."""
 
-    def __init__(self, scheme: Drawn, labels: Ints, clients: int, seed: int) -> None:
+    def __init__(self, scheme: DrawnClients, labels: Ints, clients: int, seed: int) -> None:
         self._scheme, self._clients, self._seed = scheme, clients, seed
         self._labels = labels.astype(np.min_scalar_type(int(labels.max()))) if labels.min() >= 0 else labels
 
@@ -70,7 +80,7 @@ class Population(Lazy):
 
     @cached_property
     def rule(self) -> Rule:
-        """All that decides who holds what."""
+        """All that the draws depend on."""
         return {
             "scheme": NAME,
             "options": asdict(self._scheme),
@@ -97,13 +107,13 @@ class Population(Lazy):
         return map(self._client, range(self._clients))
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without what can be worked out again."""
+        """Without cached values, which can be computed again."""
         made = {"rule", "_recent", "_classes"}
         return {key: value for key, value in self.__dict__.items() if key not in made}
 
     @cached_property
     def _recent(self) -> Callable[[int], Ints]:
-        """Remembers a few: those who are asked in every round need not draw again."""
+        """Cache of the last clients, so that those that take part in every round are drawn once."""
         return lru_cache(maxsize=RECENT)(self._client)
 
     def _client(self, number: int) -> Ints:
@@ -127,14 +137,14 @@ class Population(Lazy):
 
 
 def _frozen(samples: Ints) -> Ints:
-    """Sorted, and not to be changed by one of those who get it."""
+    """Sorted and read-only, since the array is shared."""
     samples.sort()
     samples.flags.writeable = False
     return samples
 
 
 def _mix(shares: Any, size: int, room: list[int], rng: np.random.Generator) -> Ints:
-    """How many samples of each class: by these shares, and what a small class cannot give is drawn from the others."""
+    """How many samples of each class to draw by these shares; what a small class lacks is drawn from the others."""
     most, taken = np.array(room, dtype=np.int64), np.zeros(len(room), dtype=np.int64)
     while (left := size - int(taken.sum())) > 0:
         still = shares * (taken < most)

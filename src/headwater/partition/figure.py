@@ -1,4 +1,4 @@
-"""A partition at a glance."""
+"""Figure of a partition: samples per client and class."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from typing import Any
 
 import numpy as np
 
-from headwater.partition.base import Ints, Partition
-from headwater.partition.summary import Row, Summary, summarise
+from headwater.partition.partition import Ints, Partition
+from headwater.partition.summary import LabelDistance, PartitionSummary, summarise
 
 INK, FAINT, GRID = "#1f6f8b", "#8a8a8a", "#e9e9e9"
-MOST_DRAWN = 200  # clients of a population
+MOST_DRAWN = 200  # clients of a lazy partition
 LEFT, RIGHT, ABOVE, HEAD = 0.4, 0.4, 0.45, 0.6  # inches beside and above each panel, and above them all
-LETTER, LONGEST = 0.058, 20  # inches that a letter takes, and the longest name of a client
-BOLD = 0.085  # inches of a letter in a sector's name
-DEEPEST = 14  # letters of a class's name on end
+LETTER, LONGEST = 0.058, 20  # inches per letter, and letters of the longest client name
+BOLD = 0.085  # inches per letter of a sector's name
+DEEPEST = 14  # letters of the longest class name
 Place = tuple[float, float, float, float]
 
 
 @dataclass(frozen=True)
-class _Layout:
+class _PanelLayout:
     """Where each panel goes, in inches from the lower left corner."""
 
     width: float
@@ -42,10 +42,15 @@ def figure(
     class_names: Sequence[str] | None = None,
     registered: int | None = None,
 ) -> Path:
-    """A panel a sector, clients down, classes across, a dot's area for the number of samples; of a population, the
-    first clients. `registered` says how many there are if the partition is a part of them.
+    """Draw one panel per sector: clients down, classes across, and a dot whose area is the number of samples.
 
-    The file's ending says whether it becomes PNG, SVG or PDF.
+    Args:
+        partition: of a lazy one, the first clients are drawn.
+        labels: of the training set.
+        classes: how many there are.
+        path: of the file; its ending decides between PNG, SVG and PDF.
+        class_names: by class; numbers if None.
+        registered: how many clients there are, if the partition has only some of them.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -63,7 +68,7 @@ def figure(
     drawing = Figure(figsize=(plan.width, plan.height), dpi=150)
     FigureCanvasAgg(drawing)
     largest = int(found.counts.max())
-    # In points²: the largest dot all but fills its cell, but where cells are tiny dots may overlap rather than vanish.
+    # In points²: the largest dot nearly fills its cell. Where cells are tiny, dots overlap so that they stay visible.
     area = (max(min(plan.cell), 0.11) * 72 * 0.95) ** 2
     for members, sector, (x, y, w, h) in zip(panels, sectors, plan.places, strict=True):
         box = (x / plan.width, y / plan.height, w / plan.width, h / plan.height)
@@ -74,13 +79,13 @@ def figure(
     title = "Clients" if most == registered else f"First {most} of {registered:,} clients"
     _heading(drawing, found, plan, largest, area, title)
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Glyph")  # a name may have letters that the font does not
+        warnings.filterwarnings("ignore", message="Glyph")  # the font may lack letters of a name
         drawing.savefig(path)
     return path
 
 
-def _panels(found: Summary, most: int) -> tuple[list[list[int]], list[Row]]:
-    """Each sector's clients, the largest first, as everywhere else in the tree, and the sectors that have any."""
+def _panels(found: PartitionSummary, most: int) -> tuple[list[list[int]], list[LabelDistance]]:
+    """The clients of each sector, the largest first, and the sectors that have clients."""
     members: dict[int, list[int]] = {}
     for row in sorted(found.clients[:most], key=lambda row: (-row.size, row.number)):
         members.setdefault(row.sector, []).append(row.number)
@@ -88,12 +93,12 @@ def _panels(found: Summary, most: int) -> tuple[list[list[int]], list[Row]]:
     return [members[sector.number] for sector in sectors], sectors
 
 
-def _arrange(sizes: list[int], classes: int, below: float, left: float) -> _Layout:
-    """As many panels beside each other as make the page about three by two, tops aligned."""
+def _arrange(sizes: list[int], classes: int, below: float, left: float) -> _PanelLayout:
+    """Arrange the panels in rows so that the page is about three by two."""
     across = 0.24 if classes <= 30 else max(0.035, 7 / classes)
     down = 0.24 if sum(sizes) <= 40 else 0.17
     wide = max(classes * across, 1.7)
-    best: _Layout | None = None
+    best: _PanelLayout | None = None
     for columns in range(1, len(sizes) + 1):
         rows = [sizes[start : start + columns] for start in range(0, len(sizes), columns)]
         heights = [max(row) * down + ABOVE + below for row in rows]
@@ -103,7 +108,7 @@ def _arrange(sizes: list[int], classes: int, below: float, left: float) -> _Layo
             row, column = divmod(number, columns)
             top = height - HEAD - sum(heights[:row]) - ABOVE
             places.append((left + column * (left + wide + RIGHT), top - size * down, wide, size * down))
-        plan = _Layout(width, height, left, (wide / classes, down), tuple(places))
+        plan = _PanelLayout(width, height, left, (wide / classes, down), tuple(places))
         if best is None or abs(math.log(width / height / 1.5)) < abs(math.log(best.width / best.height / 1.5)):
             best = plan
     assert best is not None  # a partition has at least one sector
@@ -133,7 +138,7 @@ def _panel(axis: Any, members: list[int], counts: Ints, scale: float, names: lis
     axis.spines[:].set_visible(False)
 
 
-def _title(axis: Any, name: str, sector: Row) -> None:
+def _title(axis: Any, name: str, sector: LabelDistance) -> None:
     far = (
         "no samples" if sector.total_variation is None else f"{sector.size:,} samples, TV {sector.total_variation:.2f}"
     )
@@ -143,13 +148,13 @@ def _title(axis: Any, name: str, sector: Row) -> None:
 
 
 def _cut(name: str, most: int = LONGEST) -> str:
-    """A name of a bearable length: its beginning and its end, where the names of a kind differ."""
+    """A long name shortened to its beginning and its end."""
     end = most // 3
     return name if len(name) <= most else f"{name[: most - 1 - end]}…{name[-end:]}"
 
 
-def _heading(drawing: Any, found: Summary, plan: _Layout, largest: int, area: float, title: str) -> None:
-    """What the dots, the numbers and TV are."""
+def _heading(drawing: Any, found: PartitionSummary, plan: _PanelLayout, largest: int, area: float, title: str) -> None:
+    """Title, mean distances and legend."""
     from matplotlib.lines import Line2D
 
     line = f"mean TV: clients {found.mean():.2f}, sectors {found.mean('sectors'):.2f}"

@@ -1,17 +1,24 @@
-"""Equal chance: the samples are shuffled and dealt out."""
+"""Independent and identically distributed clients."""
 
 from __future__ import annotations
 
 import numpy as np
 from pydantic.dataclasses import dataclass
 
-from headwater.partition.base import Ints, check
+from headwater.partition.base import Partitioner, check
+from headwater.partition.partition import Ints
+from headwater.registry import Info
 from headwater.specs import STRICT
 
 
 @dataclass(frozen=True, config=STRICT, kw_only=True)
-class Iid:
-    """Sizes differ by at most one; with fewer samples than clients the last ones stay empty."""
+class Iid(Partitioner):
+    """Samples are shuffled and cut into equal parts.
+
+    Sizes differ by at most one; with fewer samples than clients the last clients stay empty.
+    """
+
+    INFO = Info("iid", "every client a fair sample of the whole, sizes within one")
 
     def split(self, labels: Ints, clients: int, rng: np.random.Generator) -> list[Ints]:
         order = rng.permutation(len(check(labels, clients))).astype(np.int64)

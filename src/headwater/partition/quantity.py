@@ -1,4 +1,4 @@
-"""Unequal amounts of alike data."""
+"""Unequal sizes with the same label shares."""
 
 from __future__ import annotations
 
@@ -7,15 +7,23 @@ from pydantic import model_validator
 from pydantic.dataclasses import dataclass
 
 from headwater.errors import ConfigError
-from headwater.partition.base import Ints, check
-from headwater.partition.dirichlet import check_alpha, draw, whole
+from headwater.partition.base import Partitioner, check
+from headwater.partition.partition import Ints
+from headwater.partition.shares import check_alpha, draw, whole
+from headwater.registry import Info
 from headwater.specs import STRICT
 
 
 @dataclass(frozen=True, config=STRICT, kw_only=True)
-class Quantity:
-    """The samples are shuffled and cut into pieces of unequal size, so that every client has a fair sample of the
-    whole, but some have much more of it: everybody gets `min_size` samples, and the rest goes by Dirichlet shares."""
+class Quantity(Partitioner):
+    """Samples are shuffled and cut by Dirichlet shares: every client has a fair sample of the whole, of unequal size.
+
+    Args:
+        alpha: concentration; a small one makes sizes very unequal.
+        min_size: samples that every client gets before the rest is shared.
+    """
+
+    INFO = Info("quantity", "labels alike, sizes unequal: shuffled and cut by Dirichlet shares (alpha, min_size)")
 
     alpha: float = 0.5
     min_size: int = 1
@@ -24,7 +32,7 @@ class Quantity:
     def _accepted(self) -> Quantity:
         check_alpha(self.alpha)
         if self.min_size < 0:
-            raise ConfigError(f"partition.min_size must be 0 or more samples a client, got {self.min_size}")
+            raise ConfigError(f"partition.min_size must be 0 or more samples per client, got {self.min_size}")
         return self
 
     def split(self, labels: Ints, clients: int, rng: np.random.Generator) -> list[Ints]:

@@ -1,4 +1,4 @@
-"""Which rows a client trains on and which it keeps for a test of its own, found when they are asked for."""
+"""Rows that a client trains on, and rows that it keeps for a test of its own. Both are computed when they are used."""
 
 from __future__ import annotations
 
@@ -8,16 +8,21 @@ import numpy as np
 
 from headwater.core.lazy_clients import number_of
 from headwater.core.rng import stream
-from headwater.partition.base import Ints
+from headwater.partition.partition import Ints
 
 
 def kept(length: int, share: float) -> int:
-    """How many of its rows a client keeps for its own test; it always has one to train on, if it has any."""
+    """How many of `length` rows a client keeps for its own test. At least one is left to train on.
+
+    Args:
+        length: the client's number of rows.
+        share: from 0 up to 1.
+    """
     return min(round(share * length), max(0, length - 1))
 
 
 def training_sizes(lengths: Ints, share: float) -> Ints:
-    """How many rows each client trains on."""
+    """How many rows each client trains on, if it keeps this share of `lengths` for its own test."""
     if not share:
         return lengths
     kinds, places = np.unique(lengths, return_inverse=True)
@@ -25,7 +30,14 @@ def training_sizes(lengths: Ints, share: float) -> Ints:
 
 
 class OwnRows(Mapping[str, Ints]):
-    """Client → its rows of the training set: those to train on or, with `test`, those kept for its own test."""
+    """Mapping from a client's name to its rows of the training set.
+
+    Args:
+        indices: all rows by client.
+        share: kept for the client's own test.
+        seed: of the draw of test rows.
+        test: whether these are the test rows instead of those to train on.
+    """
 
     def __init__(self, indices: Sequence[Ints], share: float, seed: int, *, test: bool) -> None:
         self._indices, self._share, self._seed, self._test = indices, share, seed, test
@@ -36,7 +48,7 @@ class OwnRows(Mapping[str, Ints]):
             raise KeyError(client)
         indices = self._indices[number]
         held = kept(len(indices), self._share)
-        if not held:  # the order does not matter then, and is not drawn
+        if not held:  # no order is drawn then
             return indices[:0].copy() if self._test else indices.copy()
         order = stream(self._seed, "local_test", number).permutation(len(indices))
         return np.sort(indices[order[:held] if self._test else order[held:]])

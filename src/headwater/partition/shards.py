@@ -1,17 +1,25 @@
-"""Few classes a client: the samples in order of their labels are cut into pieces, and every client gets some."""
+"""Few classes per client: samples sorted by label are cut into pieces."""
 
 from __future__ import annotations
 
 import numpy as np
 from pydantic.dataclasses import dataclass
 
-from headwater.partition.base import Ints, check, gather
+from headwater.partition.base import Partitioner, check, gather
+from headwater.partition.partition import Ints
+from headwater.registry import Info
 from headwater.specs import STRICT, AtLeastOne
 
 
 @dataclass(frozen=True, config=STRICT, kw_only=True)
-class Shards:
-    """Each client gets `shards` pieces at random (McMahan and others, 2017), and so about as many classes at most."""
+class Shards(Partitioner):
+    """Samples sorted by label are cut into equal pieces, and each client gets some at random (McMahan et al., 2017).
+
+    Args:
+        shards: pieces per client, which is about the largest number of classes that it holds.
+    """
+
+    INFO = Info("shards", "sorted by label, cut and dealt: each client a few pieces of one class or two (shards)")
 
     shards: AtLeastOne = 2
 

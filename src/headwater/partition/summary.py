@@ -1,4 +1,4 @@
-"""How unlike the clients and the sectors of a partition are: label distances from the whole."""
+"""Label distances of the clients and sectors of a partition from the whole."""
 
 from __future__ import annotations
 
@@ -9,33 +9,53 @@ from typing import Any
 import numpy as np
 
 from headwater.errors import DataError
-from headwater.partition.base import Ints, Partition
+from headwater.partition.partition import Ints, Partition
 
 Floats = np.ndarray[Any, np.dtype[np.float64]]
 
 
 @dataclass(frozen=True)
-class Row:
-    """One client or one sector. Without samples it has no distribution, so its distances are None."""
+class LabelDistance:
+    """The label distance of one client or one sector from the whole.
+
+    Args:
+        number: of the client or sector.
+        sector: of the client, or the sector itself.
+        size: number of samples.
+        classes: how many classes have at least one sample.
+        total_variation: 0 for the label shares of the whole, at most 1; None without samples.
+        jensen_shannon: distance (root of the divergence, base 2), 0 to 1; None without samples.
+    """
 
     number: int
     sector: int
     size: int
-    classes: int  # how many it holds at least one sample of
-    total_variation: float | None  # 0 for the same label shares as the whole, at most 1
-    jensen_shannon: float | None  # the distance (root of the divergence, base 2), 0 to 1
+    classes: int
+    total_variation: float | None
+    jensen_shannon: float | None
 
 
 @dataclass(frozen=True)
-class Summary:
-    """Distances by client and by sector, and their means weighted by size, which do not depend on empty clients."""
+class PartitionSummary:
+    """Label distances by client and by sector.
 
-    clients: tuple[Row, ...]
-    sectors: tuple[Row, ...]
-    counts: Ints  # (clients, classes)
+    Args:
+        clients: one row per client.
+        sectors: one row per sector.
+        counts: samples per client and class.
+    """
+
+    clients: tuple[LabelDistance, ...]
+    sectors: tuple[LabelDistance, ...]
+    counts: Ints
 
     def mean(self, tier: str = "clients", distance: str = "total_variation") -> float:
-        """The size-weighted mean distance over `clients` or over `sectors`."""
+        """The mean distance, weighted by size.
+
+        Args:
+            tier: "clients" or "sectors".
+            distance: "total_variation" or "jensen_shannon".
+        """
         rows = [row for row in getattr(self, tier) if row.size]
         return float(sum(row.size * getattr(row, distance) for row in rows) / sum(row.size for row in rows))
 
@@ -51,14 +71,19 @@ def total_variation(p: Floats, q: Floats) -> float:
 
 
 def jensen_shannon(p: Floats, q: Floats) -> float:
-    """The root of the Jensen–Shannon divergence in bits; unlike the divergence it obeys the triangle inequality."""
+    """The root of the Jensen–Shannon divergence in bits, which unlike the divergence is a metric."""
     middle = (p + q) / 2
     return math.sqrt(max(0.0, (_relative_entropy(p, middle) + _relative_entropy(q, middle)) / 2))
 
 
-def summarise(partition: Partition, labels: Ints, classes: int) -> Summary:
-    """The label distances of every client and every sector from all samples of the partition together; of a large
-    population, of the first clients from their samples together."""
+def summarise(partition: Partition, labels: Ints, classes: int) -> PartitionSummary:
+    """The label distances of all clients and sectors from the whole; of a lazy partition, of its first clients.
+
+    Args:
+        partition: of the training set.
+        labels: of the training set.
+        classes: how many there are.
+    """
     counts = partition.counts(labels, classes, partition.shown)
     whole = counts.sum(axis=0)
     if not whole.sum():
@@ -68,17 +93,19 @@ def summarise(partition: Partition, labels: Ints, classes: int) -> Summary:
     sectors = tuple(
         _row(sector, sector, counts[places == sector].sum(axis=0), whole) for sector in np.unique(places).tolist()
     )
-    return Summary(clients, sectors, counts)
+    return PartitionSummary(clients, sectors, counts)
 
 
-def _row(number: int, sector: int, counts: Ints, whole: Ints) -> Row:
+def _row(number: int, sector: int, counts: Ints, whole: Ints) -> LabelDistance:
     size = int(counts.sum())
     if not size:
-        return Row(number, sector, 0, 0, None, None)
+        return LabelDistance(number, sector, 0, 0, None, None)
     p, q = counts / size, whole / whole.sum()
-    return Row(number, sector, size, int(np.count_nonzero(counts)), total_variation(p, q), jensen_shannon(p, q))
+    return LabelDistance(
+        number, sector, size, int(np.count_nonzero(counts)), total_variation(p, q), jensen_shannon(p, q)
+    )
 
 
 def _relative_entropy(p: Floats, q: Floats) -> float:
-    held = p > 0
-    return float((p[held] * np.log2(p[held] / q[held])).sum())
+    present = p > 0
+    return float((p[present] * np.log2(p[present] / q[present])).sum())

@@ -1,4 +1,4 @@
-"""Label skew on two levels: sectors with a taste of their own, and clients with one inside it."""
+"""Label skew on two levels: by sector, and by client inside a sector."""
 
 from __future__ import annotations
 
@@ -9,24 +9,30 @@ from pydantic import model_validator
 from pydantic.dataclasses import dataclass
 
 from headwater.errors import ConfigError
-from headwater.partition.base import Ints, check
-from headwater.partition.dirichlet import check_alpha
-from headwater.partition.prior import even, fill
+from headwater.partition.base import Partitioner, check
+from headwater.partition.partition import Ints
+from headwater.partition.shares import check_alpha, even, fill
+from headwater.registry import Info
 from headwater.specs import STRICT
 
-ALIKE = 10_000.0  # an alpha that leaves the clients of a sector next to no difference
+ALIKE = 10_000.0  # an alpha that makes the clients of a sector nearly equal
 
 
 @dataclass(frozen=True, config=STRICT, kw_only=True)
-class TwoLevel:
-    """A class prior for each sector deals the samples to sectors, and one for each client, over the classes that its
-    sector holds, deals them on (as in MTGC). All clients get alike many samples.
+class TwoLevel(Partitioner):
+    """Samples are distributed over sectors by one class prior per sector, then over clients by one per client (MTGC).
 
-    `setting` says what is unequal. "both": sectors by `alpha`, clients inside by `alpha_client`, which is `alpha`
-    unless given. "clients": one draw over all clients that takes no notice of sectors, so that those differ only by
-    chance; clients in a row form a sector with `assign = "blocks"`. "sectors": sectors by `alpha`, clients inside
-    alike.
+    A client's prior is over the classes that its sector holds. All clients get equally many samples.
+
+    Args:
+        setting: what is unequal. "both": sectors by `alpha` and clients inside by `alpha_client`. "clients": one draw
+            over all clients that ignores sectors; clients in a row form a sector with `assign = "blocks"`. "sectors":
+            sectors by `alpha`, with equal label shares inside.
+        alpha: concentration of the sectors' priors.
+        alpha_client: concentration of the clients' priors; `alpha` if None.
     """
+
+    INFO = Info("two-level", "sectors by a class prior, then their clients by another (setting, alpha, alpha_client)")
 
     setting: Literal["both", "clients", "sectors"] = "both"
     alpha: float = 0.1
@@ -45,7 +51,7 @@ class TwoLevel:
         return self
 
     def split(self, labels: Ints, clients: int, rng: np.random.Generator) -> list[Ints]:
-        """All clients as one sector."""
+        """Split with all clients in one sector."""
         return self.split_tree(labels, (0,) * clients, rng)
 
     def split_tree(self, labels: Ints, sector_of: tuple[int, ...], rng: np.random.Generator) -> list[Ints]:

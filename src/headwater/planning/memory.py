@@ -1,33 +1,56 @@
-"""What a run would hold at once, from the sizes of what is known to be there."""
+"""Sizes of a run's models, and an estimate of the memory that it needs."""
 
 from __future__ import annotations
 
 import resource
 import sys
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from headwater.engines.workers.spill_cache import budget_of
-from headwater.planning.rehearsal import Rehearsed
+from headwater.models.base import ModelSpec
+from headwater.planning.rehearsal import Rehearsal
 from headwater.planning.timing import Measured
-from headwater.planning.traffic import Size
 from headwater.specs import DistillSpec, LocalSpec
+from headwater.tasks.cost import shaped_model
 from headwater.training.experiment import Experiment
 
-STATE = {"sgd": 0, "adam": 2, "adamw": 2}  # vectors that an optimiser keeps beside the model
+OPTIMIZER_STATE = {"sgd": 0, "adam": 2, "adamw": 2}  # vectors that an optimiser keeps beside the model
 STREAMED = 2  # models that an average holds: the sum so far and the one that is added
 
 
 @dataclass(frozen=True)
-class Memory:
-    """Bytes of all processes together, shared memory counted once."""
+class ModelSize:
+    """A model as it is trained and as it travels.
 
-    parts: Mapping[str, int]
+    Args:
+        name: its architecture.
+        numbers: trainable parameters.
+        bytes: of all parameters, buffers and counters.
+        clients: how many clients train it.
+    """
 
-    @property
-    def total(self) -> int:
-        return sum(self.parts.values())
+    name: str
+    numbers: int
+    bytes: int
+    clients: int
+
+
+def model_size(spec: ModelSpec, name: str, clients: int = 0) -> ModelSize:
+    """Size of a model that so many clients train."""
+    outline = shaped_model(spec, name)
+    return ModelSize(name, outline.layout.size, outline.nbytes, clients)
+
+
+def model_sizes(experiment: Experiment) -> dict[str, ModelSize]:
+    """Sizes of all architectures of a run, by name."""
+    tree = experiment.tree
+    clients = Counter({tree.archs[0]: len(tree.holders)})
+    if len(tree.archs) > 1:
+        clients = Counter(tree.arch(client) for client in tree.holders)
+    return {name: model_size(spec, name, clients[name]) for name, spec in experiment.models.items()}
 
 
 def resident() -> int:
@@ -40,12 +63,13 @@ def resident() -> int:
 
 
 def peak() -> int:
-    """The most that this process ever had in memory."""
+    """The most bytes that this process ever had in memory."""
     most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return int(most if sys.platform == "darwin" else most * 1024)
 
 
 def data_bytes(experiment: Experiment) -> int:
+    """Bytes of all data of a run."""
     split = experiment.split
     tables = [split.train.x, split.train.y, split.validation.x, split.validation.y, split.reference]
     return int(sum(table.nbytes for table in (*tables, split.test.x, split.test.y)))
@@ -53,8 +77,8 @@ def data_bytes(experiment: Experiment) -> int:
 
 def memory_of(
     experiment: Experiment,
-    works: Rehearsed | None,
-    sizes: Mapping[str, Size],
+    rehearsal: Rehearsal | None,
+    sizes: Mapping[str, ModelSize],
     measured: Measured,
     *,
     pool: bool,
@@ -62,31 +86,43 @@ def memory_of(
     now: int,
     before: int,
     bare: int | None,
-) -> Memory:
-    """`now` is what this process held before anything was measured: the interpreter, its libraries and the data;
-    `before` is the most that it held until then, and `bare` what it held without any data, where somebody knows."""
+) -> dict[str, int]:
+    """Bytes that a run needs in all processes together, by what they are for. Shared memory is counted once.
+
+    Args:
+        experiment: the run.
+        rehearsal: its tasks, if they are known.
+        sizes: sizes of its models.
+        measured: what a step keeps for its backward pass.
+        pool: whether workers are processes of their own.
+        workers: how many there are.
+        now: bytes of this process before anything was measured: interpreter, libraries and data.
+        before: the most that this process had until then.
+        bare: bytes of a process that has loaded the libraries and no data, if known.
+    """
     model = max(size.bytes for size in sizes.values())
     data = data_bytes(experiment)
     specs = [getattr(experiment.method, name, None) for name in experiment.method.__dataclass_fields__]  # type: ignore[attr-defined]
-    descents = [spec for spec in specs if isinstance(spec, LocalSpec | DistillSpec)]
-    beside = max((STATE[spec.optimizer] + bool(spec.momentum) for spec in descents), default=0)
-    jobs = works.works if works is not None else ()
-    most = max((work.members for work in jobs), default=0)
-    taking = max((sum(w.phase == "train" and w.steps > 0 for w in jobs if w.round == 1), 1))
-    kept = works.kept if works is not None else 1
-    largest = max((work.samples and _rows(experiment, work.job.home) for work in jobs if work.round == 1), default=0)
+    stages = [spec for spec in specs if isinstance(spec, LocalSpec | DistillSpec)]
+    state = max((OPTIMIZER_STATE[spec.optimizer] + bool(spec.momentum) for spec in stages), default=0)
+    works = rehearsal.works if rehearsal is not None else ()
+    at_once = max((work.models for work in works), default=0)
+    first = [work for work in works if work.job.round == 1]
+    trained = max(1, sum(work.job.phase == "train" and work.cost.steps > 0 for work in first))
+    kept = rehearsal.kept if rehearsal is not None else 1
+    largest = max((work.cost.samples and _rows(experiment, work.job.home) for work in first), default=0)
     row = experiment.split.train.x[0].nbytes + 8 if len(experiment.split.train) else 0
-    # A worker's own: the module with its gradients, what the optimiser keeps, a copy to give and one to go back to.
-    session = (4 + beside) * model + max(measured.saved.values(), default=0) + largest * row
-    held = (kept + (taking if pool else max(most, STREAMED))) * model
-    held = min(held, budget_of(experiment.config.engine.memory))  # values beyond it wait on disk
-    parts = {"process and data": now, "models": held, "training": session * (workers if pool else 1)}
+    # Per worker: the module with its gradients, the optimiser's state, a copy to return and one to restore.
+    training = (4 + state) * model + max(measured.saved.values(), default=0) + largest * row
+    models = (kept + (trained if pool else max(at_once, STREAMED))) * model
+    models = min(models, budget_of(experiment.config.engine.memory))  # values beyond it are on disk
+    parts = {"process and data": now, "models": models, "training": training * (workers if pool else 1)}
     if pool:
         parts["workers"] = workers * (max(0, now - data) if bare is None else bare)
         parts["data for workers"] = data
     if (more := before - sum(parts.values())) > 0:  # the run itself needs less than reading its data did
         parts["reading the data"] = more
-    return Memory(parts)
+    return {"total": sum(parts.values()), **parts}
 
 
 def _rows(experiment: Experiment, home: str) -> int:

@@ -1,102 +1,208 @@
-"""A method's rounds without the work: its own code submits every task, and nobody carries them out.
+"""A method's rounds without the work: its own code submits every task, and none is carried out.
 
-What is then known is exact, whatever the method: who trains, who leads, who teaches whom and on how many samples. Only
-what a method reads before it goes on is worked out, and only where nothing has to be trained for it.
+Every value is an outline: its structure and the shapes of its tensors, as its task declares them. So it is known, for
+any method, which client trains, leads and teaches, on how many samples, and how many bytes each move takes. What a
+method reads before it goes on is computed, if nothing has to be trained for it.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from headwater.core.federation import SERVER, Federation
-from headwater.core.precompute import Precompute
+from headwater.core import serialization
+from headwater.core.federation import SERVER
 from headwater.core.sampling import participants
-from headwater.core.serialization import Info
+from headwater.core.serialization import Info, part_of
 from headwater.core.values import names_in
-from headwater.engines.base import EVERY, Done, Files, Infos, Job, Ref, pick
+from headwater.engines.base import Done, Files, Infos
 from headwater.engines.execution import execute
-from headwater.planning.work import Account, Value, Work
+from headwater.engines.jobs import EVERY, Job, Ref, refs_in, resolve
+from headwater.planning.planned_traffic import PlannedTraffic, Tiers, of_round, so_far
+from headwater.planning.trials import UNKNOWN, Trials
 from headwater.tasks.average import initial
-from headwater.tasks.task import RunContext
-from headwater.training.evaluation import ask, tests_for
+from headwater.tasks.cost import ITSELF, Cost
+from headwater.tasks.run_context import RunContext
+from headwater.tasks.task import TaskContext
+from headwater.training.evaluation import submit_evaluation, tests_for
 from headwater.training.experiment import Experiment
-from headwater.training.loop import open_session
+from headwater.training.session import open_federation, run_context
 
-JOBS = 20_000  # tasks of clients that are gone through one by one; a longer run is judged by its first rounds
-LEAST = 3  # rounds that are gone through however many clients there are: the first is often unlike the others
+JOBS = 20_000  # client tasks that are rehearsed; a longer run is judged by its first rounds
+LEAST = 3  # rounds that are rehearsed for any number of clients: the first round often differs from the others
+FREE = ("average", "evaluate")  # phases whose tasks count as cheap unless they declare a cost
 
 
 class Unforeseen(Exception):  # noqa: N818 (a signal, not an error)
-    """A method reads what only training can tell."""
+    """A method reads a value that only training can give."""
 
 
-class Nobody:
-    """An engine that takes note of jobs and does none of them."""
+@dataclass(frozen=True)
+class Value:
+    """What is known of a value before it exists.
 
-    def __init__(self, experiment: Experiment) -> None:
+    Args:
+        outline: its form, or UNKNOWN.
+        info: its size; None if that is not known.
+        work: number of the work that makes it.
+        job: the job that makes it, if it can be computed without training.
+        inputs: the values that this job names.
+    """
+
+    outline: Any
+    info: Info | None
+    work: int
+    job: Job | None = None
+    inputs: Mapping[str, Value] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Work:
+    """One task of a run.
+
+    Args:
+        job: the task, where it runs and its inputs.
+        cost: how much it computes.
+        after: numbers of the works whose results it needs.
+        models: models that it needs in memory at the same time.
+        group: number of the first work that it is carried out with, or its own.
+    """
+
+    job: Job
+    cost: Cost
+    after: tuple[int, ...] = ()
+    models: int = 0
+    group: int = -1
+
+
+class RehearsalEngine:
+    """An engine that records jobs and moves, and carries out none of them.
+
+    Attributes:
+        works: all jobs in the order of submission.
+        unknown: tasks whose results were moved and whose size is not known.
+        seconds: spent on finding out costs and sizes, which a run does not spend.
+    """
+
+    def __init__(self) -> None:
         self.done: list[Done] = []
         self.watch: Callable[[Done], None] | None = None
         self.works: list[Work] = []
-        self._known: dict[str, Value] = {}  # by key
-        self._members: dict[str, list[str]] = {}  # of names
-        self._context = experiment.context()
-        self._account = Account(experiment, lambda ref: self._known[ref.key])
+        self.unknown: set[str] = set()
+        self.seconds = 0.0
+        self._values: dict[str, Value] = {}  # by key of a Ref
+        self._members: dict[str, list[str]] = {}  # by name
+        self._infos: dict[str, Infos] = {}  # of names that `finish` has not been asked for yet
+        self._contexts: dict[str, TaskContext] = {}  # by home
 
     def start(self, context: RunContext) -> None:
-        self._context = context
+        self.context, self.trials = context, Trials(context)
 
     def submit(self, *jobs: Job) -> None:
-        first = len(self.works)
+        begun, first = time.process_time(), len(self.works)
         for job in jobs:
-            work, value = self._account.of(job, len(self.works))
-            if job.phase in ("average", "evaluate"):  # what a method may read, with what it is made from
-                given = {ref.key: self._known[ref.key] for ref in job.refs()}
-                value = Value(value.arch, value.members, value.rows, value.number, job, given)
-            self.works.append(replace(work, group=first))
-            member = job.node if len(jobs) > 1 else ""
-            self._known[Ref(job.name, job.home, (), member).key] = value
-            self._members.setdefault(job.name, []).append(member)
+            work, value = self._rehearse(job, first)
+            self.works.append(work)
+            self._put(job.name, job.node if len(jobs) > 1 else "", value)
+        self.seconds += time.process_time() - begun
+
+    def _rehearse(self, job: Job, group: int) -> tuple[Work, Value]:
+        values = {ref.key: self._values[ref.key] for ref in job.refs()}
+        inputs = {
+            name: item if name in job.plain else resolve(item, self._outline) for name, item in job.inputs.items()
+        }
+        ctx = self._contexts.get(job.home)
+        if ctx is None:
+            ctx = self._contexts[job.home] = TaskContext(self.context, job.home, ())
+        cost, outline = self._cost(job, ctx, inputs), self._result(job, ctx, inputs)
+        needed: Iterable[Ref] = job.refs()
+        if streamed := getattr(job.task, "streaming", ()):
+            needed = refs_in([item for name, item in job.inputs.items() if name not in streamed])
+        after = tuple(sorted({value.work for value in values.values()}))
+        info = None if outline is UNKNOWN else serialization.info(outline)
+        untrained = job.phase in FREE and all(value.job is not None for value in values.values())
+        value = Value(outline, info, len(self.works), *((job, values) if untrained else ()))
+        return Work(job, cost, after, sum(map(self._models, needed)), group), value
+
+    def _cost(self, job: Job, ctx: TaskContext, inputs: dict[str, Any]) -> Cost:
+        declared = getattr(job.task, "cost", None)
+        cost: Cost | None = _declared(declared, ctx, inputs, Cost(known=False)) if callable(declared) else declared
+        return cost or Cost(known=job.phase in FREE)
+
+    def _result(self, job: Job, ctx: TaskContext, inputs: dict[str, Any]) -> Any:
+        returns = getattr(job.task, "returns", None)
+        if returns is None:
+            return self.trials.outline(job, inputs, self._outline)
+        if returns == ITSELF:
+            return _declared(job.task, ctx, inputs, UNKNOWN)
+        return inputs[returns] if isinstance(returns, str) else _declared(returns, ctx, inputs, UNKNOWN)
+
+    def _outline(self, ref: Ref) -> Any:
+        outline = self._values[ref.key].outline
+        return outline if outline is UNKNOWN else part_of(outline, ref.part)
+
+    def _models(self, ref: Ref) -> int:
+        value = self._values[ref.key]
+        return (
+            0
+            if value.info is None
+            else serialization.info(self._outline(ref)).models
+            if ref.part
+            else value.info.models
+        )
+
+    def _put(self, name: str, member: str, value: Value) -> None:
+        self._values[Ref(name, "", (), member).key] = value
+        self._members.setdefault(name, []).append(member)
+        if member:
+            self._infos.setdefault(name, {})[member] = value.info  # type: ignore[index]
+        else:
+            self._infos[name] = value.info
 
     def move(self, ref: Ref, home: str, name: str, tiers: tuple[str, ...] = ()) -> None:
-        members = self._members.get(ref.name, [""]) if ref.member == EVERY else [ref.member]
-        for member in members:
-            held = self._known[replace(ref, member=member).key]
-            kept = Ref(name, home, (), member if ref.member == EVERY else "")
-            self._known[kept.key] = held if not ref.part else Value(held.arch, 1, held.rows, held.number)
-            self._members.setdefault(name, []).append(kept.member)
+        every = ref.member == EVERY
+        for member in self._members.get(ref.name, [""]) if every else [ref.member]:
+            source = replace(ref, member=member)
+            value = self._values[source.key]
+            if value.info is None and tiers:
+                self.unknown.add(self.works[value.work].job.title)
+            elif ref.part:
+                outline = self._outline(source)
+                value = Value(outline, serialization.info(outline), value.work)
+            self._put(name, member if every else "", value)
 
     def either(self, new: Ref, old: Ref, name: str) -> None:
         self.move(new, new.home, name)
 
     def info(self, ref: Ref) -> Info | None:
-        return Info(0, 0, "value")
+        return self._values[ref.key].info or Info(0, 0, "value")  # nothing is lost in a rehearsal
 
     def read(self, ref: Ref) -> Any:
-        return pick(self._value(self._known[ref.key]), replace(ref, member=""))
-
-    def _value(self, held: Value) -> Any:
-        if held.job is None or any(part.job is None for part in held.given.values()):
+        value = self._values[ref.key]
+        if value.job is None:
             raise Unforeseen
-        return execute(
-            held.job,
-            self._context,
-            lambda ref: pick(self._value(held.given[ref.key]), replace(ref, member="")),
-            lambda ref: None,
-        )[0]
+        return part_of(self._compute(value), ref.part)
+
+    def _compute(self, value: Value) -> Any:
+        job, inputs = value.job, value.inputs
+        assert job is not None
+        result, _ = execute(
+            job, self.context, lambda ref: part_of(self._compute(inputs[ref.key]), ref.part), lambda ref: None
+        )
+        return result
 
     def drop(self, names: Iterable[str]) -> None:
         for name in names:
             for member in self._members.pop(name, ()):
-                self._known.pop(Ref(name, "", (), member).key, None)
+                self._values.pop(Ref(name, "", (), member).key, None)
 
     def trim(self, members: Mapping[str, Collection[str]]) -> None: ...
 
     def finish(self, names: Iterable[str]) -> dict[str, Infos]:
-        return dict.fromkeys(names)  # as if all had been lost: nothing is charged
+        return {name: self._infos.pop(name, None) for name in names}
 
     def save(self, names: Iterable[str], directory: Path) -> Files:
         raise NotImplementedError
@@ -105,40 +211,76 @@ class Nobody:
         raise NotImplementedError
 
     def close(self) -> None:
-        self._known.clear()
+        self._values.clear()
+
+
+def _declared(function: Callable[..., Any], ctx: TaskContext, inputs: dict[str, Any], otherwise: Any) -> Any:
+    """What a declaration says of these inputs; something else if one of them is not known and it needs that one."""
+    try:
+        return function(ctx, **inputs)
+    except Exception:
+        if any(item is UNKNOWN for item in inputs.values()):
+            return otherwise
+        raise
 
 
 @dataclass(frozen=True)
-class Rehearsed:
-    """All tasks of the rounds that were gone through, in the order of submission; those of round 0 prepare the run."""
+class Rehearsal:
+    """What a method did in the rounds that were rehearsed.
+
+    Args:
+        works: all tasks in the order of submission; those of round 0 prepare the run.
+        rounds: how many rounds were rehearsed.
+        kept: values that the method keeps from one round to the next.
+        seconds: that submitting one round takes.
+        traffic: what the run moves; None if the size of a moved value is not known.
+        unknown: the tasks that such values come from.
+    """
 
     works: tuple[Work, ...]
     rounds: int
-    kept: int  # values that the method keeps from one round to the next
-    seconds: float  # that a round's submitting took
+    kept: int
+    seconds: float
+    traffic: PlannedTraffic | None
+    unknown: tuple[str, ...]
 
 
-def rehearse(experiment: Experiment) -> Rehearsed | None:
-    """Go through a run's tasks; None if what a method does depends on what training brings."""
+def rehearse(experiment: Experiment) -> Rehearsal | None:
+    """Rehearse a run; None if the method reads a value that only training can give."""
     config, tree = experiment.config, experiment.tree
     share, seed = config.partition.participation, config.seed
     active = max(1, len(participants(tree, share, seed, 1)))
     rounds = min(config.rounds, max(LEAST, JOBS // active))
-    own_tests, engine = config.partition.local_test > 0, Nobody(experiment)
-    session = open_session(experiment, engine, Precompute.of(experiment.context()))
-    fed = Federation(tree, session, tree.holders, purpose="setup")
+    own_tests, engine, context = config.partition.local_test > 0, RehearsalEngine(), run_context(experiment)
+    engine.start(context)
+    fed = open_federation(experiment, engine, context)
+    ledger = fed.session.ledger
+    if (exchange := experiment.exchange) is not None:
+        ledger.prepare(exchange.name, exchange.up, exchange.down)
+    moved: list[Tiers] = []
     try:
         state = experiment.method.init(fed, fed.run(initial, at=SERVER, arch=experiment.model.name))
         tests = tests_for(fed, state, own_tests)
-        begun = time.process_time()
+        fed.keep([state, tests])
+        begun, aside = time.process_time(), engine.seconds
         for number in range(1, rounds + 1):
             fed = fed.begin(number, participants(tree, share, seed, number))
             state = experiment.method.round(fed, state)
             if number % config.eval_every == 0 or number == config.rounds:
-                ask(fed, state, tests, own_tests)
-            fed.session.release(names_in([state, tests]))
-            fed.session.settle(number)
+                submit_evaluation(fed, state, tests, own_tests)
+            before = so_far(ledger)
+            fed.keep([state, tests])
+            moved.append(of_round(ledger, number, before))
     except Unforeseen:
         return None
-    seconds = (time.process_time() - begun) / rounds
-    return Rehearsed(tuple(engine.works), rounds, len(names_in(state)), seconds)
+    seconds = (time.process_time() - begun - (engine.seconds - aside)) / rounds
+    exact = rounds == config.rounds and engine.trials.exact and not config.faults.dropout
+    traffic = PlannedTraffic(tuple(moved), config.rounds, ledger.summary()["setup"], exact)
+    return Rehearsal(
+        tuple(engine.works),
+        rounds,
+        len(names_in(state)),
+        seconds,
+        None if engine.unknown else traffic,
+        tuple(sorted(engine.unknown)),
+    )

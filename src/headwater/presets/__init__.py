@@ -1,6 +1,6 @@
-"""Ready configurations, as TOML files beside this one: each holds its differences from the one that it extends.
+"""Presets: ready configurations as TOML files in this folder. Each holds its differences from the one it extends.
 
-The first line of a file is a comment that says what it is; `headwater list presets` shows it.
+The first line of a file is a comment with the summary that `headwater list presets` shows.
 """
 
 from __future__ import annotations
@@ -12,12 +12,16 @@ from importlib.resources.abc import Traversable
 
 @lru_cache(maxsize=1)
 def names() -> dict[str, str]:
-    """Name → one line, in alphabetical order."""
+    """Summary by name, in alphabetical order."""
     return {name: _summary(file) for name, file in sorted(_files().items())}
 
 
 def text(name: str) -> str:
-    """The TOML text of a preset."""
+    """The TOML text of a preset.
+
+    Args:
+        name: a key of `names()`.
+    """
     return _files()[name].read_text(encoding="utf-8")
 
 

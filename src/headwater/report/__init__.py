@@ -1,4 +1,4 @@
-"""Reports from run directories: tables, figures and one self-contained page. Never touches a live run, nor torch."""
+"""Reports from run directories: tables, figures and one self-contained HTML page. Does not import torch."""
 
 from __future__ import annotations
 
@@ -15,7 +15,16 @@ Dirs = Path | str | Iterable[Path | str]
 
 
 def write(dirs: Dirs, out: Path | str, *, target: float | None = None) -> Path:
-    """The page of all runs in and below the directories; into a directory it goes as report.html. Returns its path."""
+    """Write the HTML page of all runs in and below directories.
+
+    Args:
+        dirs: directories of runs or comparisons.
+        out: the file; in an existing directory, report.html.
+        target: accuracy to count rounds and bytes to; None for the highest that all methods reach.
+
+    Returns:
+        The path of the page.
+    """
     from headwater.report import page, runs
 
     out = Path(out)
@@ -23,28 +32,37 @@ def write(dirs: Dirs, out: Path | str, *, target: float | None = None) -> Path:
 
 
 def export(dirs: Dirs, out_dir: Path | str, *, target: float | None = None) -> list[Path]:
-    """The page, the table as CSV and as Markdown, the curves and the first run's split as PNG. Returns the paths."""
-    from headwater.report import figures, groups, page, runs, tables
+    """Write the page, the table as CSV and Markdown, and the curves and the split of the first run as PNG.
+
+    Args:
+        dirs: directories of runs or comparisons.
+        out_dir: directory for the files.
+        target: as for `write`.
+
+    Returns:
+        The paths of the files.
+    """
+    from headwater.report import figures, grouping, method_table, page, runs
 
     out_dir = Path(out_dir)
     found = runs.find(dirs)
-    kept = groups.group(found).groups
-    summary = tables.summary(kept, target)
+    groups = grouping.group(found).groups
+    table = method_table.tabulate(groups, target)
     written = [
         _put(out_dir / "report.html", page.render(found, target=target)),
-        _put(out_dir / "summary.csv", tables.csv_text(summary)),
-        _put(out_dir / "summary.md", tables.markdown(summary)),
+        _put(out_dir / "summary.csv", method_table.csv_text(table)),
+        _put(out_dir / "summary.md", method_table.markdown(table)),
     ]
-    with _sentence(out_dir):
-        written.append(figures.curves(kept, out_dir / "curves.png"))
-        drawn = figures.split(kept[0].runs[0], out_dir / "split.png")
+    with _output_error(out_dir):
+        written.append(figures.curves(groups, out_dir / "curves.png"))
+        drawn = figures.split(groups[0].runs[0], out_dir / "split.png")
     return [*written, drawn] if drawn else written
 
 
 def _put(path: Path, words: str) -> Path:
-    """Written beside its place and moved there, so that a browser never meets half a page."""
+    """Write to a temporary file and move it, so that a browser never reads half a page."""
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    with _sentence(path):
+    with _output_error(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
             part.write_text(words, encoding="utf-8", newline="\n")
@@ -56,7 +74,7 @@ def _put(path: Path, words: str) -> Path:
 
 
 @contextmanager
-def _sentence(path: Path) -> Iterator[None]:
+def _output_error(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:

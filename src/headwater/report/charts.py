@@ -1,18 +1,16 @@
-"""Curves: accuracy by round, by bytes, and what distillation did to teacher and student."""
+"""Curves of the page: accuracy by round and by bytes; teachers and students before and after distillation."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from statistics import fmean
 from typing import Any
 
 from headwater.report import style
-from headwater.report.groups import Group
-from headwater.report.numbers import log_ticks, number, percent, plain, short_size, size, size_unit, ticks
-from headwater.report.runs import Measure
-from headwater.report.series import Point, Series, over_seeds
+from headwater.report.grouping import MethodRuns, Point, Series, over_seeds
+from headwater.report.numbers import log_ticks, mean, number, percent, plain, short_size, size, size_unit, ticks
+from headwater.report.runs import RowValue
 from headwater.report.svg import (
     WIDE,
     Axis,
@@ -32,24 +30,24 @@ from headwater.report.svg import (
 
 HEIGHT = 300
 LEFT = 52
-USUAL = 440  # width of the drawing area in two columns, for judging whether labels or marks would touch
-APART = 13  # pixels between marks; closer ones would hide the curve
-INLINE = 6  # so many curves are named where they end; more are named at the right edge
-NAMED = 20  # and more than this in the legend only
+USUAL = 440  # assumed width of the drawing area, for deciding whether labels or marks would touch
+APART = 13  # least pixels between marks; closer ones would hide the curve
+INLINE = 6  # up to so many curves are named where they end, more at the right edge
+NAMED = 20  # more than this are named in the legend only
 ROLES = (("teacher_accuracy", "teacher"), ("student_before", "student before"), ("student_after", "student after"))
 
 
 @dataclass(frozen=True)
-class Drawn:
-    """How one chart lays out its points."""
+class ChartLayout:
+    """Positions of the points of one chart."""
 
     ident: str
     x: Axis
     y: Axis
     place: Callable[[Point], float]
-    where: Callable[[Point], str]  # a point's place in words, for the hover box
-    family: str  # series of one family are switched on and off together over all charts
-    nearest: str  # "x": the hover box lists every curve at that place; "xy": the nearest point only
+    where: Callable[[Point], str]  # text of a point's position, for the hover box
+    family: str  # the legend switches series of one family in all charts together
+    nearest: str  # "x": the hover box lists every curve at this x; "xy": the nearest point only
 
     def across(self, point: Point) -> float:
         return self.x.share(self.place(point))
@@ -58,25 +56,25 @@ class Drawn:
         return HEIGHT * (1 - self.y.share(value))
 
     def group(self, series: Series, inner: str, kind: str) -> str:
-        """Parts of one curve, with its colour and the name by which the legend switches it."""
+        """An svg group with the curve's colour and the id by which the legend switches it."""
         own = f'data-series="{self.family}{series.slot}"'
         return f'<g class="{kind} {style.classes(series.slot)}" {own}>{inner}</g>'
 
 
 def by_round(series: Sequence[Series]) -> str:
     """Accuracy against rounds."""
-    drawn = _against_rounds("by-round", series, "m")
-    return card("Accuracy by round", _chart(drawn, series, "Accuracy on the test set by round"), _band_note(series))
+    layout = _against_rounds("by-round", series, "m")
+    return card("Accuracy by round", _chart(layout, series, "Accuracy on the test set by round"), _band_note(series))
 
 
 def by_bytes(series: Sequence[Series]) -> str:
-    """Accuracy against bytes between server and sectors; a method that sends nothing is a level line."""
+    """Accuracy against bytes between server and sectors; a method that sends nothing is a horizontal line."""
     sending = [each for each in series if each.points[-1].bytes > 0]
     still = [each for each in series if each.points[-1].bytes <= 0]
     heading = "Accuracy by bytes sent"
     if not sending:
         return card(heading, '<p class="empty">No bytes between server and sectors were recorded in these runs.</p>')
-    drawn = Drawn(
+    layout = ChartLayout(
         "by-bytes",
         _traffic(sending),
         _accuracies(series),
@@ -85,92 +83,92 @@ def by_bytes(series: Sequence[Series]) -> str:
         "m",
         "xy",
     )
-    note = "Sent up and down between server and sectors, without the setup."
-    if drawn.x.log:
+    note = "Bytes sent up and down between server and sectors, without the setup."
+    if layout.x.log:
         note += " The axis of bytes is logarithmic."
     if still:
         names = ", ".join(esc(each.label) for each in still)
-        note += f" {names}: nothing is sent, so the last accuracy is drawn as a level line."
-    told = "Accuracy on the test set by bytes sent between server and sectors"
-    return card(heading, _chart(drawn, sending, told, still), note)
+        note += f" {names}: nothing is sent, so the last accuracy is layout as a horizontal line."
+    title = "Accuracy on the test set by bytes sent between server and sectors"
+    return card(heading, _chart(layout, sending, title, still), note)
 
 
-def distillation(group: Group, ident: str) -> str:
-    """Teacher and student by round, at sectors and at the server; nothing when the method does not distil."""
+def distillation(group: MethodRuns, ident: str) -> str:
+    """Teachers and students by round, at sectors and at the server; empty if the method does not distil."""
     if not any(isinstance(row.get("distill"), dict) for run in group.runs for row in run.rows):
-        return _taught(group, f"distil-{ident}", "", {key: key for key, _ in ROLES})
+        return _distilled(group, f"distil-{ident}", "", {key: key for key, _ in ROLES})
     at_sectors = {key: _at(key, server=False) for key, _ in ROLES}
     at_server = {key: _at(key, server=True) for key, _ in ROLES}
-    return _taught(group, f"distil-{ident}", " at sectors", at_sectors) + _taught(
+    return _distilled(group, f"distil-{ident}", " at sectors", at_sectors) + _distilled(
         group, f"distil-{ident}s", " at the server", at_server
     )
 
 
-def _taught(group: Group, ident: str, where: str, measures: Mapping[str, Measure]) -> str:
+def _distilled(group: MethodRuns, ident: str, where: str, measures: Mapping[str, RowValue]) -> str:
     found = [Series(name, slot, over_seeds(group.runs, measures[key])) for slot, (key, name) in enumerate(ROLES)]
     series = [each for each in found if each.points]
     if not series:
         return ""
-    drawn = _against_rounds(ident, series, f"{ident}-")
-    told = f"{group.label}: accuracy of teachers and of students before and after distillation{where}, by round"
+    layout = _against_rounds(ident, series, f"{ident}-")
+    title = f"{group.label}: accuracy of teachers and of students before and after distillation{where}, by round"
     note = f"On the validation set, before and after distillation{where}. {_band_note(series)}"
-    return card(f"Teacher and student{where}", _chart(drawn, series, told), note)
+    return card(f"Teacher and student{where}", _chart(layout, series, title), note)
 
 
 def _at(key: str, *, server: bool) -> Callable[[dict[str, Any]], float | None]:
-    """The mean of a number that was noted at the server, or at the sectors."""
+    """The mean of a recorded value over the sectors, or its value at the server."""
 
     def measure(row: dict[str, Any]) -> float | None:
         places = row.get("distill")
-        noted = places.items() if isinstance(places, dict) else ()
-        values = [
-            number(notes.get(key)) for node, notes in noted if (node == "server") == server and isinstance(notes, dict)
-        ]
-        known = [value for value in values if value is not None]
-        return fmean(known) if known else None
+        nodes = places.items() if isinstance(places, dict) else ()
+        return mean(
+            number(values.get(key))
+            for node, values in nodes
+            if (node == "server") == server and isinstance(values, dict)
+        )
 
     return measure
 
 
-def _against_rounds(ident: str, series: Sequence[Series], family: str) -> Drawn:
+def _against_rounds(ident: str, series: Sequence[Series], family: str) -> ChartLayout:
     rounds, accuracies = _rounds(series), _accuracies(series)
-    return Drawn(
+    return ChartLayout(
         ident, rounds, accuracies, lambda point: point.round, lambda point: f"round {point.round}", family, "x"
     )
 
 
-def _chart(drawn: Drawn, series: Sequence[Series], told: str, level: Sequence[Series] = ()) -> str:
-    """Legend, picture and the values for the hover box."""
+def _chart(layout: ChartLayout, series: Sequence[Series], title: str, level: Sequence[Series] = ()) -> str:
+    """Legend, chart and the values for the hover box."""
     every = [*series, *level]
-    names, right = _direct(drawn, series, level)
+    names, right = _direct(layout, series, level)
     body = [
-        axes(drawn.x, drawn.y, HEIGHT, left=LEFT),
-        stretch("".join(_line(drawn, each) for each in series), HEIGHT),
-        *(_level(drawn, each) for each in level),
-        *(_marks(drawn, each) for each in series),
+        axes(layout.x, layout.y, HEIGHT, left=LEFT),
+        stretch("".join(_line(layout, each) for each in series), HEIGHT),
+        *(_level(layout, each) for each in level),
+        *(_marks(layout, each) for each in series),
         names,
     ]
-    ends = [f"{each.label} {percent(each.points[-1].value)} at {drawn.where(each.points[-1])}" for each in every]
+    ends = [f"{each.label} {percent(each.points[-1].value)} at {layout.where(each.points[-1])}" for each in every]
     drawing = picture(
         "".join(body),
-        ident=drawn.ident,
-        title=told,
+        ident=layout.ident,
+        title=title,
         desc=f"Last values: {'; '.join(ends)}.",
         height=HEIGHT,
         pad=(30, right, 50, LEFT),
         kind="curves",
     )
-    values = script_json({"nearest": drawn.nearest, "series": [_hover(drawn, each) for each in series]})
-    return f'{_legend(drawn, every)}{drawing}<script type="application/json" class="hover">{values}</script>'
+    values = script_json({"nearest": layout.nearest, "series": [_hover(layout, each) for each in series]})
+    return f'{_legend(layout, every)}{drawing}<script type="application/json" class="hover">{values}</script>'
 
 
-def _legend(drawn: Drawn, series: Sequence[Series]) -> str:
-    """Names with a piece of their line; the script turns them into switches."""
+def _legend(layout: ChartLayout, series: Sequence[Series]) -> str:
+    """Names with a sample of their line; the page's script turns them into switches."""
     if len(series) < 2:
         return ""
     line = '<line class="curve" x1="1" y1="6" x2="27" y2="6"/>'
     items = (
-        f'<li data-switch="{drawn.family}{each.slot}">'
+        f'<li data-switch="{layout.family}{each.slot}">'
         f'<svg class="{style.classes(each.slot)}" width="28" height="12" aria-hidden="true">{line}</svg>'
         f"<span>{esc(each.label)}</span></li>"
         for each in series
@@ -178,9 +176,9 @@ def _legend(drawn: Drawn, series: Sequence[Series]) -> str:
     return f'<ul class="legend">{"".join(items)}</ul>'
 
 
-def _line(drawn: Drawn, series: Series) -> str:
+def _line(layout: ChartLayout, series: Series) -> str:
     def places(points: Sequence[Point], height: Callable[[Point], float]) -> list[str]:
-        return [f"{px(WIDE * drawn.across(point))},{px(drawn.down(height(point)))}" for point in points]
+        return [f"{px(WIDE * layout.across(point))},{px(layout.down(height(point)))}" for point in points]
 
     parts = []
     if any(point.high > point.low for point in series.points):
@@ -190,57 +188,58 @@ def _line(drawn: Drawn, series: Series) -> str:
     for kind, points in (("curve", series.full), ("curve tail", series.tail)):
         if len(points) > 1:
             parts.append(f'<polyline class="{kind}" points="{" ".join(places(points, lambda point: point.value))}"/>')
-    return drawn.group(series, "".join(parts), "series")
+    return layout.group(series, "".join(parts), "series")
 
 
-def _level(drawn: Drawn, series: Series) -> str:
-    at = drawn.down(series.points[-1].value)
-    return drawn.group(series, rule("0", at, "100%", at, "curve"), "series level")
+def _level(layout: ChartLayout, series: Series) -> str:
+    at = layout.down(series.points[-1].value)
+    return layout.group(series, rule("0", at, "100%", at, "curve"), "series level")
 
 
-def _marks(drawn: Drawn, series: Series) -> str:
-    """A mark at each point while there is room, else at the last one only."""
-    shares = [drawn.across(point) for point in series.points]
+def _marks(layout: ChartLayout, series: Series) -> str:
+    """A mark at each point if there is room, else at the last one only."""
+    shares = [layout.across(point) for point in series.points]
     roomy = all(after - before >= APART / USUAL for before, after in pairwise(shares))
     dots = [
-        f'<circle cx="{pct(drawn.across(point))}" cy="{px(drawn.down(point.value))}" r="{radius}">'
-        f"<title>{esc(f'{series.label}, {drawn.where(point)}: {_value(point)}')}</title></circle>"
+        f'<circle cx="{pct(layout.across(point))}" cy="{px(layout.down(point.value))}" r="{radius}">'
+        f"<title>{esc(f'{series.label}, {layout.where(point)}: {_value(point)}')}</title></circle>"
         for point, radius in [*((point, 3) for point in series.points[:-1] if roomy), (series.points[-1], 4)]
     ]
-    return drawn.group(series, "".join(dots), "dots")
+    return layout.group(series, "".join(dots), "dots")
 
 
-def _direct(drawn: Drawn, series: Sequence[Series], level: Sequence[Series]) -> tuple[str, int]:
-    """Names at the ends of the curves, and how much room they need at the right."""
+def _direct(layout: ChartLayout, series: Sequence[Series], level: Sequence[Series]) -> tuple[str, int]:
+    """Names at the ends of the curves, and the pixels they need at the right."""
     every = [*series, *level]
     if not 2 <= len(every) <= NAMED:
         return "", 20
     crowded = len(every) > INLINE
     names = [cut(each.label, 18) for each in every]
-    ends = [drawn.across(each.points[-1]) for each in series] + [1.0] * len(level)
+    ends = [layout.across(each.points[-1]) for each in series] + [1.0] * len(level)
     shares = [1.0] * len(every) if crowded else ends
-    wishes = [
-        (share * USUAL, share * USUAL + 7.6 * len(name) + 24, drawn.down(each.points[-1].value))
+    boxes = [
+        (share * USUAL, share * USUAL + 7.6 * len(name) + 24, layout.down(each.points[-1].value))
         for share, name, each in zip(shares, names, every, strict=True)
     ]
-    heights = spread_labels(wishes, HEIGHT)
+    heights = spread_labels(boxes, HEIGHT)
     parts = []
     for name, share, end, at, each in zip(names, shares, ends, heights, every, strict=True):
-        start = drawn.down(each.points[-1].value) if end == share else at  # from the curve's end, or a mere key
+        # The line before a name starts at the end of its curve, or is only a sample of it.
+        start = layout.down(each.points[-1].value) if end == share else at
         inner = f'<line class="curve" x1="6" y1="{px(start)}" x2="18" y2="{px(at)}"/>'
         inner += f'<text class="name" x="22" y="{px(at + 4)}">{esc(name)}</text>'
-        parts.append(drawn.group(each, f'<svg x="{pct(share)}">{inner}</svg>', "direct"))
-    room = max(right for _, right, _ in wishes) - USUAL
+        parts.append(layout.group(each, f'<svg x="{pct(share)}">{inner}</svg>', "direct"))
+    room = max(right for _, right, _ in boxes) - USUAL
     return f'<g aria-hidden="true">{"".join(parts)}</g>', int(max(20, room))
 
 
-def _hover(drawn: Drawn, series: Series) -> dict[str, Any]:
+def _hover(layout: ChartLayout, series: Series) -> dict[str, Any]:
     points = [
-        [round(drawn.across(point), 4), round(drawn.down(point.value), 1), drawn.where(point), _value(point)]
+        [round(layout.across(point), 4), round(layout.down(point.value), 1), layout.where(point), _value(point)]
         for point in series.points
     ]
     return {
-        "id": f"{drawn.family}{series.slot}",
+        "id": f"{layout.family}{series.slot}",
         "name": series.label,
         "look": style.classes(series.slot),
         "points": points,
@@ -254,12 +253,12 @@ def _value(point: Point) -> str:
 
 
 def _band_note(series: Sequence[Series]) -> str:
-    told = []
+    notes = []
     if any(point.seeds > 1 for each in series for point in each.points):
-        told.append("Line: mean over seeds; band: lowest to highest seed.")
+        notes.append("Line: mean over seeds; band: lowest to highest seed.")
     if any(each.tail for each in series):
-        told.append("The pale end of a line has fewer seeds, as some runs stopped earlier.")
-    return " ".join(told)
+        notes.append("The pale end of a line is a mean over fewer seeds, as some runs stopped earlier.")
+    return " ".join(notes)
 
 
 def _accuracies(series: Sequence[Series]) -> Axis:
@@ -278,7 +277,7 @@ def _rounds(series: Sequence[Series]) -> Axis:
 def _traffic(series: Sequence[Series]) -> Axis:
     ends = [each.points[-1].bytes for each in series]
     title = "Bytes between server and sectors"
-    if max(ends) > 20 * min(ends):  # a linear axis would press the thrifty methods against its left end
+    if max(ends) > 20 * min(ends):  # on a linear axis, methods that send little would be pressed against the left end
         low = min(point.bytes for each in series for point in each.points if point.bytes > 0) / 1.1
         high = max(ends) * 1.05
         return Axis(low, high, tuple((mark, short_size(mark)) for mark in log_ticks(low, high, 5)), title, True)

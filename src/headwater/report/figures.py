@@ -1,4 +1,4 @@
-"""Curves and split as PNG files, for papers and slides. Nothing is drawn on a screen."""
+"""Curves and splits as PNG files, and what all PNG figures share. matplotlib, slow to import, is imported on use."""
 
 from __future__ import annotations
 
@@ -7,22 +7,21 @@ from pathlib import Path
 from typing import Any
 
 from headwater.report import style
-from headwater.report.groups import Group, group
-from headwater.report.holdings import class_names, client_sectors
+from headwater.report.client_data import class_names, client_sectors
+from headwater.report.grouping import MethodRuns, Series, accuracy, as_groups
 from headwater.report.numbers import short_size, size_unit
 from headwater.report.runs import RunRecord
-from headwater.report.series import Series, accuracy
 
 
-def curves(runs: Sequence[RunRecord] | Sequence[Group], path: Path) -> Path:
-    """Accuracy by round and by bytes side by side: the mean over seeds in a band from the lowest to the highest."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg  # slow to import, and needed by nobody else
-    from matplotlib.figure import Figure
+def curves(runs: Sequence[RunRecord] | Sequence[MethodRuns], path: Path) -> Path:
+    """Draw accuracy by round and by bytes: the mean over seeds, and a band from the lowest to the highest seed.
 
-    groups = [each for each in runs if isinstance(each, Group)]
-    series = accuracy(groups or group([each for each in runs if isinstance(each, RunRecord)]).groups)
-    figure = Figure(figsize=(11, 4.4), dpi=150, layout="constrained", facecolor=style.LIGHT.surface)
-    FigureCanvasAgg(figure)
+    Args:
+        runs: runs, which are grouped by method, or groups.
+        path: the PNG file; also returned.
+    """
+    series = accuracy(as_groups(runs))
+    figure = new_figure(11, 4.4)
     left, right = figure.subplots(1, 2, sharey=True)
     largest = max((each.points[-1].bytes for each in series), default=0.0)
     unit, scale = size_unit(largest)
@@ -31,7 +30,7 @@ def curves(runs: Sequence[RunRecord] | Sequence[Group], path: Path) -> Path:
         if each.points[-1].bytes > 0:
             _draw(right, each, [point.bytes / scale for point in each.points])
         else:
-            right.axhline(100 * each.points[-1].value, **_look(each), linewidth=1.2, alpha=0.8)
+            right.axhline(100 * each.points[-1].value, **line_style(each.slot), linewidth=1.2, alpha=0.8)
     right.set_xlabel(f"Bytes between server and sectors, {unit}")
     if any(0 < 20 * each.points[-1].bytes < largest for each in series):
         right.set_xscale("log")
@@ -41,23 +40,21 @@ def curves(runs: Sequence[RunRecord] | Sequence[Group], path: Path) -> Path:
     left.set_ylabel("Accuracy, %")
     left.xaxis.get_major_locator().set_params(integer=True)
     for axes in (left, right):
-        axes.grid(True, color=style.LIGHT.grid)
-        axes.set_axisbelow(True)
-        axes.spines[["top", "right"]].set_visible(False)
+        add_grid(axes)
         if not series:
             axes.text(0.5, 0.5, "no accuracy measured yet", ha="center", va="center", transform=axes.transAxes)
     if series:
-        style.legend(figure, left.get_legend_handles_labels()[0])
+        add_legend(figure, left.get_legend_handles_labels()[0])
     figure.savefig(path)
     return path
 
 
 def split(run: RunRecord, path: Path) -> Path | None:
-    """Who holds what, by client and class; None when the run kept no counts."""
+    """Draw samples by client and class; None if the run has no counts."""
     import numpy as np
 
-    from headwater.partition.base import Partition
     from headwater.partition.figure import MOST_DRAWN, figure
+    from headwater.partition.partition import Partition
 
     manifest = run.partition or {}
     counts, rule = manifest.get("counts"), manifest.get("rule")
@@ -65,33 +62,64 @@ def split(run: RunRecord, path: Path) -> Path | None:
         return None
     registered = rule.get("clients") if isinstance(rule, dict) else None
     table = np.asarray(counts[:MOST_DRAWN] if registered else counts, dtype=np.int64)
-    # the labels stay with the data; any that give these counts give the same picture
+    # The labels themselves are not recorded; any labels with these counts give the same figure.
     clients, classes = table.shape
     labels = np.concatenate([np.repeat(np.arange(classes), row) for row in table])
     bounds = np.concatenate([[0], np.cumsum(table.sum(axis=1))])
     indices = tuple(np.arange(bounds[at], bounds[at + 1]) for at in range(clients))
     known = client_sectors(run.partition)
     sectors = tuple(known.get(client, 0) for client in range(clients))
-    if len(set(sectors)) <= max(sectors):  # of a large population, the first clients may miss a sector
+    if len(set(sectors)) <= max(sectors):  # the first clients of a large population may not cover all sectors
         return None
     names = class_names(manifest.get("classes"), classes)
     return figure(Partition(indices, sectors), labels, classes, path, names, registered)
 
 
+def new_figure(width: float, height: float) -> Any:
+    """An empty matplotlib figure that is not connected to a screen; sizes in inches."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height), dpi=150, layout="constrained", facecolor=style.LIGHT.surface)
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def line_style(slot: int) -> dict[str, Any]:
+    """matplotlib's keyword arguments for curve number `slot`."""
+    colour, dash = style.look(slot)
+    return {"color": style.LIGHT.colours[colour], "linestyle": (0, [part / 2 for part in dash]) if dash else "-"}
+
+
+def add_band(axes: Any, places: Sequence[float], lows: Sequence[float], highs: Sequence[float], colour: str) -> None:
+    """Shade the range from the lowest to the highest seed; with one seed there is none."""
+    if list(lows) != list(highs):
+        axes.fill_between(places, lows, highs, color=colour, alpha=0.14, linewidth=0)
+
+
+def add_grid(axes: Any) -> None:
+    axes.grid(True, color=style.LIGHT.grid)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def add_legend(figure: Any, handles: Sequence[Any]) -> None:
+    """A legend above the figure in up to four columns, as many as fit."""
+    for columns in range(min(4, len(handles)), 0, -1):
+        legend = figure.legend(handles=handles, loc="outside upper center", ncols=columns, frameon=False)
+        if columns == 1 or legend.get_window_extent().width <= figure.bbox.width:
+            return
+        legend.remove()
+
+
 def _draw(axes: Any, series: Series, places: Sequence[float]) -> None:
-    look = _look(series)
+    look = line_style(series.slot)
     full = len(series.full)
     values = [100 * point.value for point in series.points]
     marker = "o" if len(values) <= 26 else None
-    name = series.label.replace("$", r"\$")  # a dollar would begin a formula
+    name = series.label.replace("$", r"\$")  # matplotlib would read a formula
     axes.plot(places[:full], values[:full], label=name, marker=marker, markersize=3.5, **look)
     if series.tail:
         axes.plot(places[full - 1 :], values[full - 1 :], alpha=0.45, **look)
-    lows, highs = [100 * point.low for point in series.points], [100 * point.high for point in series.points]
-    if lows != highs:
-        axes.fill_between(places, lows, highs, color=look["color"], alpha=0.14, linewidth=0)
-
-
-def _look(series: Series) -> dict[str, Any]:
-    colour, dash = style.look(series.slot)
-    return {"color": style.LIGHT.colours[colour], "linestyle": (0, [part / 2 for part in dash]) if dash else "-"}
+    lows, highs = ([100 * getattr(point, end) for point in series.points] for end in ("low", "high"))
+    add_band(axes, places, lows, highs, look["color"])

@@ -1,20 +1,28 @@
-"""Numbers for people: percentages, sizes, times and axes with round ticks."""
+"""Number formatting: percentages, sizes, durations, and round ticks for axes."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
+from statistics import fmean
 from typing import Any
 
-NBSP = "\u00a0"  # between a number and its unit, so that a line never breaks there
+NBSP = "\u00a0"  # between a number and its unit, to prevent a line break
 NONE = "–"
 _SIZES = (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3), ("B", 1.0))
 
 
 def number(value: Any) -> float | None:
-    """A finite number, or None for whatever else stands in its place (null, NaN, text)."""
+    """The value as a float if it is a finite number, else None (null, NaN, text)."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return float(value) if math.isfinite(value) else None
+
+
+def mean(values: Iterable[float | None]) -> float | None:
+    """The mean of the values that are known; None if there are none."""
+    known = [value for value in values if value is not None]
+    return fmean(known) if known else None
 
 
 def percent(value: float | None, digits: int = 1) -> str:
@@ -22,7 +30,7 @@ def percent(value: float | None, digits: int = 1) -> str:
 
 
 def count(value: float | None) -> str:
-    """A whole number with thin gaps between thousands; one decimal when a mean is not whole."""
+    """A number with thin spaces between thousands; one decimal if it is not whole."""
     if value is None:
         return NONE
     text = f"{value:,.0f}" if abs(value - round(value)) < 0.05 else f"{value:,.1f}"
@@ -30,7 +38,7 @@ def count(value: float | None) -> str:
 
 
 def size(value: float | None) -> str:
-    """Bytes in decimal units with three figures: 950 B, 12.3 kB, 4.56 GB."""
+    """Bytes in decimal units with three digits: 950 B, 12.3 kB, 4.56 GB."""
     if value is None:
         return NONE
     unit, scale = size_unit(value)
@@ -38,14 +46,14 @@ def size(value: float | None) -> str:
 
 
 def short_size(value: float) -> str:
-    """For ticks, which are round numbers: 100 kB rather than 100.0 kB."""
+    """A size without trailing zeros, for ticks: 100 kB rather than 100.0 kB."""
     unit, scale = size_unit(value)
     return f"{plain(value / scale)}{NBSP}{unit}"
 
 
 def size_unit(largest: float) -> tuple[str, float]:
-    """The unit in which this size has one to three figures before the point."""
-    # 999.9 kB would print as "1000 kB", so the next unit begins a little early
+    """Name and factor of the unit in which this size has one to three digits before the point."""
+    # The next unit starts a little early: 999.9 kB would be printed as "1000 kB".
     return next(((unit, scale) for unit, scale in _SIZES if abs(largest) >= 0.9995 * scale), _SIZES[-1])
 
 
@@ -88,7 +96,7 @@ def log_ticks(low: float, high: float, most: int = 6) -> list[float]:
 
 
 def plain(value: float) -> str:
-    """A tick's number without trailing zeros."""
+    """A number without trailing zeros."""
     return f"{value:.10g}"
 
 
@@ -97,8 +105,8 @@ def _three(value: float) -> str:
 
 
 def cover(low: float, high: float, most: int = 6) -> list[float]:
-    """Round ticks of which the first lies at or below `low` and the last at or above `high`."""
-    if not high > low:  # one value: some room on both sides of it
+    """At most `most` round ticks from at or below `low` to at or above `high`."""
+    if not high > low:  # a single value: add room on both sides
         low, high = low - (0.05 * abs(low) or 1), high + (0.05 * abs(high) or 1)
     step = 10 ** math.floor(math.log10((high - low) / max(most - 1, 1)))
     for factor in (1, 2, 2.5, 5, 10, 20):

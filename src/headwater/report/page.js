@@ -1,5 +1,5 @@
 "use strict";
-// Values under the pointer and switches in the legends; the page says everything without them, too.
+// Shows values under the pointer and makes the legends switches; the page is complete without it.
 (() => {
   const make = (kind, name, parent) => {
     const node = document.createElement(kind);

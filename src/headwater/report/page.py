@@ -1,8 +1,8 @@
-"""The report as one HTML file that asks the network for nothing.
+"""The report as one self-contained HTML file.
 
-Everything (style, script, charts) is inside the file, and a policy in its head forbids the browser to load anything
-else. The page is complete without its script, which only adds values under the pointer and switches in the legends.
-The same runs give the same bytes: there is no date in it.
+Style, script and charts are inside the file, and its content security policy forbids loading anything else. The page is
+complete without JavaScript, which adds values under the pointer and switches in the legends. The same runs give the
+same bytes: the page contains no date.
 """
 
 from __future__ import annotations
@@ -11,38 +11,45 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from headwater.report import charts, clients, confusion, sections, series, split, style, tables, timeline
-from headwater.report.groups import Group, Grouping, group
-from headwater.report.holdings import client_accuracy
+from headwater.report import breakdown, charts, html_tables, style, timeline
+from headwater.report.client_data import client_accuracy, split_card
+from headwater.report.grouping import Grouping, MethodRuns, accuracy, group
+from headwater.report.method_table import MethodTable, tabulate
 from headwater.report.runs import RunRecord
 from headwater.report.svg import esc
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
-MARK = (  # three streams that become one
+MARK = (  # the logo: three streams that join
     '<svg width="18" height="18" viewBox="0 0 20 20" aria-hidden="true">'
     '<path d="M3 2c0 6 7 5 7 11M17 2c0 6-7 5-7 11M10 2v16"/></svg>'
 )
-FEW_METHODS = 2  # so many are shown in full; of more, only the best is unfolded
+FEW_METHODS = 2  # up to so many are shown in full; of more, only the best is unfolded
 
 
 def render(runs: Sequence[RunRecord], *, target: float | None = None, refresh: int | None = None) -> str:
-    """The page of these runs. `refresh` has the browser load it again after so many seconds, for a run under way."""
+    """The HTML page of runs.
+
+    Args:
+        runs: the runs.
+        target: accuracy to count rounds and bytes to; None for the highest that all methods reach.
+        refresh: seconds after which the browser reloads the page, for a run in progress; None for never.
+    """
     grouping = group(runs)
     groups = grouping.groups
-    found = tables.summary(groups, target)
+    table = tabulate(groups, target)
     heading = title(groups)
     body = "".join(
         [
             f'<header><p class="brand">{MARK}Headwater</p><h1>{esc(heading)}</h1>',
             f"{_facts(groups)}{_notices(grouping)}</header>",
             "<main>",
-            _section("Results", f'<div class="card">{sections.results(found)}</div>'),
+            _section("Results", f'<div class="card">{html_tables.results(table)}</div>'),
             _curves(groups),
             _clients(groups),
-            _methods(groups, found),
-            _section("Cost", f'<div class="card">{sections.cost(groups)}{_cost_note(groups)}</div>'),
-            _section("Configuration", f'<div class="card folds">{sections.configuration(groups)}</div>'),
-            _section("Runs", f'<div class="card">{sections.every_run(groups)}</div>'),
+            _methods(groups, table),
+            _section("Cost", f'<div class="card">{html_tables.cost(groups)}{_cost_note(groups)}</div>'),
+            _section("Configuration", f'<div class="card folds">{html_tables.configuration(groups)}</div>'),
+            _section("Runs", f'<div class="card">{html_tables.every_run(groups)}</div>'),
             "</main>",
             f"<footer><p>{_versions(runs)}</p></footer>",
         ]
@@ -59,14 +66,14 @@ def render(runs: Sequence[RunRecord], *, target: float | None = None, refresh: i
     )
 
 
-def title(groups: Sequence[Group]) -> str:
-    """What was run, in one line."""
+def title(groups: Sequence[MethodRuns]) -> str:
+    """The heading of the page: the method or the number of methods, and the data."""
     data = _common(groups, "data", "name")
     where = f" on {data}" if data and data != "varies" else ""
     return f"{groups[0].label}{where}" if len(groups) == 1 else f"{len(groups)} methods{where}"
 
 
-def _facts(groups: Sequence[Group]) -> str:
+def _facts(groups: Sequence[MethodRuns]) -> str:
     alpha = _common(groups, "partition", "alpha")
     scheme = _common(groups, "partition", "scheme")
     seeds = sorted({run.seed for each in groups for run in each.runs})
@@ -85,26 +92,26 @@ def _facts(groups: Sequence[Group]) -> str:
 
 
 def _notices(grouping: Grouping) -> str:
-    told = []
+    notices = []
     open_runs = [(each.label, run) for each in grouping.groups for run in each.runs if not run.finished]
     if open_runs:
-        listed = "; ".join(f"{label}, seed {run.seed}: {sections.progress(run)}" for label, run in open_runs[:6])
+        listed = "; ".join(f"{label}, seed {run.seed}: {html_tables.progress(run)}" for label, run in open_runs[:6])
         more = f"; and {len(open_runs) - 6} more" if len(open_runs) > 6 else ""
         noun = "This run has" if len(open_runs) == 1 else f"{len(open_runs)} runs have"
-        told.append(f"{noun} not finished ({listed}{more}). Carry on with: headwater resume DIR")
+        notices.append(f"{noun} not finished ({listed}{more}). Continue with: headwater resume DIR")
     if grouping.dropped:
         paths = ", ".join(map(str, grouping.dropped[:4]))
-        told.append(
+        notices.append(
             f"{len(grouping.dropped)} directories repeat a seed of the same configuration and were left out: {paths}"
         )
     if _other_splits(grouping.groups):
-        told.append("The methods were not all run on the same split of the data; compare their numbers with care.")
-    items = "".join(f"<li>{esc(words)}</li>" for words in told)
-    return f'<ul class="notices" role="status">{items}</ul>' if told else ""
+        notices.append("Not all methods were run on the same split of the data; compare their numbers with care.")
+    items = "".join(f"<li>{esc(words)}</li>" for words in notices)
+    return f'<ul class="notices" role="status">{items}</ul>' if notices else ""
 
 
-def _other_splits(groups: Sequence[Group]) -> bool:
-    """Whether two methods used different splits under one seed."""
+def _other_splits(groups: Sequence[MethodRuns]) -> bool:
+    """Whether two runs with the same seed used different splits."""
     seen: dict[int, set[str]] = {}
     for each in groups:
         for run in each.runs:
@@ -113,24 +120,24 @@ def _other_splits(groups: Sequence[Group]) -> bool:
     return any(len(shas) > 1 for shas in seen.values())
 
 
-def _curves(groups: Sequence[Group]) -> str:
-    found = series.accuracy(groups)
+def _curves(groups: Sequence[MethodRuns]) -> str:
+    found = accuracy(groups)
     if not found:
         return _section("Curves", '<div class="card"><p class="empty">No accuracy has been measured yet.</p></div>')
-    numbers = f'<details class="card"><summary>Values by round</summary>{sections.by_round(found)}</details>'
+    numbers = f'<details class="card"><summary>Values by round</summary>{html_tables.by_round(found)}</details>'
     return _section("Curves", f'<div class="pair">{charts.by_round(found)}{charts.by_bytes(found)}</div>{numbers}')
 
 
-def _clients(groups: Sequence[Group]) -> str:
-    """The split first, then each method's spread over the same clients."""
-    x = clients.axis(groups)
+def _clients(groups: Sequence[MethodRuns]) -> str:
+    """The split, then the accuracy by client of each method."""
+    x = breakdown.client_axis(groups)
     shown = [each for each in groups if client_accuracy(each.runs[0])]
     pictures = _splits(groups, tall=len(shown) > 1)
-    # beside a split there is room for one or two others; one that would be alone in its row takes the whole of it
+    # Beside a split there is room for one or two cards; a card that would be alone in its row takes the whole row.
     taken = 0 if not pictures or 'class="card span"' in pictures[0] else min(len(shown), 2)
     alone = (len(shown) - taken) % 2 == 1 and len(shown) > taken
     spreads = [
-        clients.card_of(
+        breakdown.clients_card(
             each, f"clients-{at}", x, few=len(shown) == 1, kind="span" if alone and each is shown[-1] else ""
         )
         for at, each in enumerate(groups)
@@ -145,8 +152,8 @@ def _clients(groups: Sequence[Group]) -> str:
     return _section("Clients", inner)
 
 
-def _splits(groups: Sequence[Group], *, tall: bool) -> list[str]:
-    """A figure for each split that a method's first seed used; usually there is one for all methods."""
+def _splits(groups: Sequence[MethodRuns], *, tall: bool) -> list[str]:
+    """A figure per split used by the first run of a method; usually all methods share one."""
     pictures: dict[str, str] = {}
     several = _other_splits(groups)
     for each in groups:
@@ -156,15 +163,17 @@ def _splits(groups: Sequence[Group], *, tall: bool) -> list[str]:
             which = f" with {each.label}" if several else ""
             seed = f", seed {run.seed}" if len(each.runs) > 1 else ""
             ident = f"split-{len(pictures)}"
-            pictures[sha] = split.card_of(run, ident, f"Who holds what{which}{seed}", tall=tall and not pictures)
+            pictures[sha] = split_card(
+                run, ident, f"Samples by client and class{which}{seed}", tall=tall and not pictures
+            )
     return [picture for picture in pictures.values() if picture]
 
 
-def _methods(groups: Sequence[Group], found: tables.Summary) -> str:
-    """Teacher, student, confusion matrix and time line of each method; folded when there are many."""
+def _methods(groups: Sequence[MethodRuns], table: MethodTable) -> str:
+    """Distillation, confusion matrix and timeline of each method; folded if there are many."""
     parts = []
-    for at, (each, row) in enumerate(zip(groups, found.rows, strict=True)):
-        inner = charts.distillation(each, str(at)) + confusion.card_of(each, f"confusion-{at}")
+    for at, (each, row) in enumerate(zip(groups, table.rows, strict=True)):
+        inner = charts.distillation(each, str(at)) + breakdown.confusion_card(each, f"confusion-{at}")
         inner += timeline.card_of(each, f"timeline-{at}")
         if not inner:
             continue
@@ -175,26 +184,25 @@ def _methods(groups: Sequence[Group], found: tables.Summary) -> str:
             opened = " open" if row.best else ""
             folded = f'<summary>{esc(each.label)}</summary><div class="pair">{inner}</div>'
             parts.append(f'<details class="method"{opened}>{folded}</details>')
-    return _section("Method by method" if len(groups) > 1 else "Inside the method", "".join(parts)) if parts else ""
+    return _section("Details by method" if len(groups) > 1 else "Details", "".join(parts)) if parts else ""
 
 
-def _cost_note(groups: Sequence[Group]) -> str:
+def _cost_note(groups: Sequence[MethodRuns]) -> str:
     over = "Means over seeds. " if any(len(each.counted) > 1 for each in groups) else ""
     apart = (
-        " What measuring moved stands apart and is in no other number."
+        " Bytes of evaluation are counted separately."
         if any(run.ledger("evaluate") for each in groups for run in each.counted)
         else ""
     )
-    told = f"{over}Up is towards the server. The setup is what is given out before round 1.{apart}"
-    return f'<p class="note">{told}</p>'
+    return f'<p class="note">{over}Up is towards the server. The setup is sent once, before round 1.{apart}</p>'
 
 
 def _section(heading: str, inner: str) -> str:
     return f"<section><h2>{esc(heading)}</h2>{inner}</section>"
 
 
-def _common(groups: Sequence[Group], *keys: str) -> str:
-    """One value of the configuration as words, if all runs agree on it."""
+def _common(groups: Sequence[MethodRuns], *keys: str) -> str:
+    """A configuration value as text, "varies" if runs differ in it, empty if it is not set."""
     values = []
     for each in groups:
         for run in each.runs:
@@ -217,7 +225,7 @@ def _versions(runs: Sequence[RunRecord]) -> str:
         for name, version in (versions if isinstance(versions, dict) else {}).items():
             found.setdefault(str(name), set()).add(str(version))
     words = ", ".join(f"{name} {' / '.join(sorted(each))}" for name, each in sorted(found.items()))
-    return f"Made by headwater report. {esc(words)}"
+    return f"Written by headwater report. {esc(words)}"
 
 
 def _asset(name: str) -> str:

@@ -1,7 +1,7 @@
-"""Run directories read back: the only door between a run and its report.
+"""Reads run directories. Reports get everything they show from here.
 
-Nothing here touches a run that is under way: files are opened, read whole and closed. A run that was killed leaves a
-last line that stops in the middle, or no `result.json`; both are normal and reported as an unfinished run.
+A running run is not disturbed: files are opened, read whole and closed. A run that was killed may leave an incomplete
+last line, or no `result.json`; both are accepted, and the run counts as unfinished.
 """
 
 from __future__ import annotations
@@ -19,20 +19,31 @@ from headwater.report.numbers import number
 
 TIERS = ("server_sector", "sector_client")
 DIRECTIONS = ("up", "down")
-Measure = str | Callable[[dict[str, Any]], float | None]  # a key of a row, or what to make of the row
+RowValue = str | Callable[[dict[str, Any]], float | None]  # a key of a row, or a function of it
 
 
 @dataclass(frozen=True)
 class RunRecord:
-    """One run as its directory tells it; can also be made by hand from a run that left nothing on disk."""
+    """One run, read from its directory or created from a run that wrote no files.
+
+    Args:
+        path: the directory; `Path()` if there is none.
+        label: display name of the method, else its name.
+        algorithm: name of the method.
+        seed: the seed.
+        config: the configuration, as nested tables.
+        rows: rows of rounds.jsonl, by round.
+        result: contents of result.json; None until the run has finished.
+        partition: contents of partition.json, if there is one.
+    """
 
     path: Path
-    label: str  # what a reader sees: the display name, else the method's name
+    label: str
     algorithm: str
     seed: int
     config: dict[str, Any]
-    rows: list[dict[str, Any]]  # of rounds.jsonl, by round
-    result: dict[str, Any] | None  # None until the run has finished
+    rows: list[dict[str, Any]]
+    result: dict[str, Any] | None
     partition: dict[str, Any] | None
 
     @property
@@ -41,23 +52,23 @@ class RunRecord:
 
     @property
     def planned(self) -> int | None:
-        """Rounds the configuration asks for."""
+        """Number of rounds in the configuration."""
         rounds = number(self.config.get("rounds"))
         return None if rounds is None else int(rounds)
 
     @property
     def done(self) -> int:
-        """Rounds that left a row."""
+        """The last round with a row; 0 if there is none."""
         return int(self.rows[-1]["round"]) if self.rows else 0
 
-    def curve(self, key: Measure = "accuracy") -> list[tuple[int, float]]:
-        """(round, value) of the rounds in which this was measured."""
+    def curve(self, key: RowValue = "accuracy") -> list[tuple[int, float]]:
+        """(round, value) of the rounds that have this value."""
         find = key if callable(key) else lambda row: number(row.get(key))
         pairs = ((int(row["round"]), find(row)) for row in self.rows)
         return [(at, value) for at, value in pairs if value is not None]
 
     def traffic(self, tier: str = "server_sector") -> dict[int, float]:
-        """Bytes both ways on a tier from the first round up to and including each round."""
+        """Bytes in both directions on a tier, accumulated up to and including each round."""
         total, sums = 0.0, {}
         for row in self.rows:
             total += sum(moved(row, tier, direction) for direction in DIRECTIONS)
@@ -66,14 +77,14 @@ class RunRecord:
 
     @property
     def accuracy(self) -> float | None:
-        """Of the final model; of the last one measured while the run is unfinished."""
+        """Accuracy of the final model or, while the run is unfinished, of the last measured one."""
         final = number((self.result or {}).get("accuracy"))
         curve = self.curve()
         return final if final is not None else curve[-1][1] if curve else None
 
     @property
     def interval(self) -> tuple[float, float] | None:
-        """The run's own 95 % interval: what the size of its test set leaves open."""
+        """The run's 95 % interval over its test set."""
         pair = (self.result or {}).get("accuracy_ci95")
         if not isinstance(pair, list | tuple) or len(pair) != 2:
             return None
@@ -82,7 +93,7 @@ class RunRecord:
 
     @property
     def best(self) -> float | None:
-        """The highest accuracy seen in any round or at the end."""
+        """The highest accuracy of any round."""
         seen = [value for _, value in self.curve()]
         for value in (number((self.result or {}).get(key)) for key in ("best_accuracy", "accuracy")):
             if value is not None:
@@ -99,26 +110,26 @@ class RunRecord:
         return sum(parts) if parts else None
 
     def sent(self, tier: str, direction: str) -> float | None:
-        """All bytes of the run in one direction, without the setup; None if nobody counted."""
-        told = number(self.ledger(tier).get(f"{direction}_bytes"))
-        if told is not None:
-            return told
+        """Bytes of the whole run in one direction, without the setup; None if they were not counted."""
+        total = number(self.ledger(tier).get(f"{direction}_bytes"))
+        if total is not None:
+            return total
         return sum(moved(row, tier, direction) for row in self.rows) if self.rows else None
 
     def ledger(self, part: str) -> dict[str, Any]:
-        """One part of the finished run's ledger; empty when it is not there."""
+        """One part of the ledger of a finished run; empty if it is missing."""
         whole = (self.result or {}).get("ledger")
         found = whole.get(part) if isinstance(whole, dict) else None
         return found if isinstance(found, dict) else {}
 
     @property
     def setup(self) -> float | None:
-        """Bytes given out once, before round 1."""
+        """Bytes sent once, before round 1."""
         whole = (self.result or {}).get("ledger")
         return tree_bytes(whole.get("setup")) if isinstance(whole, dict) else None
 
     def last(self, key: str) -> Any:
-        """A value of the result, else of the newest row that has it."""
+        """A value of the result, else of the last row that has it."""
         found = (self.result or {}).get(key)
         if found is not None:
             return found
@@ -126,7 +137,11 @@ class RunRecord:
 
 
 def read(directory: Path) -> RunRecord:
-    """The run that left this directory."""
+    """Read the run in a directory.
+
+    Raises:
+        UserError: if the directory holds no run or a damaged one.
+    """
     directory = Path(directory)
     file = directory / "config.toml"
     if not file.is_file():
@@ -156,10 +171,14 @@ def read(directory: Path) -> RunRecord:
 
 
 def find(dirs: Path | str | Iterable[Path | str]) -> list[RunRecord]:
-    """All runs in the directories and, where one holds several, below them; each once, seed 2 before seed 10."""
-    given = [dirs] if isinstance(dirs, Path | str) else list(dirs)
+    """All runs in and below directories, each once, in natural order (seed 2 before seed 10).
+
+    Raises:
+        UserError: if a directory does not exist or holds no run.
+    """
+    tops = [dirs] if isinstance(dirs, Path | str) else list(dirs)
     found: dict[Path, RunRecord] = {}
-    for item in map(Path, given):
+    for item in map(Path, tops):
         if not item.is_dir():
             raise UserError(
                 f"there is no directory {str(item)!r}; give the --out directory of a run or of a comparison"
@@ -173,7 +192,7 @@ def find(dirs: Path | str | Iterable[Path | str]) -> list[RunRecord]:
         for path in below:
             found.setdefault(path.resolve(), read(path))
     if not found:
-        raise UserError("no directory was given; name one or more directories of runs")
+        raise UserError("name one or more directories of runs")
     return list(found.values())
 
 
@@ -185,12 +204,12 @@ def moved(row: Mapping[str, Any], tier: str, direction: str) -> float:
 
 
 def natural(text: str) -> list[tuple[int, int, str]]:
-    """A sort key in which the numbers inside a name count as numbers."""
+    """A sort key that orders the numbers inside names by value."""
     return [(0, int(part), "") if part.isdigit() else (1, 0, part) for part in re.findall(r"[0-9]+|[^0-9]+", text)]
 
 
 def _below(directory: Path, seen: set[Path]) -> list[Path]:
-    if directory.resolve() in seen:  # a link that leads back up
+    if directory.resolve() in seen:  # a symbolic link to a directory above
         return []
     seen.add(directory.resolve())
     has_config = (directory / "config.toml").is_file()
@@ -198,7 +217,7 @@ def _below(directory: Path, seen: set[Path]) -> list[Path]:
         return [directory]
     inner = sorted((child for child in directory.iterdir() if child.is_dir()), key=lambda child: natural(child.name))
     runs = [path for child in inner for path in _below(child, seen)]
-    # a config.toml with runs below it belongs to a sweep; alone, it is a run that has not ended its first round
+    # A config.toml with runs below it belongs to a sweep; without, it is a run that has not finished its first round.
     return runs or ([directory] if has_config else [])
 
 
@@ -214,13 +233,13 @@ def _rows(file: Path) -> list[dict[str, Any]]:
             if rounds is None:
                 raise ValueError("no round number")
         except (ValueError, KeyError, TypeError) as error:
-            if at == len(lines):  # the run was killed while it wrote this line
+            if at == len(lines):  # the run was killed while writing this line
                 break
             raise UserError(
                 f"line {at} of {str(file)!r} is not a round's row ({error}); "
-                "mend or delete that line, or leave this run out"
+                "repair or delete that line, or leave this run out"
             ) from error
-        rows[int(rounds)] = row  # a resumed run may write a round again: the newest counts
+        rows[int(rounds)] = row  # a resumed run may write a round again; the last row counts
     return [rows[key] for key in sorted(rows)]
 
 
@@ -249,7 +268,7 @@ def _summed(value: Any) -> float | None:
 
 
 def tree_bytes(value: Any) -> float | None:
-    """A part of the ledger as one number: it is one, or a tree of them whose leaves that count bytes are added."""
+    """Total bytes of a part of the ledger: a number or nested dicts, where counts of models and trips are ignored."""
     if not isinstance(value, dict):
         return number(value)
     parts = [

@@ -1,15 +1,13 @@
-"""One look for every figure: the page, its style sheet and the PNG files take colours and dashes from here.
+"""Colours and dashes of all figures, on the page and in PNG files.
 
-The colours were searched for, not picked: six hues of which any two stay apart (in OKLab) for readers with normal,
-red-blind and green-blind sight, and which all stand out from their background by 3:1 or more. A seventh curve takes the
-first colour again with a dash, so that colour alone never has to tell methods apart.
+The six colours were found by a search: any two are distinct (in OKLab) for readers with normal, red-blind and
+green-blind sight, and each has a contrast of at least 3:1 to its background. A seventh curve has the first colour again
+with a dash, so that two curves never differ in nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 
 @dataclass(frozen=True)
@@ -21,8 +19,8 @@ class Theme:
     line: str  # borders and axes
     grid: str
     colours: tuple[str, ...]
-    dots: str  # quantities: split figure and the right answers of a confusion matrix
-    wrong: str  # the wrong answers
+    dots: str  # amounts: dots of a split, correct predictions of a confusion matrix
+    wrong: str  # wrong predictions
     on_dots: str  # text on a dark cell
 
 
@@ -54,26 +52,26 @@ DASHES = ((), (7, 4), (2, 4), (10, 4, 2, 4))  # lengths in pixels; solid first
 
 
 def look(slot: int) -> tuple[int, tuple[int, ...]]:
-    """Colour number and dash of the curve with this number."""
+    """Colour number and dash of curve number `slot`."""
     return slot % len(LIGHT.colours), DASHES[slot // len(LIGHT.colours) % len(DASHES)]
 
 
 def shade(share: float) -> tuple[float, bool]:
-    """How opaque a cell of a matrix is, and whether it takes the text colour for strong cells.
+    """Opacity of a cell of a confusion matrix, and whether its text has the colour for dark cells.
 
-    Small shares are lifted, as errors are what the picture is for. Above a half there is a step: it shows where most
-    of a class goes, and leaves out the middle tones, on which neither dark nor light figures can be read well.
+    Small shares are emphasised, since the matrix is read for errors. Above one half there is a step: it marks the
+    main prediction of a class, and avoids middle tones, on which neither dark nor light text is readable.
     """
     return (0.5 * (2 * share) ** 0.7, False) if share <= 0.5 else (0.85 + 0.3 * (share - 0.5), True)
 
 
 def variables() -> str:
-    """Both themes as CSS custom properties; the reader's system chooses."""
+    """Both themes as CSS custom properties; the system's colour scheme chooses."""
     return f":root{{{_declare(LIGHT)}}}\n@media (prefers-color-scheme:dark){{:root{{{_declare(DARK)}}}}}\n"
 
 
 def curve_rules() -> str:
-    """A class for every colour and every dash."""
+    """CSS rules: one class per colour and per dash."""
     colours = "".join(f".c{at}{{--own:var(--c{at})}}" for at in range(len(LIGHT.colours)))
     dashes = "".join(
         f".d{at}{{stroke-dasharray:{' '.join(map(str, dash)) or 'none'}}}" for at, dash in enumerate(DASHES)
@@ -82,18 +80,9 @@ def curve_rules() -> str:
 
 
 def classes(slot: int) -> str:
-    """The classes of curve number `slot`."""
+    """CSS classes of curve number `slot`."""
     colour, dash = look(slot)
     return f"c{colour} d{DASHES.index(dash)}"
-
-
-def legend(figure: Any, handles: Sequence[Any]) -> None:
-    """Above a drawing of matplotlib's, in as many columns as there is room for, four at most."""
-    for columns in range(min(4, len(handles)), 0, -1):
-        drawn = figure.legend(handles=handles, loc="outside upper center", ncols=columns, frameon=False)
-        if columns == 1 or drawn.get_window_extent().width <= figure.bbox.width:
-            return
-        drawn.remove()
 
 
 def _declare(theme: Theme) -> str:

@@ -1,8 +1,8 @@
-"""Charts as inline SVG that stretch without shrinking their text.
+"""Building blocks of charts as inline SVG that stretches without shrinking its text.
 
 A chart that is scaled as a whole has unreadable labels on a narrow screen. Here only the drawing area stretches:
-horizontal places are percentages, vertical ones are pixels, and curves sit in an inner picture that may be pulled
-sideways while its strokes keep their width. Labels lie outside the drawing area, in the padding of its box.
+horizontal positions are percentages, vertical ones are pixels, and curves are drawn in an inner svg element that is
+scaled horizontally while its strokes keep their width. Labels lie outside the drawing area, in the padding of its box.
 """
 
 from __future__ import annotations
@@ -17,12 +17,13 @@ from typing import Any
 
 from headwater.report.numbers import cover, plain
 
-WIDE = 1000  # units across the inner picture
+WIDE = 1000  # units across the inner svg element
+PHONE = 280  # width in pixels of a drawing area on a phone
 
 
 @dataclass(frozen=True)
 class Axis:
-    """A range, its ticks with their texts, and what is measured in which unit."""
+    """A range, its ticks (value and text), and a title with the unit."""
 
     low: float
     high: float
@@ -31,7 +32,7 @@ class Axis:
     log: bool = False
 
     def share(self, value: float) -> float:
-        """Where a value lies, from 0 (low) to 1 (high)."""
+        """Position of a value from 0 (low) to 1 (high)."""
         if self.log:
             low, high = math.log(self.low), math.log(self.high)
             return (math.log(max(value, self.low)) - low) / (high - low)
@@ -39,24 +40,24 @@ class Axis:
 
 
 def accuracy_axis(low: float, high: float) -> Axis:
-    """Per cent from a round value at or below `low` to one at or above `high`, never less than five points apart."""
-    spare = max(0.0, 0.05 - (high - low)) / 2  # a closer look would blow noise up to the whole height
+    """An axis in per cent with round ends at or outside `low` and `high`, at least five points long."""
+    spare = max(0.0, 0.05 - (high - low)) / 2  # on a shorter axis, noise would fill the whole height
     marks = [mark for mark in cover(100 * (low - spare), 100 * (high + spare)) if -1e-9 <= mark <= 100 + 1e-9]
     return Axis(marks[0] / 100, marks[-1] / 100, tuple((mark / 100, plain(mark)) for mark in marks), "Accuracy, %")
 
 
 def esc(value: object) -> str:
-    """Text for HTML, whatever it holds; control characters are shown as a replacement mark."""
+    """Escape text for HTML; control characters become a replacement character."""
     return html.escape(re.sub(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff]", "\ufffd", str(value)), quote=True)
 
 
 def script_json(value: Any) -> str:
-    """JSON for a script element: no text in it can end the element."""
+    """JSON for a script element, escaped so that no text in it can end the element."""
     return json.dumps(value, ensure_ascii=True, separators=(",", ":")).replace("<", "\\u003c").replace("&", "\\u0026")
 
 
 def cut(text: str, most: int) -> str:
-    """At most so many characters, the last an ellipsis if some were left out."""
+    """Shorten text to at most `most` characters, with an ellipsis."""
     return text if len(text) <= most else f"{text[: max(most - 1, 1)].rstrip()}…"
 
 
@@ -88,9 +89,17 @@ def picture(
     least: int = 0,
     kind: str = "",
 ) -> str:
-    """The box of a chart: padding (top, right, bottom, left) for labels, and the stretching SVG in it.
+    """The box of a chart: padding for labels, and the stretching SVG in it.
 
-    With `least` the drawing area keeps that many pixels and scrolls inside its box on a narrower screen.
+    Args:
+        body: SVG of the drawing area.
+        ident: prefix of the ids of title and description.
+        title: title for screen readers.
+        desc: description for screen readers.
+        height: of the drawing area, in pixels.
+        pad: pixels above, right of, below and left of the drawing area.
+        least: least width of the drawing area in pixels; it scrolls on a narrower screen.
+        kind: further CSS classes.
     """
     top, right, bottom, left = pad
     style = f"--top:{top}px;--right:{right}px;--bottom:{bottom}px;--left:{left}px"
@@ -104,7 +113,7 @@ def picture(
 
 
 def stretch(body: str, height: float) -> str:
-    """The inner picture for paths: WIDE units across, pixels down."""
+    """The inner svg element for paths: WIDE units across, pixels down."""
     return (
         f'<svg class="inner" width="100%" height="{px(height)}" viewBox="0 0 {WIDE} {px(height)}" '
         f'preserveAspectRatio="none">{body}</svg>'
@@ -112,7 +121,7 @@ def stretch(body: str, height: float) -> str:
 
 
 def axes(x: Axis, y: Axis | None, height: float, *, left: int) -> str:
-    """Grid, ticks and titles; the title of the upright axis lies above it, where it can be read without a tilt."""
+    """Grid, ticks and titles; the title of the vertical axis is above it, so that it need not be rotated."""
     parts = []
     if y is not None:
         for value, words in y.ticks:
@@ -131,13 +140,17 @@ def axes(x: Axis, y: Axis | None, height: float, *, left: int) -> str:
 
 
 def spread_labels(labels: Sequence[tuple[float, float, float]], height: float, gap: float = 14) -> list[float]:
-    """Heights for labels (left edge, right edge, wished height): none covers another, and their order is kept."""
+    """Vertical positions at which labels do not overlap; their order is kept.
+
+    Args:
+        labels: left edge, right edge and preferred height of each.
+        height: of the chart, in pixels.
+        gap: least distance between two labels, in pixels.
+    """
     found = [wish for _, _, wish in labels]
     for cluster in _touching(labels):
         order = sorted(cluster, key=lambda at: labels[at][2])
-        blocks: list[
-            list[float]
-        ] = []  # [wish of the first label, labels]: neighbours that would touch become one block
+        blocks: list[list[float]] = []  # [height of the first label, number of labels]; overlapping blocks are merged
         for at in order:
             blocks.append([labels[at][2], 1])
             while len(blocks) > 1 and blocks[-2][0] + blocks[-2][1] * gap > blocks[-1][0]:
@@ -145,7 +158,7 @@ def spread_labels(labels: Sequence[tuple[float, float, float]], height: float, g
                 first, before = blocks[-1]
                 blocks[-1] = [(first * before + (start - before * gap) * count) / (before + count), before + count]
         spots = [start + step * gap for start, count in blocks for step in range(int(count))]
-        for step in range(len(spots)):  # inside the chart: first down from the top, then up from the bottom
+        for step in range(len(spots)):  # keep labels inside the chart: first at the top, then at the bottom
             spots[step] = max(spots[step], 4 + step * gap)
         for step in range(len(spots)):
             spots[-1 - step] = min(spots[-1 - step], height - 2 - step * gap)
@@ -155,7 +168,7 @@ def spread_labels(labels: Sequence[tuple[float, float, float]], height: float, g
 
 
 def _touching(labels: Sequence[tuple[float, float, float]]) -> list[list[int]]:
-    """Labels that share some of their width, directly or through others."""
+    """Groups of labels whose widths overlap, directly or through others."""
     clusters: list[list[int]] = []
     reach = -math.inf
     for at in sorted(range(len(labels)), key=lambda index: labels[index][0]):
@@ -167,7 +180,7 @@ def _touching(labels: Sequence[tuple[float, float, float]]) -> list[list[int]]:
 
 
 def card(heading: str, inner: str, note: str = "", *, kind: str = "", level: int = 3) -> str:
-    """A figure with its heading and, below it in small letters, how to read it. `note` is HTML."""
+    """A figure with a heading and, below it, a note (HTML) on how to read it."""
     below = f'<p class="note">{note}</p>' if note else ""
     head = f"<figcaption><h{level}>{esc(heading)}</h{level}></figcaption>"
     return f'<figure class="card {kind}">{head}{inner}{below}</figure>'

@@ -1,4 +1,4 @@
-"""Which worker did what when: a lane a worker, so that one sees a round begin beside the end of the one before."""
+"""Timeline of a run: what each worker did when. Shows how rounds overlap."""
 
 from __future__ import annotations
 
@@ -9,22 +9,24 @@ from pathlib import Path
 from typing import Any
 
 from headwater.report import style
-from headwater.report.groups import Group
+from headwater.report.figures import add_legend, new_figure
+from headwater.report.grouping import MethodRuns
 from headwater.report.numbers import cover, duration, number, percent, plain
 from headwater.report.runs import RunRecord
 from headwater.report.svg import Axis, axes, card, esc, pct, picture, px, text
 
-PHASES = {"train": "training", "distill": "distilling", "evaluate": "measuring", "": "combining"}  # "": all others
-MOST = 300  # tasks in a picture; a long run is shown by its first rounds
+# Phases with the words of the legend; "" stands for all others.
+PHASES = {"train": "training", "distill": "distilling", "evaluate": "evaluating", "": "combining"}
+MOST = 300  # tasks in a figure; of a long run, the first rounds are shown
 LANE, GAP, THIN = 26.0, 6.0, 15.0  # pixels: a worker's lane, between lanes, a row of round marks
-FAINT = 0.45  # every other round
+FAINT = 0.45  # opacity of every other round
 
 Rows = Sequence[dict[str, Any]]
 
 
 @dataclass(frozen=True)
 class Span:
-    """One task: when it ran, where, and for whom."""
+    """One task: its node, worker, start and end."""
 
     round: int
     task: str
@@ -35,14 +37,14 @@ class Span:
     worker: int
 
     @property
-    def told(self) -> str:
+    def text(self) -> str:
         return (
             f"{self.task} at {self.node}, round {self.round}, worker {self.worker}: {duration(self.end - self.start)}"
         )
 
 
 def spans_of(rows: Rows) -> list[Span]:
-    """Rows of timeline.jsonl; what is not whole is left out, as is the time before the first round."""
+    """Tasks from rows of timeline.jsonl, by start; incomplete rows and those before round 1 are left out."""
     found = []
     for row in rows:
         numbers = [number(row.get(key)) for key in ("round", "start", "end", "worker")]
@@ -50,7 +52,7 @@ def spans_of(rows: Rows) -> list[Span]:
             continue
         at, start, end, worker = (float(value) for value in numbers if value is not None)
         phase = str(row.get("phase", ""))
-        others = int(number(row.get("nodes")) or 1) - 1  # that it was done for at the same time
+        others = int(number(row.get("nodes")) or 1) - 1  # further clients trained in the same task
         node = str(row.get("node", "")) + (f" +{others}" if others > 0 else "")
         where = (str(row.get("task", "")), phase if phase in PHASES else "", node)
         if at >= 1 and end >= start:
@@ -59,7 +61,7 @@ def spans_of(rows: Rows) -> list[Span]:
 
 
 def first_rounds(spans: Sequence[Span], most: int = MOST) -> list[Span]:
-    """The first rounds, whole, up to so many tasks; two rounds at least, for one cannot overlap."""
+    """The first complete rounds with up to `most` tasks, but at least two rounds, so that overlap can be seen."""
     rounds = sorted({span.round for span in spans})
     kept: list[Span] = []
     for place, at in enumerate(rounds):
@@ -71,17 +73,17 @@ def first_rounds(spans: Sequence[Span], most: int = MOST) -> list[Span]:
 
 
 def early(spans: Sequence[Span]) -> tuple[int, int]:
-    """How many trainings began before all of the round before was distilled, and how many there were."""
-    taught: dict[int, float] = {}
+    """How many local trainings started before the previous round was distilled, and of how many."""
+    distilled: dict[int, float] = {}
     for span in spans:
         if span.phase == "distill":
-            taught[span.round] = max(taught.get(span.round, 0.0), span.end)
-    trained = [span for span in spans if span.phase == "train" and span.round - 1 in taught]
-    return sum(span.start < taught[span.round - 1] for span in trained), len(trained)
+            distilled[span.round] = max(distilled.get(span.round, 0.0), span.end)
+    trained = [span for span in spans if span.phase == "train" and span.round - 1 in distilled]
+    return sum(span.start < distilled[span.round - 1] for span in trained), len(trained)
 
 
 def read(run: RunRecord) -> list[dict[str, Any]]:
-    """The rows that a run left; none if it left no directory or kept no time line."""
+    """The rows of a run's timeline.jsonl; empty if there is none."""
     file = run.path / "timeline.jsonl"
     if run.path == Path() or not file.is_file():
         return []
@@ -89,15 +91,15 @@ def read(run: RunRecord) -> list[dict[str, Any]]:
     for line in file.read_bytes().split(b"\n"):
         try:
             row = json.loads(line)
-        except ValueError:  # an empty line, or one cut short by a kill
+        except ValueError:  # an empty line, or the last line of a run that was killed
             continue
         if isinstance(row, dict):
             rows.append(row)
     return rows
 
 
-def card_of(group: Group, ident: str) -> str:
-    """The first run's lanes, or nothing where all was done by one worker."""
+def card_of(group: MethodRuns, ident: str) -> str:
+    """The timeline of a method's first run; empty if it had a single worker."""
     whole = spans_of(read(group.runs[0]))
     spans = first_rounds(whole)
     workers = sorted({span.worker for span in spans})
@@ -116,27 +118,23 @@ def card_of(group: Group, ident: str) -> str:
     drawing = picture(
         body,
         ident=ident,
-        title=f"{group.label}: what each worker did when",
-        desc=_told(spans, whole),
+        title=f"{group.label}: tasks of each worker over time",
+        desc=_summary(spans, whole),
         height=height,
         pad=(6, 14, 48, 68),
         least=520,
     )
-    return card("Time line", _legend(spans) + drawing, esc(_told(spans, whole)), kind="span")
+    return card("Timeline", _legend(spans) + drawing, esc(_summary(spans, whole)), kind="span")
 
 
 def figure(rows: Rows, path: Path) -> Path:
-    """The same as a PNG file."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg  # slow to import, and needed by nobody else
-    from matplotlib.figure import Figure
+    """Draw rows of timeline.jsonl as a PNG file; returns its path."""
     from matplotlib.patches import Patch
 
     spans = first_rounds(spans_of(rows))
     workers = sorted({span.worker for span in spans})
     begin = min((span.start for span in spans), default=0.0)
-    picture = Figure(figsize=(11, 1.8 + 0.5 * max(1, len(workers))), dpi=150, layout="constrained")
-    picture.set_facecolor(style.LIGHT.surface)
-    FigureCanvasAgg(picture)
+    picture = new_figure(11, 1.8 + 0.5 * max(1, len(workers)))
     lanes = picture.subplots()
     length = max((span.end - begin for span in spans), default=1.0)
     for span in spans:
@@ -160,14 +158,13 @@ def figure(rows: Rows, path: Path) -> Path:
     if not spans:
         lanes.text(0.5, 0.5, "no task was recorded", ha="center", va="center", transform=lanes.transAxes)
     handles = [Patch(color=_colour(phase), label=PHASES[phase]) for phase in _phases(spans)]
-    style.legend(picture, handles)
+    add_legend(picture, handles)
     picture.savefig(path)
     return path
 
 
 def _phases(spans: Sequence[Span]) -> list[str]:
-    there = {span.phase for span in spans}
-    return [phase for phase in PHASES if phase in there]
+    return [phase for phase in PHASES if any(span.phase == phase for span in spans)]
 
 
 def _colour(phase: str) -> str:
@@ -179,7 +176,7 @@ def _strength(at: int) -> float:
 
 
 def _extents(spans: Sequence[Span]) -> dict[int, tuple[float, float]]:
-    """From its first task to the end of its last, by round."""
+    """Start of the first and end of the last task, by round."""
     found: dict[int, tuple[float, float]] = {}
     for span in spans:
         start, end = found.get(span.round, (span.start, span.end))
@@ -188,7 +185,7 @@ def _extents(spans: Sequence[Span]) -> dict[int, tuple[float, float]]:
 
 
 def _rounds(spans: Sequence[Span], x: Axis, begin: float) -> str:
-    """A mark from the beginning to the end of each round, in two rows by turns: where they overlap, so do rounds."""
+    """A bar from the start to the end of each round, in two alternating rows, so that overlaps are visible."""
     parts = []
     for at, (start, end) in _extents(spans).items():
         y = THIN * (at % 2)
@@ -207,7 +204,7 @@ def _bar(span: Span, x: Axis, begin: float, y: float) -> str:
     kind = f"c{list(PHASES).index(span.phase)}"
     place = f'x="{pct(left)}" y="{px(y)}" width="{pct(wide)}" height="{px(LANE)}"'
     look = f"fill:var(--own);fill-opacity:{_strength(span.round):g};stroke:var(--surface);stroke-width:.5"
-    return f'<rect class="{kind}" {place} style="{look}"><title>{esc(span.told)}</title></rect>'
+    return f'<rect class="{kind}" {place} style="{look}"><title>{esc(span.text)}</title></rect>'
 
 
 def _legend(spans: Sequence[Span]) -> str:
@@ -219,13 +216,13 @@ def _legend(spans: Sequence[Span]) -> str:
     return f'<ul class="legend">{"".join(items)}</ul>'
 
 
-def _told(spans: Sequence[Span], whole: Sequence[Span]) -> str:
+def _summary(spans: Sequence[Span], whole: Sequence[Span]) -> str:
     rounds, every = sorted({span.round for span in spans}), {span.round for span in whole}
     length = max(span.end for span in spans) - min(span.start for span in spans)
     busy = sum(span.end - span.start for span in spans) / max(length * len({span.worker for span in spans}), 1e-9)
     some = f"Rounds {rounds[0]} to {rounds[-1]} of {len(every)}. " if len(rounds) < len(every) else ""
-    told = f"{some}Every other round is lighter. Workers were busy for {percent(busy, 0)} of the time."
+    text = f"{some}Every other round is lighter. Workers were busy for {percent(busy, 0)} of the time."
     began, trained = early(spans)
     if trained:
-        told += f" {began} of {trained} trainings began before the round before had been distilled."
-    return told
+        text += f" {began} of {trained} local trainings started before the previous round was distilled."
+    return text

@@ -1,7 +1,8 @@
-"""Many runs at once, each a cell of a table or of a grid, in a directory of its own.
+"""Many runs at once: the cells of a table or of a grid, each with a directory of its own.
 
-A cell that is finished is left alone, one that was interrupted is carried on to the bit, and one that fails is told and
-does not end the others. Cells are trained in worker processes that stay: torch is imported and data read once in each.
+A finished cell is left alone, an interrupted one is continued with the same bits, and one that fails is reported and
+does not end the others. Cells are trained in worker processes that stay, so that each imports torch and reads data
+once.
 """
 
 from __future__ import annotations
@@ -19,31 +20,52 @@ from headwater.errors import ConfigError, OutputError
 if TYPE_CHECKING:
     from headwater.config import Config
 
-ASKED = "cell.json"  # beside config.toml: what was asked for, before the data filled in the rest
+CELL_FILE = "cell.json"  # beside config.toml: the configuration as requested, before the data completed it
 
 
 @dataclass(frozen=True)
 class Cell:
-    """A configuration, where its run goes, and what it is called."""
+    """One run of a sweep.
+
+    Args:
+        name: for messages.
+        path: directory of the run.
+        config: its configuration.
+        weight: estimated duration relative to other cells.
+    """
 
     name: str
     path: Path
     config: Config
-    weight: float = 1.0  # about how long it takes, compared with others
+    weight: float = 1.0
 
 
 @dataclass(frozen=True)
-class Ended:
-    """How a cell ended: finished unless `failed` is a sentence, which is the user's business unless it is `ours`."""
+class CellOutcome:
+    """How a cell ended.
+
+    Args:
+        failed: why it failed, as a sentence; empty if it finished.
+        ours: whether the failure is a defect of Headwater rather than of the configuration.
+    """
 
     failed: str = ""
     ours: bool = False
 
 
 @dataclass(frozen=True)
-class Size:
-    """What there is to know of a data set before it is used; `absent` is the sentence of why it cannot be,
-    `wrong` the one where it is there and damaged, so that nothing may stand in for it."""
+class DataSummary:
+    """Size and shape of a data set, or why it cannot be used.
+
+    Args:
+        train: number of training samples.
+        test: number of test samples.
+        shape: shape of one input.
+        classes: number of classes.
+        tokens: whether inputs are token numbers.
+        absent: sentence that says that it is not there, so that another set may take its place; or empty.
+        wrong: sentence that says how it is damaged, so that no other set may take its place; or empty.
+    """
 
     train: int = 0
     test: int = 0
@@ -55,23 +77,30 @@ class Size:
 
 
 @dataclass(frozen=True)
-class Asked:
-    """The file that tells which cell a directory holds."""
+class CellFile:
+    """Contents of cell.json, which says which cell a directory holds.
+
+    Args:
+        version: of Headwater.
+        tree: the configuration as requested, as nested dicts.
+        facts: numbers about the cell that tables may show; see `headwater.sweep.facts`.
+    """
 
     version: str
     tree: dict[str, Any]
     facts: dict[str, Any]
 
     @staticmethod
-    def read(path: Path) -> Asked | None:
+    def read(path: Path) -> CellFile | None:
+        """Read the file of a run's directory; None if it is absent or damaged."""
         try:
-            found = json.loads((path / ASKED).read_text(encoding="utf-8"))
-            return Asked(str(found["headwater"]), dict(found["asked"]), dict(found["facts"]))
+            found = json.loads((path / CELL_FILE).read_text(encoding="utf-8"))
+            return CellFile(str(found["headwater"]), dict(found["asked"]), dict(found["facts"]))
         except (OSError, ValueError, KeyError, TypeError):
-            return None  # not there, or cut short: the run's own configuration decides
+            return None  # the run's own configuration decides
 
     def difference(self, now: Config) -> str:
-        """What makes this another run, in words; keys that have come since count as their defaults."""
+        """Return in words what makes this another run; keys that are new since then count as their defaults."""
         from headwater.config import Config
 
         try:
@@ -85,30 +114,36 @@ class Asked:
 
 
 def identity(config: Config) -> str:
-    """Equal for configurations that give the same result, wherever they are computed."""
+    """Return a text that is equal for configurations with the same result, wherever they are computed."""
     found = list(differences(plain(config.tree()), {}))
     return json.dumps(sorted((key, value) for key, value, _ in found), default=str)
 
 
 def finished(cell: Cell) -> bool:
-    """Whether the cell's directory holds its finished run, as far as can be told without reading data.
+    """Return whether the cell's directory holds its finished run, as far as that is known without reading data.
 
-    Another run there is refused. What was left by another version is for a worker to judge, which compares what the
-    data filled in as well.
+    A run of another version counts as unfinished: a worker then compares also what the data completed.
+
+    Raises:
+        OutputError: the directory holds another run.
     """
     from headwater import __version__
 
-    asked = Asked.read(cell.path)
-    if asked is None:
+    file = CellFile.read(cell.path)
+    if file is None:
         return False
-    found = asked.difference(cell.config)
-    if found:
+    difference = file.difference(cell.config)
+    if difference:
         raise OutputError(
-            f"{cell.path} holds another run ({found}); choose another --out, or replace what is there with --force"
+            f"{cell.path} holds another run ({difference}); choose another --out, or replace what is there with --force"
         )
-    return asked.version == __version__ and (cell.path / "result.json").is_file()
+    return file.version == __version__ and (cell.path / "result.json").is_file()
 
 
-def left_to_do(cells: Iterable[Cell]) -> list[Cell]:
-    """The cells without a finished run; refuses before anything is trained what could not be kept."""
+def unfinished(cells: Iterable[Cell]) -> list[Cell]:
+    """Return the cells without a finished run.
+
+    Raises:
+        OutputError: a directory holds another run, before anything is trained.
+    """
     return [cell for cell in cells if not finished(cell)]

@@ -1,8 +1,7 @@
-"""The processes that train cells, seen from the one that starts them."""
+"""The worker processes that train cells, seen from the process that starts them."""
 
 from __future__ import annotations
 
-import pickle
 import signal
 import subprocess
 import time
@@ -12,124 +11,142 @@ from multiprocessing.connection import wait
 from types import TracebackType
 from typing import Any
 
-from headwater.engines.workers.process import Process
-from headwater.sweep import Cell, Ended, Size
+from headwater.engines.workers.process import ChildProcess
+from headwater.sweep import Cell, CellOutcome, DataSummary
 
-PATIENCE = 20.0  # seconds for workers to leave their last state after Ctrl-C
-Watch = Callable[[Cell, str, Any], None]  # the cell, "begin", "round" or "end", and (done, of) or how it ended
-Job = tuple[Any, ...]
+PATIENCE = 20.0  # seconds for workers to save their last state after Ctrl-C
+Watch = Callable[[Cell, str, Any], None]  # cell; "begin", "round" or "end"; None, (round, rounds) or CellOutcome
+Request = tuple[Any, ...]  # what a worker has to do, and the arguments; see `headwater.sweep.worker`
+Handler = Callable[[int, str, Any], None]  # number of a request; kind of a message, or "died"; its contents
 
 
-class Worker(Process):
+class CellProcess(ChildProcess):
+    """A worker.
+
+    Attributes:
+        request: number of the request that it is busy with; None if it is idle.
+        training: whether it has said that training has begun, so that it has state to save.
+    """
+
     def __init__(self, threads: int) -> None:
-        super().__init__("headwater.sweep.worker", [], threads)
-        self.at: int | None = None  # the number of the job that it is busy with
-        self.trains = False  # and whether it has said that it has begun to train
-
-    def hear(self) -> tuple[Any, ...] | None:
-        """The next word; None if the process has died."""
-        try:
-            told: tuple[Any, ...] = pickle.loads(self.pipe.recv_bytes())
-        except (EOFError, OSError, pickle.UnpicklingError):
-            return None
-        return told
+        super().__init__("headwater.sweep.worker", threads=threads)
+        self.request: int | None = None
+        self.training = False
 
 
-class Crew:
-    """So many workers, started when there is something to do, and gone at the end of the `with`."""
+class SweepWorkers:
+    """Worker processes for cells. They are started when there is something to do, and end with the `with`.
+
+    Args:
+        workers: at most so many processes.
+        threads: threads of each.
+    """
 
     def __init__(self, workers: int, threads: int = 1) -> None:
         self._most, self._threads = workers, threads
-        self._workers: list[Worker] = []
+        self._workers: list[CellProcess] = []
 
     def __len__(self) -> int:
         return self._most
 
-    def __enter__(self) -> Crew:
+    def __enter__(self) -> SweepWorkers:
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Those that train are given time to leave their state; all others have nothing to lose."""
-        training = [worker for worker in self._workers if worker.trains]
+        """End all workers. Those that train get time to save their state; the others have none."""
+        training = [worker for worker in self._workers if worker.training]
         until = time.monotonic() + PATIENCE
-        with suppress(subprocess.TimeoutExpired, KeyboardInterrupt):  # who asks twice does not want to wait
+        with suppress(subprocess.TimeoutExpired, KeyboardInterrupt):  # a second Ctrl-C ends the waiting
             for worker in training:
                 worker.process.send_signal(signal.SIGINT)
                 worker.pipe.close()
-            for worker in [worker for worker in self._workers if not worker.trains]:
-                worker.end()  # before it begins with what it was given
+            for worker in [worker for worker in self._workers if not worker.training]:
+                worker.end()  # before it begins with its request
             for worker in training:
                 worker.process.wait(max(0.0, until - time.monotonic()))
         for worker in self._workers:
             worker.end()
         self._workers.clear()
 
-    def sizes(self, wanted: Iterable[tuple[Mapping[str, Any], bool]]) -> list[Size]:
-        """Of the data, or of the reference sets, that data sections name. Workers read it, and keep some of it."""
-        jobs = [("measure", dict(section), reference) for section, reference in wanted]
-        found: list[Size] = [Size(wrong="the process that read this data died; is there enough memory?")] * len(jobs)
+    def sizes(self, sections: Iterable[tuple[Mapping[str, Any], bool]]) -> list[DataSummary]:
+        """Measure data sets. Workers read them, and keep some of them in memory for cells.
 
-        def take(number: int, kind: str, told: Any) -> None:
+        Args:
+            sections: keys of a `data` section, and whether its reference set is meant instead of the clients' data.
+        """
+        requests = [("measure", dict(section), reference) for section, reference in sections]
+        died = DataSummary(wrong="the process that read this data died; is there enough memory?")
+        summaries = [died] * len(requests)
+
+        def handle(number: int, kind: str, contents: Any) -> None:
             if kind == "measure":
-                found[number] = told
+                summaries[number] = contents
 
-        self._work(jobs, take)
-        return found
+        self._work(requests, handle)
+        return summaries
 
-    def train(self, cells: Sequence[Cell], watch: Watch) -> list[Ended]:
-        """Each cell to its end, several at once, the longest first among those that are left."""
+    def train(self, cells: Sequence[Cell], watch: Watch) -> list[CellOutcome]:
+        """Train every cell to its end, several at once, the longest first.
+
+        Args:
+            cells: unfinished cells.
+            watch: called when a cell begins, after rounds, and when it ends.
+
+        Returns:
+            One outcome per cell.
+        """
         order = sorted(range(len(cells)), key=lambda at: -cells[at].weight)
-        jobs = [("train", cells[at].config.tree(), cells[at].path) for at in order]
-        ended = [Ended() for _ in cells]
+        requests = [("train", cells[at].config.tree(), cells[at].path) for at in order]
+        outcomes = [CellOutcome() for _ in cells]
 
-        def take(number: int, kind: str, told: Any) -> None:
+        def handle(number: int, kind: str, contents: Any) -> None:
             cell = cells[order[number]]
             if kind == "died":
-                told = Ended(f"the process that trained this died {told}; is there enough memory?", ours=True)
+                contents = CellOutcome(f"the process that trained this died {contents}; is there enough memory?", True)
             if kind in ("train", "died"):
-                ended[order[number]] = told
-                watch(cell, "end", told)
+                outcomes[order[number]] = contents
+                watch(cell, "end", contents)
             else:
-                watch(cell, kind, told)
+                watch(cell, kind, contents)
 
-        self._work(jobs, take)
-        return ended
+        self._work(requests, handle)
+        return outcomes
 
-    def _work(self, jobs: Sequence[Job], take: Callable[[int, str, Any], None]) -> None:
-        waiting = list(enumerate(jobs))[::-1]
-        while len(self._workers) < min(self._most, len(jobs)):
-            self._workers.append(Worker(self._threads))
+    def _work(self, requests: Sequence[Request], handle: Handler) -> None:
+        waiting = list(enumerate(requests))[::-1]
+        while len(self._workers) < min(self._most, len(requests)):
+            self._workers.append(CellProcess(self._threads))
         for worker in self._workers:
-            self._give(worker, waiting, take)
-        while busy := [worker for worker in self._workers if worker.at is not None]:
+            self._send_next(worker, waiting, handle)
+        while busy := [worker for worker in self._workers if worker.request is not None]:
             ready = wait([worker.pipe for worker in busy])
             for worker in [worker for worker in busy if worker.pipe in ready]:
-                self._listen(worker, waiting, take)
+                self._receive(worker, waiting, handle)
 
-    def _listen(self, worker: Worker, waiting: list[tuple[int, Job]], take: Callable[[int, str, Any], None]) -> None:
-        number, told = worker.at, worker.hear()
+    def _receive(self, worker: CellProcess, waiting: list[tuple[int, Request]], handle: Handler) -> None:
+        number, message = worker.request, worker.receive()
         assert number is not None
-        if told is None:
+        if message is None:
             how = worker.end()
             self._workers.remove(worker)
-            take(number, "died", how)
+            handle(number, "died", how)
             if waiting:
-                worker = Worker(self._threads)
+                worker = CellProcess(self._threads)
                 self._workers.append(worker)
-                self._give(worker, waiting, take)
-        elif told[0] == "trains":
-            worker.trains = True
-        elif told[0] == "round":
-            take(number, "round", told[1:])
+                self._send_next(worker, waiting, handle)
+        elif message[0] == "training":
+            worker.training = True
+        elif message[0] == "round":
+            handle(number, "round", message[1:])
         else:
-            worker.at, worker.trains = None, False
-            take(number, told[0], told[1])
-            self._give(worker, waiting, take)
+            worker.request, worker.training = None, False
+            handle(number, message[0], message[1])
+            self._send_next(worker, waiting, handle)
 
-    def _give(self, worker: Worker, waiting: list[tuple[int, Job]], take: Callable[[int, str, Any], None]) -> None:
+    def _send_next(self, worker: CellProcess, waiting: list[tuple[int, Request]], handle: Handler) -> None:
         if waiting:
-            worker.at, job = waiting.pop()
-            worker.send(pickle.dumps(job))
-            take(worker.at, "begin", None)
+            worker.request, request = waiting.pop()
+            worker.send(request)
+            handle(worker.request, "begin", None)

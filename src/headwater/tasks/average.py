@@ -1,41 +1,36 @@
-"""Averages as tasks: they run at the sector or at the server, wherever the models live."""
+"""Averages and starting models as tasks. They run wherever the models are: at a sector or at the server."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from headwater.core.params import By, Params, average_of
+from headwater.tasks.cost import first_of
 from headwater.tasks.task import TaskContext, task
 
 
-@task("average", streaming=("models",))
+@task("average", streaming=("models",), returns=first_of("models"))
 def average(ctx: TaskContext, models: Mapping[str, Params], by: By = "samples") -> Params:
-    """The mean by the samples that contributed, or with equal weight. Folds models as they come."""
+    """The weighted mean of models, folded as they arrive.
+
+    Args:
+        ctx: where it runs.
+        models: sender → model; all of one architecture.
+        by: "samples" weighs a model by the samples that it was trained on, "uniform" weighs all alike.
+
+    Returns:
+        The mean. Its weight is the sum of the models' weights.
+    """
     return average_of(models, by)
 
 
-@task("average")
-def average_by(
-    ctx: TaskContext, models: Mapping[str, Params], group: Mapping[str, Any], by: By = "samples"
-) -> dict[Any, Params]:
-    """One mean for each group of senders."""
-    members: dict[Any, dict[str, Params]] = {}
-    for sender, model in models.items():
-        members.setdefault(group[sender], {})[sender] = model
-    return {name: average_of(members[name], by) for name in members}
-
-
-@task("average")
+@task("average", returns=lambda ctx, arch, **_: ctx.outline(arch))
 def initial(ctx: TaskContext, arch: str, number: int = 0) -> Params:
-    """A freshly drawn model of this architecture; each number gives another one, 0 the run's own start."""
+    """A freshly drawn model.
+
+    Args:
+        ctx: where it runs.
+        arch: the architecture.
+        number: 0 is the start of the run; each other number gives another draw.
+    """
     return ctx.initial(arch, number)
-
-
-@task("average")
-def merge(
-    ctx: TaskContext, parts: Mapping[Any, Mapping[Any, Params]], otherwise: Mapping[Any, Params], by: By = "samples"
-) -> dict[Any, Params]:
-    """Means by group of {sender: {group: model}}; a group that nobody sent keeps the model it had."""
-    found = {name: {sender: part[name] for sender, part in parts.items() if name in part} for name in otherwise}
-    return {name: average_of(found[name], by) if found[name] else old for name, old in otherwise.items()}

@@ -1,7 +1,7 @@
 """A net for evaluation only, in which batch norm is part of the convolution before it.
 
-In evaluation mode batch norm is the same multiplication and addition for every input, channel by channel, and so can be
-done to the convolution's weights once instead of to its output for every image.
+In evaluation mode batch norm is the same multiplication and addition for every input, channel by channel. So it can be
+applied to the convolution's weights once instead of to its output for every image.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from torch import Tensor, nn
 
 from headwater.models.base import Net
 from headwater.models.resnet import Block
-from headwater.models.shufflenet import Unit
+from headwater.models.shufflenet import ShuffleUnit
 from headwater.models.wrn import PreBlock
 
-KNOWN = (Net, Block, PreBlock, Unit, nn.Sequential)  # these call their parts, each once, and nothing but them
+KNOWN = (Net, Block, PreBlock, ShuffleUnit, nn.Sequential)  # their forward calls each part once and nothing else
 
 
 class Folded(nn.Module):
-    """A convolution and the batch norm after it as one convolution, in tensors that are filled again by `fold`."""
+    """A convolution and the batch norm after it as one convolution; `fold` updates its weights."""
 
     def __init__(self, conv: nn.Conv2d, norm: nn.BatchNorm2d) -> None:
         super().__init__()
@@ -31,6 +31,7 @@ class Folded(nn.Module):
         self._bias = torch.empty_like(conv.weight[:, 0, 0, 0], requires_grad=False)
 
     def fold(self) -> None:
+        """Take over the current weights and statistics."""
         conv, norm = self._parts
         assert norm.running_mean is not None
         assert norm.running_var is not None
@@ -49,7 +50,7 @@ class Folded(nn.Module):
 
 
 class Twin:
-    """The same net for evaluation. All that is not folded is the net's own; `ready` takes up what it holds now."""
+    """A copy of a net for evaluation, which shares all parts that are not folded; `ready` updates the folded ones."""
 
     def __init__(self, module: nn.Module, copied: nn.Module) -> None:
         self._module, self._copied = module, copied
@@ -57,6 +58,7 @@ class Twin:
 
     @torch.no_grad()
     def ready(self) -> nn.Module:
+        """The copy, with the current weights."""
         self._module.eval()
         for part in self._folded:
             part.fold()
@@ -64,12 +66,12 @@ class Twin:
 
 
 def twin_of(module: nn.Module) -> Twin | None:
-    """The twin of a net whose every part is called by parts that are known here; None where there is nothing to fold.
+    """The folded copy of a net; None if nothing can be folded.
 
-    A part that is used twice, or that somebody listens to, is left as it is, and so are all others.
+    Nothing is folded if a part is used twice or has hooks.
     """
     parts = list(_parts(module))
-    if len({id(part) for part in parts}) < len(parts) or any(map(_heard, parts)):
+    if len({id(part) for part in parts}) < len(parts) or any(map(_hooked, parts)):
         return None
     return Twin(module, _copy(module)) if any(map(_pairs, parts)) else None
 
@@ -77,12 +79,12 @@ def twin_of(module: nn.Module) -> Twin | None:
 def _parts(module: nn.Module) -> Iterator[nn.Module]:
     yield module
     if type(module) in KNOWN:
-        for part in module._modules.values():  # also one that is there twice
+        for part in module._modules.values():  # also a part that occurs twice
             if part is not None:
                 yield from _parts(part)
 
 
-def _heard(part: nn.Module) -> bool:
+def _hooked(part: nn.Module) -> bool:
     return bool(part._forward_hooks or part._forward_pre_hooks)
 
 
@@ -111,7 +113,7 @@ def _chain(parts: Sequence[nn.Module]) -> Iterator[nn.Module]:
         if len(both) == 2 and _joins(*both):
             yield Folded(*both)  # type: ignore[arg-type]
             at += 2
-            if at < len(parts) and type(parts[at]) is nn.ReLU:  # nobody else sees what it is given: it may overwrite it
+            if at < len(parts) and type(parts[at]) is nn.ReLU:  # its input has no other use and may be overwritten
                 yield nn.ReLU(inplace=True)
                 at += 1
         else:

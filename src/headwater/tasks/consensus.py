@@ -1,4 +1,4 @@
-"""Agreement on public data (FedMD): what models say of it, the mean of that, and learning the mean."""
+"""Consensus on public data (FedMD): predictions of models, their mean, and training towards the mean."""
 
 from __future__ import annotations
 
@@ -15,20 +15,21 @@ from torch.nn import functional as F
 from headwater.core.params import Params
 from headwater.data.base import Examples
 from headwater.specs import LocalSpec
+from headwater.tasks.cost import ITSELF, Cost, passes_through, shaped, training_cost
 from headwater.tasks.local import Batch
-from headwater.tasks.optimizers import Stepper, batches, total_steps
+from headwater.tasks.optimizers import Stepper, batches, samples_read, total_steps
 from headwater.tasks.task import TaskContext, task
 
-Public = Examples | Tensor  # with labels, where the public set has any
+Public = Examples | Tensor  # with labels if the public set has any
 
 
-@task("average")
+@task("average", returns=ITSELF)
 def about_public(ctx: TaskContext) -> tuple[int, bool]:
-    """How many rows the public set has, and whether they have labels."""
+    """Number of rows of the public set, and whether they have labels."""
     return len(ctx.inputs), ctx.labels is not None
 
 
-@task("average")
+@task("average", returns=ITSELF, shows_rows=True)
 def public(ctx: TaskContext) -> Public:
     """The public set, as a value that can be moved."""
     return ctx.inputs if ctx.labels is None else Examples(ctx.inputs, ctx.labels)
@@ -36,27 +37,44 @@ def public(ctx: TaskContext) -> Public:
 
 @dataclass(frozen=True)
 class Rows:
-    """Which rows of the public set are spoken of: so many at most, the same for everybody who uses the same number."""
+    """Which rows of the public set are used.
+
+    Args:
+        most: how many at most.
+        number: seed of the draw; clients with the same number use the same rows.
+    """
 
     most: int
     number: int = 0
 
+    def count(self, public: Public) -> int:
+        """How many rows are used."""
+        return min(self.most, len(public))
+
     def of(self, public: Public) -> Tensor:
+        """The inputs of these rows."""
         x = public.x if isinstance(public, Examples) else public
         order = np.random.default_rng(self.number).permutation(len(x))[: self.most]
         return x[torch.from_numpy(order)]
 
 
-@task("distill")
+@task(
+    "distill",
+    cost=lambda ctx, model, public, rows, **_: Cost(passes=passes_through([model], rows.count(public))),
+    returns=lambda ctx, model, public, rows, **_: shaped(rows.count(public), ctx.classes, dtype=model.vector.dtype),
+)
 def predict(ctx: TaskContext, model: Params, public: Public, rows: Rows, temperature: float | None = None) -> Tensor:
-    """Logits for these rows or, with a temperature, soft predictions."""
+    """Logits of a model for these rows or, with a temperature, soft predictions."""
     output = ctx.flat_module(model).outputs(rows.of(public))
     return output if temperature is None else torch.softmax(output / temperature, dim=1)
 
 
-@task("distill", streaming=("models",))
+@task("distill", streaming=("models",), cost=Cost(), returns=ITSELF)
 def mean_of(ctx: TaskContext, models: Mapping[str, Tensor | tuple[Tensor, int]]) -> tuple[Tensor, int]:
-    """The mean in which every client counts alike, and over how many it is: means of parts come with their number."""
+    """The mean of predictions, in which every client counts alike, and the number of clients in it.
+
+    A value in `models` is one client's predictions, or the mean of several with their number.
+    """
     result, total = torch.zeros(()), 0
     for part in models.values():
         mean, count = part if isinstance(part, tuple) else (part, 1)
@@ -65,11 +83,17 @@ def mean_of(ctx: TaskContext, models: Mapping[str, Tensor | tuple[Tensor, int]])
     return result, total
 
 
-@task("distill")
+def _digest_cost(
+    ctx: TaskContext, start: Params, public: Public, target: Tensor | None, rows: Rows, spec: LocalSpec
+) -> Cost:
+    return Cost() if target is None else training_cost(start, rows.count(public), spec)
+
+
+@task("distill", cost=_digest_cost, returns="start")
 def digest(
     ctx: TaskContext, start: Params, public: Public, target: Tensor | None, rows: Rows, spec: LocalSpec
 ) -> Params:
-    """Learn to give these logits for these rows, by mean absolute error. Without a target nothing changes."""
+    """Train a model towards these logits for these rows, by mean absolute error. Without a target nothing changes."""
     if target is None:
         return start
     x, net = rows.of(public), ctx.flat_module(start)
@@ -95,14 +119,20 @@ class Heed:
     rows: Rows
     batch: int
     temperature: float = 0.5
-    x: Tensor | None = None  # the rows, made by `begin`, and the batches in turn
+    x: Tensor | None = None  # the rows and the batches in turn, set by `begin`
     turns: Iterator[Tensor] | None = None
+
+    def cost(self, ctx: TaskContext, start: Params, rows: int, steps: int) -> Cost:
+        """A public batch in addition to each private one."""
+        if self.target is None:
+            return Cost()
+        return Cost(samples=samples_read(self.rows.count(self.public), LocalSpec(steps=steps, batch=self.batch)))
 
     def begin(self, ctx: TaskContext, start: Params) -> Self:
         if self.target is None:
             return self
         x = self.rows.of(self.public)
-        order = torch.from_numpy(ctx.rng.permutation(len(x)))  # short trainings are not to hear the same rows always
+        order = torch.from_numpy(ctx.rng.permutation(len(x)))  # so that short trainings do not always see the same rows
         return replace(self, x=x, turns=itertools.cycle(torch.split(order, self.batch)))
 
     def __call__(self, step: Batch) -> Tensor:
@@ -110,5 +140,5 @@ class Heed:
             return step.loss.new_zeros(())
         batch = next(self.turns)
         step.net.train(len(batch))  # a public batch may be smaller than the private one
-        said = torch.log_softmax(step.net(self.x[batch]) / self.temperature, dim=1)
-        return self.weight * F.kl_div(said, self.target[batch], reduction="batchmean")
+        prediction = torch.log_softmax(step.net(self.x[batch]) / self.temperature, dim=1)
+        return self.weight * F.kl_div(prediction, self.target[batch], reduction="batchmean")

@@ -1,7 +1,7 @@
-"""What clients and servers keep to correct local gradients, and how it is brought up to date.
+"""Corrections of local gradients that clients and servers keep, and how they are updated.
 
-A correction has the form of a model, so that it is averaged, moved and counted as models are; only what is trained is
-corrected, and its buffers are zero. None stands for a correction that nobody has made yet, which is zero.
+A correction has the form of a model, so it is averaged, moved and counted as models are. Only trainable parameters are
+corrected; its buffers are zero. None stands for a correction that does not exist yet, which counts as zero.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from headwater.core.params import By, Params
 from headwater.models.base import ModelSpec
 from headwater.specs import LocalSpec
+from headwater.tasks.cost import Cost, first_of
 from headwater.tasks.optimizers import total_steps
 from headwater.tasks.task import TaskContext, task
 
@@ -23,33 +24,34 @@ from headwater.tasks.task import TaskContext, task
 
 
 def bare(model: Params) -> Params:
-    """The same with all that is not trained set to zero."""
+    """The model with its buffers set to zero."""
     vector = model.vector.clone()
     vector[model.layout.size :] = 0
     return replace(model, vector=vector)
 
 
 def moved(model: Params, by: Params, factor: float) -> Params:
-    """`model + factor · by` in what is trained; buffers stay the model's."""
+    """`model + factor · by` in the trainable parameters; buffers stay those of `model`."""
     vector = model.vector.clone()
     vector[: model.layout.size].add_(by.trainable, alpha=factor)
     return replace(model, vector=vector)
 
 
-@task("average")
+@task("average", returns="model")
 def zeros_like(ctx: TaskContext, model: Params) -> Params:
+    """A correction of zero for this model."""
     return model * 0.0
 
 
-@task("train")
+@task("train", cost=Cost(), returns="a")
 def minus(ctx: TaskContext, a: Params, b: Params | None) -> Params:
-    """a − b, in what is trained."""
+    """a − b in the trainable parameters; `b` None counts as zero."""
     return bare(a if b is None else a - b)
 
 
-@task("average", streaming=("models",))
+@task("average", streaming=("models",), returns=first_of("models"))
 def total(ctx: TaskContext, models: Mapping[str, Params]) -> Params:
-    """The sum of what came, each times its weight. It weighs 1, so that a sum of sums is the sum."""
+    """The sum of models, each times its weight. Its own weight is 1, so that a sum of sums is the sum."""
     result: Params | None = None
     for model in models.values():
         result = model * model.weight if result is None else result + model * model.weight
@@ -57,24 +59,40 @@ def total(ctx: TaskContext, models: Mapping[str, Params]) -> Params:
     return replace(result, weight=1.0)
 
 
-@task("average")
+@task("average", returns="old")
 def shift(ctx: TaskContext, old: Params, by: Params, share: float) -> Params:
     """old + share · by."""
     return moved(old, by, share)
 
 
-@task("average")
+@task("average", returns="start")
 def step_towards(ctx: TaskContext, start: Params, mean: Params, rate: float) -> Params:
-    """From `start` so many times the way to `mean`, whose buffers are taken as they are."""
+    """start + rate · (mean − start), with the buffers of `mean`."""
     return mean if rate == 1 else moved(mean, start - mean, 1 - rate)
 
 
 # -- from paths to gradients
 
 
-@task("train")
+def _gradient_cost(ctx: TaskContext, spec: LocalSpec, **models: Params) -> Cost:
+    arch = next(iter(models.values())).layout.arch
+    return Cost(arch, samples=ctx.samples, gradients=math.ceil(ctx.samples / spec.batch))
+
+
+@task(
+    "train",
+    cost=lambda ctx, model, spec, **_: _gradient_cost(ctx, spec, model=model),
+    returns="model",
+)
 def gradient_at(ctx: TaskContext, model: Params, spec: LocalSpec, by: By = "samples") -> Params:
-    """The gradient of this home's loss at a model: one pass over its rows, without a step."""
+    """The gradient of this home's loss at a model: one pass over its rows without a step.
+
+    Args:
+        ctx: where it runs.
+        model: where the gradient is taken.
+        spec: the stage, for its batch size.
+        by: weight of the result, as in `local_train`.
+    """
     assert ctx.data is not None
     net = ctx.flat_module(model)
     net.grad.zero_()
@@ -87,14 +105,18 @@ def gradient_at(ctx: TaskContext, model: Params, spec: LocalSpec, by: By = "samp
     return found
 
 
-@task("train")
+@task("train", cost=Cost(), returns="mine")
 def corrected(ctx: TaskContext, old: Params | None, mine: Params, ours: Params, pace: float) -> Params:
     """MTGC's update of either correction: old + (mine − ours) / pace, where pace is steps times learning rate."""
     change = bare((mine - ours) * (1 / pace))
     return change if old is None else old + change
 
 
-@task("train")
+@task(
+    "train",
+    cost=lambda ctx, start, spec, gradient=False, **_: _gradient_cost(ctx, spec, start=start) if gradient else Cost(),
+    returns=lambda ctx, mine, **_: {"model": mine, "own": mine, "delta": mine},
+)
 def variate(
     ctx: TaskContext,
     start: Params,
@@ -104,28 +126,40 @@ def variate(
     spec: LocalSpec,
     gradient: bool = False,
 ) -> dict[str, Params]:
-    """SCAFFOLD's new variate of this home, how it changed, and the model.
+    """SCAFFOLD's new control variate of this home, its change, and the model.
 
-    All come from one task: a client that is lost here is lost with all that it would have changed. The steps are those
-    that this home really took, which differ where clients of unequal sizes train for epochs.
+    All come from one task, so a client that is lost here changes nothing at all. The steps are those that this home
+    took, which differ where clients of unequal sizes train for epochs.
+
+    Args:
+        ctx: where it runs.
+        start: the model that training began with.
+        mine: the model that this home trained.
+        common: the server's control variate.
+        own: this home's control variate so far; None counts as zero.
+        spec: the stage.
+        gradient: option I of the paper: the gradient at `start` in place of the mean over the path.
+
+    Returns:
+        `model`, `own` (the new variate) and `delta` (its change).
     """
     assert ctx.data is not None
     steps = total_steps(len(ctx.data), spec)
     before = common * 0.0 if own is None else own
     if gradient:  # option I
         after = gradient_at(ctx, start, spec)
-    elif steps:  # option II: what the path says the mean gradient was
+    elif steps:  # option II: the mean gradient along the path
         after = bare(before - common + (start - mine) * (1 / (steps * spec.lr)))
-    else:  # it did not move, so nothing was learnt of its gradient
+    else:  # without a step the path tells nothing about the gradient
         after = before
     return {"model": mine, "own": after, "delta": replace(after - before, weight=mine.weight)}
 
 
-@task("average", streaming=("models",))
+@task("average", streaming=("models",), returns="start")
 def rebuilt(
     ctx: TaskContext, models: Mapping[str, Params], start: Params, common: Params, lr: float, steps: Mapping[str, int]
 ) -> Params:
-    """The sum over clients of how their variates of option II changed, from their models alone."""
+    """The sum over clients of the changes of their variates (option II), computed from their models alone."""
     result = common * 0.0
     for client, model in models.items():
         if steps[client]:
@@ -134,33 +168,33 @@ def rebuilt(
     return result
 
 
-@task("train")
+@task("train", cost=Cost(), returns=lambda ctx, mine, **_: {"model": mine, "own": mine})
 def dual(ctx: TaskContext, start: Params, mine: Params, old: Params | None, alpha: float) -> dict[str, Params]:
     """FedDyn's g − alpha · (mine − start), and the model: both from one task, as in `variate`."""
     change = bare((mine - start) * -alpha)
     return {"model": mine, "own": change if old is None else old + change}
 
 
-@task("average")
+@task("average", returns=lambda ctx, mean, **_: {"model": mean, "h": mean})
 def dynamic_server(
     ctx: TaskContext, start: Params, mean: Params, h: Params | None, alpha: float, members: int
 ) -> dict[str, Params]:
-    """FedDyn's server: h − alpha · (sum of how far those that came went) / members, then the mean − h / alpha.
+    """FedDyn's server step: h − alpha · (sum of the clients' model changes) / members, then mean − h / alpha.
 
-    The mean must count clients alike, so that its weight is how many came.
+    `mean` must weigh clients alike, so that its weight is the number of clients in it.
     """
     change = bare((mean - start) * (-alpha * mean.weight / members))
     after = change if h is None else h + change
     return {"model": moved(mean, after, -1 / alpha), "h": after}
 
 
-@task("average")
+@task("average", returns=lambda ctx, start, **_: {"model": start, "velocity": start})
 def momentum_step(
     ctx: TaskContext, start: Params, mean: Params, velocity: Params | None, beta: float, damping: float, nesterov: bool
 ) -> dict[str, Params]:
-    """The way from `start` to `mean` as a gradient: v ← beta · v + damping · (start − mean), then start − v.
+    """Server momentum with start − mean as the gradient: v ← beta · v + damping · (start − mean), then start − v.
 
-    With Nesterov's look-ahead the step is beta · v + (start − mean). Buffers are the mean's.
+    With Nesterov's look-ahead the step is beta · v + (start − mean). Buffers are those of `mean`.
     """
     slope = bare(start - mean)
     v = slope * damping if velocity is None else velocity * beta + slope * damping
@@ -168,11 +202,11 @@ def momentum_step(
     return {"model": moved(moved(mean, slope, 1.0), step, -1.0), "velocity": v}
 
 
-# -- what such methods ask of a run
+# -- requirements of methods with corrections
 
 
 def alike(spec: LocalSpec, sizes: Sequence[int]) -> LocalSpec:
-    """The same number of steps H for every client: epochs are those of a client of mean size, as in MTGC's code."""
+    """The stage with the same number of steps for every client: that of a client of mean size, as in MTGC's code."""
     if spec.steps is not None:
         return spec
     mean = sum(sizes) / len(sizes)
@@ -180,7 +214,7 @@ def alike(spec: LocalSpec, sizes: Sequence[int]) -> LocalSpec:
 
 
 def check_path(spec: LocalSpec, method: str, instead: str = "use plain 'sgd' with a constant rate") -> None:
-    """Refuse optimisers whose path does not tell the mean gradient."""
+    """Raise ValueError for an optimiser whose path does not determine the mean gradient."""
     odd = [f"local.optimizer = {spec.optimizer!r}"] if spec.optimizer != "sgd" else []
     odd += [f"local.momentum = {spec.momentum}"] if spec.momentum else []
     odd += [f"local.lr_time_decay = {spec.lr_time_decay}"] if spec.lr_time_decay else []
@@ -192,6 +226,7 @@ def check_path(spec: LocalSpec, method: str, instead: str = "use plain 'sgd' wit
 
 
 def check_steps(spec: LocalSpec, method: str) -> None:
+    """Raise ValueError unless every client takes the same number of steps, at least one."""
     if spec.drop_last or 0 in (spec.steps, spec.epochs):
         raise ValueError(
             f"every client of {method} must take the same number of steps, at least one; "
@@ -200,7 +235,7 @@ def check_steps(spec: LocalSpec, method: str) -> None:
 
 
 def buffers_caution(model: ModelSpec) -> tuple[str, ...]:
-    """What to tell somebody who corrects gradients of a model with batch norm."""
+    """A caution if gradients of a model with batch norm are to be corrected."""
     if not any(isinstance(layer, _BatchNorm) for layer in model.outline().modules()):
         return ()
     return (

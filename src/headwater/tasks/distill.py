@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -13,18 +14,70 @@ from headwater.core.params import By, Params, average_of
 from headwater.data.base import Examples
 from headwater.errors import ConfigError
 from headwater.specs import DistillSpec
+from headwater.tasks.cost import ITSELF, Cost, passes_through, training_cost
 from headwater.tasks.ensemble import Fold, Target, learn
 from headwater.tasks.flat_module import FlatModule
 from headwater.tasks.optimizers import EarlyStop, Stepper, batches, steps_per_epoch, total_steps
 from headwater.tasks.task import Ask, TaskContext, task
-from headwater.tasks.teacher_outputs import Answers, Panel, answer, judge, known, score
+from headwater.tasks.teacher_outputs import (
+    Outputs,
+    Panel,
+    answer,
+    by_name,
+    held_out,
+    input_count,
+    score,
+    scores_of,
+    validation_count,
+)
 
 
-def _teaches(given: Mapping[str, Any]) -> bool:
-    return bool(given["spec"].steps or given["spec"].epochs)
+def _teaches(inputs: Mapping[str, Any]) -> bool:
+    return bool(inputs["spec"].steps or inputs["spec"].epochs)
 
 
-@task("distill", asks={"answers": Ask("teachers", answer, "inputs", when=_teaches)})
+def distill_cost(
+    ctx: TaskContext,
+    start: Params,
+    teachers: Mapping[str, Params],
+    spec: DistillSpec,
+    val: Examples | None = None,
+    hold: float = 0.0,
+    answers: Any = None,
+    **_: Any,
+) -> Cost:
+    """Cost of `distill` and of tasks that distil as it does: steps of the student, and passes of all models."""
+    rows, validated = input_count(ctx), validation_count(ctx, val, hold)
+    if hold and ctx.samples:
+        validated = held_out(rows, hold)
+        rows -= validated if rows > 1 else 0
+    cost = training_cost(start, rows, spec)
+    checks = math.ceil(cost.steps / _interval(rows, spec)) if spec.judged and cost.steps else 0
+    asked = (rows if cost.steps else 0) + validated
+    passes = {start.layout.arch: validated * (2 + checks)}  # before, after, and to stop early
+    for arch, count in passes_through(teachers.values(), asked).items() if answers is None else ():
+        passes[arch] = passes.get(arch, 0) + count
+    return replace(
+        cost,
+        passes=passes,
+        teachers=len(teachers),
+        asked=len(teachers) * asked,
+        stops=spec.patience is not None and validated > 0,
+    )
+
+
+def _interval(rows: int, spec: DistillSpec) -> int:
+    """Steps from one validation to the next."""
+    unit = 1 if spec.steps is not None else steps_per_epoch(rows, spec)
+    return (spec.eval_every or (100 if spec.steps is not None else 1)) * unit
+
+
+@task(
+    "distill",
+    asks={"answers": Ask("teachers", answer, "inputs", when=_teaches)},
+    cost=distill_cost,
+    returns="start",
+)
 def distill(
     ctx: TaskContext,
     start: Params,
@@ -33,53 +86,68 @@ def distill(
     val: Examples | None = None,
     counts: Mapping[str, Tensor] | None = None,
     hold: float = 0.0,
-    answers: Answers | None = None,
+    answers: Outputs | None = None,
 ) -> Params:
-    """Teach a student, starting at `start`, the mean of its teachers on the home's inputs (the reference set at the
-    server).
+    """Teach a student the mean of its teachers' outputs on the home's inputs (the reference set at the server).
 
-    Teachers are asked once and their outputs used in every epoch. True labels come in through validation: `val`, the
-    server's own hold-out when this runs there, or a share `hold` of the home's rows that is then not distilled on; and,
-    if `spec.labelled` is above 0, through the reference set. The result weighs what its teachers weigh together.
+    Teachers compute their outputs once, and every epoch uses them. True labels are used for validation only and, if
+    `spec.labelled` is above 0, in the loss on the reference set.
+
+    Args:
+        ctx: where it runs.
+        start: the student as it begins.
+        teachers: name → model, of any architectures.
+        spec: the stage: how long, what is averaged over teachers and how they count, early stopping.
+        val: rows with labels to validate with; None at the server means its own validation set.
+        counts: teacher → samples by class, for `weights = "labels"`. Teachers without counts are left out.
+        hold: share of the home's own rows that is held out for validation and not distilled on.
+        answers: outputs of teachers that were computed beforehand.
+
+    Returns:
+        The student. Its weight is the sum of its teachers' weights.
+
+    Raises:
+        ConfigError: the stage needs a validation set or labels that are missing.
+        LookupError: the home holds no data, or early stopping has no validation set.
     """
     weight = sum(teacher.weight for teacher in teachers.values())
-    if counts is not None:  # whose counts were lost on the way cannot be weighed by them
+    if counts is not None:  # a teacher whose counts were lost cannot be weighed by them
         teachers = {name: teacher for name, teacher in teachers.items() if name in counts}
     ctx.note(teachers=len(teachers))
     panel = Panel.of(ctx, teachers, answers, val, hold)
     x, val = panel.x, panel.val
-    target = _taught(panel, spec, counts)
+    target = _target(panel, spec, counts)
     student = ctx.flat_module(start)
-    before = judge(student, val) if val is not None else None
+    before = scores_of(student, val) if val is not None else None
     if target is not None:
         with ctx.waited_for():
             taught = _descend(ctx, student, x, target, spec, val, before)
         student = ctx.flat_module(taught)
     if val is not None and before is not None:
-        ctx.note(student_before=before["accuracy"], student_after=judge(student, val)["accuracy"])
+        ctx.note(student_before=before["accuracy"], student_after=scores_of(student, val)["accuracy"])
     return student.params(weight)
 
 
-def _taught(panel: Panel, spec: DistillSpec, counts: Mapping[str, Tensor] | None) -> Target | None:
-    """What the teachers teach together; none where no step is to be taken. Notes how good they are."""
+def _target(panel: Panel, spec: DistillSpec, counts: Mapping[str, Tensor] | None) -> Target | None:
+    """The ensemble's soft targets; None where no step is to be taken. Notes the ensemble's accuracy."""
     needed, rows, note = total_steps(len(panel.x), spec) > 0, panel.val, panel.ctx.note
     options: dict[str, Any] = {"mix": spec.mix, "temperature": spec.temperature}
-    shares, said = None, {}
+    shares, outputs = None, {}
     if spec.weights == "learned":
         if rows is None:
             raise ConfigError("weights = 'learned' needs a validation set to learn from; set data.validation above 0")
-        said = {name: heard["val"] for name, _, heard in panel.hear(inputs=False, val=True)}
-        shares = learn(said, rows.y, **options)
+        outputs = {name: output["val"] for name, _, output in panel.each(inputs=False, val=True)}
+        shares = learn(outputs, rows.y, **options)
         entropy = -sum(share * math.log(share) for share in shares.values() if share > 0)
         note(largest_share=max(shares.values()), share_entropy=entropy)
     options |= {"weights": spec.weights, "counts": counts, "shares": shares, "sharpen": spec.sharpen}
     of_inputs, of_rows = Fold(**options), Fold(**options)
-    for name, samples, heard in panel.hear(inputs=needed, val=rows is not None and not said):
+    for name, samples, output in panel.each(inputs=needed, val=rows is not None and not outputs):
         if needed:
-            of_inputs.add(name, samples, heard["inputs"])
+            of_inputs.add(name, samples, output["inputs"])
         if rows is not None:
-            of_rows.add(name, samples, said[name] if said else heard["val"])
-        del heard  # before the next one is asked
+            of_rows.add(name, samples, outputs[name] if outputs else output["val"])
+        del output  # before the next teacher computes its own
     if rows is not None:
         note(teacher_accuracy=of_rows.target().accuracy(rows.y))
     return of_inputs.target() if needed else None
@@ -96,7 +164,7 @@ def _descend(
 ) -> Params:
     total, epoch = total_steps(len(x), spec), steps_per_epoch(len(x), spec)
     unit = 1 if spec.steps is not None else epoch  # steps in one tick of patience and eval_every
-    every = (spec.eval_every or (100 if spec.steps is not None else 1)) * unit
+    every = _interval(len(x), spec)
     scale = spec.temperature**2 if spec.t2 else 1.0
     stop: EarlyStop[Params] = EarlyStop(spec.metric, spec.patience, spec.min_delta, spec.restore)
     judged = spec.judged and val is not None and before is not None
@@ -119,10 +187,10 @@ def _descend(
         if spec.labelled and labels is not None:
             loss = loss + spec.labelled * student.loss(output, labels[batch])
         stepper.step(loss)
-        trail.pass_by(stepper.taken, student)
+        trail.add(stepper.taken, student)
         if judged and (stepper.taken % every == 0 or stepper.taken == total):
             assert val is not None
-            value = judge(student, val)[spec.metric]
+            value = scores_of(student, val)[spec.metric]
             if stop.update(math.ceil(stepper.taken / unit), value, lambda: student.params(0.0)):
                 break
     ctx.note(distill_steps=stepper.taken)
@@ -131,17 +199,17 @@ def _descend(
 
 
 class Trail:
-    """The mean of the weights that a student passes, every `swa_every` steps from `swa_from` on.
+    """Stochastic weight averaging: the mean of the student's weights every `swa_every` steps from `swa_from` on.
 
-    Only what is trained is averaged. Batch-norm statistics are those of the student's last step, and so is everything
-    where training ended before a first snapshot.
+    Only what is trained is averaged. Batch-norm statistics are those of the last step, and so is everything where
+    training ended before the first snapshot.
     """
 
     def __init__(self, spec: DistillSpec) -> None:
         self.spec, self.taken = spec, 0
         self._mean: Tensor | None = None
 
-    def pass_by(self, step: int, student: FlatModule) -> None:
+    def add(self, step: int, student: FlatModule) -> None:
         since = None if self.spec.swa_from is None else step - self.spec.swa_from
         if since is None or since < 0 or since % self.spec.swa_every:
             return
@@ -150,50 +218,72 @@ class Trail:
         self._mean = now.clone() if self._mean is None else self._mean.lerp_(now, 1 / self.taken)
 
     def mean(self, student: FlatModule) -> Params:
-        found = student.params(0.0)
+        model = student.params(0.0)
         if self._mean is not None:
-            found.trainable.copy_(self._mean)
-        return found
+            model.trainable.copy_(self._mean)
+        return model
 
 
-@task("evaluate")
+@task("evaluate", returns=ITSELF)
 def validation(ctx: TaskContext) -> Examples:
-    """The labelled hold-out at the server, as a value that can be moved."""
+    """The server's validation set, as a value that can be moved."""
     return ctx.validation
 
 
-@task("average")
+@task("average", returns="like")
 def average_like(ctx: TaskContext, models: Mapping[str, Params], like: Params, by: By = "samples") -> Params:
     """The mean of those models that have the architecture of `like`, or `like` itself where none has."""
     alike = {name: model for name, model in models.items() if model.layout.arch == like.layout.arch}
     return average_of(alike, by) if alike else like
 
 
-@task("distill", asks={"scores": Ask("models", score, "validation")})
-def drop_worst(ctx: TaskContext, models: Mapping[str, Params], scores: Answers | None = None) -> dict[str, Params]:
-    """FedDF's filter: members no better than 1.2 × chance on the server's validation set are left out.
+def _filter_cost(ctx: TaskContext, models: Mapping[str, Params], scores: Any = None) -> Cost:
+    return Cost() if scores is not None else Cost(passes=passes_through(models.values(), len(ctx.validation)))
 
-    If nobody would remain, everybody does.
+
+@task(
+    "distill",
+    asks={"scores": Ask("models", score, "validation")},
+    cost=_filter_cost,
+    returns=lambda ctx, models, **_: dict(models),  # at most
+)
+def drop_worst(ctx: TaskContext, models: Mapping[str, Params], scores: Outputs | None = None) -> dict[str, Params]:
+    """FedDF's filter: leaves out members no better than 1.2 × chance on the server's validation set.
+
+    If no member would remain, all do.
+
+    Args:
+        ctx: where it runs: the server.
+        models: name → model.
+        scores: accuracies that were computed beforehand.
     """
-    found = _scores(ctx, models, scores)
-    kept = [name for name in models if found[name] >= 1.2 / ctx.classes]
-    ctx.note(dropped=len(found) - len(kept) if kept else 0, nobody_passed=not kept)
-    return {name: models[name] for name in kept or found}
+    accuracy = _accuracies(ctx, models, scores)
+    kept = [name for name in models if accuracy[name] >= 1.2 / ctx.classes]
+    ctx.note(dropped=len(accuracy) - len(kept) if kept else 0, nobody_passed=not kept)
+    return {name: models[name] for name in kept or accuracy}
 
 
-@task("distill", asks={"scores": Ask("models", score, "validation")})
-def drop_outliers(ctx: TaskContext, models: Mapping[str, Params], scores: Answers | None = None) -> dict[str, Params]:
-    """The further rule of FedDF's code, for teachers only: members under mean − 1.5 std of the scores go, the best one
-    being left out of both. Fewer than three have no outlier."""
-    found = _scores(ctx, models, scores)
-    if len(found) < 3:
+@task(
+    "distill",
+    asks={"scores": Ask("models", score, "validation")},
+    cost=_filter_cost,
+    returns=lambda ctx, models, **_: dict(models),  # at most
+)
+def drop_outliers(ctx: TaskContext, models: Mapping[str, Params], scores: Outputs | None = None) -> dict[str, Params]:
+    """The further rule of FedDF's code, for teachers only: leaves out members under mean − 1.5 std of the accuracies.
+
+    The best member counts neither in the mean nor in the deviation. Fewer than three members have no outlier. The
+    arguments are those of `drop_worst`.
+    """
+    accuracy = _accuracies(ctx, models, scores)
+    if len(accuracy) < 3:
         return dict(models)
-    others = torch.tensor(sorted(found.values())[:-1], dtype=torch.float64)
-    kept = [name for name in models if found[name] >= float(others.mean() - 1.5 * others.std(correction=0))]
-    ctx.note(outliers=len(found) - len(kept))
+    others = torch.tensor(sorted(accuracy.values())[:-1], dtype=torch.float64)
+    kept = [name for name in models if accuracy[name] >= float(others.mean() - 1.5 * others.std(correction=0))]
+    ctx.note(outliers=len(accuracy) - len(kept))
     return {name: models[name] for name in kept}
 
 
-def _scores(ctx: TaskContext, models: Mapping[str, Params], scores: Answers | None) -> dict[str, float]:
-    told = known(scores)
-    return {name: told[name] if name in told else score(ctx, {name: model})[name] for name, model in models.items()}
+def _accuracies(ctx: TaskContext, models: Mapping[str, Params], scores: Outputs | None) -> dict[str, float]:
+    known = by_name(scores)
+    return {name: known[name] if name in known else score(ctx, {name: model})[name] for name, model in models.items()}

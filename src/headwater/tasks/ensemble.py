@@ -1,7 +1,7 @@
 """Stage 2: several models as one teacher.
 
-Members are asked one after the other and folded into a running weighted mean, so memory holds one table of outputs
-beside the mean however many members there are.
+Members compute their outputs one after the other, and these are folded into a running weighted mean. So memory holds
+the mean and the outputs of one member, for any number of members.
 """
 
 from __future__ import annotations
@@ -25,28 +25,45 @@ _TINY = 1e-30
 
 @dataclass(frozen=True)
 class Target:
-    """What the student is taught: a probability vector a sample, and the part of the loss that it cannot change."""
+    """Soft targets for a student.
+
+    Args:
+        probs: one probability vector per sample.
+        constant: the part of each sample's loss that does not depend on the student: Σ_k a_k Σ_c p_k log p_k for mix
+            "losses", Σ_c q log q otherwise.
+    """
 
     probs: Tensor
-    constant: Tensor  # Σ_k a_k Σ_c p_k log p_k for `losses`, Σ_c q log q otherwise
+    constant: Tensor
 
     def loss(self, batch: Tensor, output: Tensor, temperature: float) -> Tensor:
-        """mean KL(teacher ‖ student) over a batch; its gradient is that of the soft-target cross-entropy."""
+        """Mean KL(teacher ‖ student) over a batch; its gradient is that of the soft-target cross-entropy.
+
+        Args:
+            batch: which samples.
+            output: the student's logits for these.
+            temperature: of the student's softmax.
+        """
         log_student = torch.log_softmax(output / temperature, dim=1)
         return (self.constant[batch] - (self.probs[batch] * log_student).sum(1)).mean()
 
     def accuracy(self, y: Tensor) -> float:
+        """Accuracy of the teacher."""
         return float((self.probs.argmax(1) == y).double().mean())
 
 
 class Fold:
-    """A running weighted mean of members' outputs: it takes them one after the other and keeps none.
+    """A running weighted mean of members' outputs, which keeps none of them.
 
-    `probs` and `losses` average softmax outputs, `logits` averages what goes into the softmax. A member weighs by its
-    samples, like every other (`uniform`), by its count of each class (`labels`, needs `counts`), by the share that
-    `learn` found for it (`learned`, needs `shares`), or the more the surer it is of the sample at hand (`confidence`:
-    one minus its entropy relative to that of a uniform guess). `sharpen` = τ takes the mean of probabilities to the
-    power 1/τ, so that below 1 the teacher is surer than its members together.
+    Args:
+        mix: "probs" and "losses" average softmax outputs, "logits" averages logits.
+        weights: weight of a member: "samples" it was trained on; "uniform"; "labels": its count of each class;
+            "learned": the share that `learn` found; "confidence": one minus the entropy of its prediction for the
+            sample, relative to that of a uniform guess.
+        temperature: of the members' softmax.
+        counts: member → samples by class, for "labels".
+        shares: member → share, for "learned".
+        sharpen: τ: the mean of probabilities is taken to the power 1/τ and normalised.
     """
 
     def __init__(
@@ -70,27 +87,33 @@ class Fold:
 
     @torch.no_grad()
     def add(self, name: str, samples: float, output: Tensor) -> None:
-        """One more member: its samples, and what it says of every input."""
-        sure = self._weights == "confidence"
+        """Add a member.
+
+        Args:
+            name: its name, by which counts and shares are found.
+            samples: its weight.
+            output: its logits, one row per input.
+        """
+        by_confidence = self._weights == "confidence"
         if self._mean is None:
             self._mean = room(tuple(output.shape), output.dtype).zero_()
             kept = tuple(output.shape) if self._mix == "losses" else (len(output), 0)
             self._constant = room(kept, output.dtype).zero_()
-            self._total = output.new_zeros((len(output), 1) if sure else ())
-        if not sure:
+            self._total = output.new_zeros((len(output), 1) if by_confidence else ())
+        if not by_confidence:
             weight = self._weight(name, samples).to(output.dtype)
             self._total = self._total + weight
         for rows in _blocks(len(output)):
-            said = output[rows]
-            probs = torch.softmax(said / self._temperature, dim=1)
+            logits = output[rows]
+            probs = torch.softmax(logits / self._temperature, dim=1)
             total = self._total
-            if sure:
+            if by_confidence:
                 negative_entropy = torch.xlogy(probs, probs).sum(1, keepdim=True)
-                weight = 1 + negative_entropy / math.log(max(2, said.shape[1])) + 1e-6
+                weight = 1 + negative_entropy / math.log(max(2, logits.shape[1])) + 1e-6
                 total = self._total[rows].add_(weight)
             ratio = weight / total.clamp_min(_TINY)
             mean = self._mean[rows]
-            mean += ((said if self._mix == "logits" else probs) - mean) * ratio
+            mean += ((logits if self._mix == "logits" else probs) - mean) * ratio
             if self._mix == "losses":
                 constant = self._constant[rows]
                 constant += (torch.xlogy(probs, probs) - constant) * ratio
@@ -104,7 +127,7 @@ class Fold:
 
     @torch.no_grad()
     def target(self) -> Target:
-        """What they teach together. The fold ends with it: the mean becomes the teacher in place."""
+        """The soft targets. Call it once, at the end: it turns the mean into the targets in place."""
         if self._mean is None:
             raise ValueError("an ensemble needs at least one member")
         if float(self._total.sum()) <= 0 and len(self._mean):
@@ -128,40 +151,53 @@ class Fold:
 
 
 def _blocks(rows: int) -> Iterator[slice]:
-    """A table a part at a time, so that what is worked out on the way takes little room."""
+    """Rows in blocks, so that intermediate results take little memory."""
     for at in range(0, rows, BLOCK):
         yield slice(at, min(rows, at + BLOCK))
 
 
 def ensemble(
-    ctx: TaskContext, members: Mapping[str, Params], x: Tensor, told: Mapping[str, Tensor] | None = None, **options: Any
+    ctx: TaskContext,
+    members: Mapping[str, Params],
+    x: Tensor,
+    outputs: Mapping[str, Tensor] | None = None,
+    **options: Any,
 ) -> Target:
-    """The teacher's outputs on `x`: each member sees each input once, unless what it says was `told` already.
+    """Soft targets of an ensemble.
 
-    The options are those of `Fold`.
+    Args:
+        ctx: where it runs.
+        members: name → model.
+        x: inputs.
+        outputs: logits of members that were computed before.
+        options: those of `Fold`.
     """
-    fold, known = Fold(**options), told or {}
+    fold, known = Fold(**options), outputs or {}
     for name, member in members.items():
         fold.add(name, member.weight, known[name] if name in known else ctx.flat_module(member).outputs(x))
     return fold.target()
 
 
-def learn(said: Mapping[str, Tensor], y: Tensor, *, mix: Mix = "probs", temperature: float = 1.0) -> dict[str, float]:
-    """A share for each member, all together 1, with which the teacher's cross-entropy with true labels is least; from
-    what members say of the rows that have these labels.
+def learn(logits: Mapping[str, Tensor], y: Tensor, *, mix: Mix = "probs", temperature: float = 1.0) -> dict[str, float]:
+    """Learn the members' shares, which add up to 1, so that the teacher's cross-entropy with true labels is least.
 
-    Both problems are convex in the shares and start at equal ones: of probabilities the steps are those of expectation
-    and maximisation, of logits those of L-BFGS on shares that are the softmax of free numbers. Either way the same rows
-    give the same shares.
+    The problem is convex in the shares and starts at equal ones, so the same rows give the same shares. Shares of
+    probabilities are found by expectation maximisation, shares of logits by L-BFGS on numbers whose softmax they are.
+
+    Args:
+        logits: member → its logits for the rows.
+        y: true labels of the rows.
+        mix: what is averaged over members.
+        temperature: of the members' softmax.
     """
-    outputs = [output.double() / temperature for output in said.values()]
+    outputs = [output.double() / temperature for output in logits.values()]
     if mix == "logits":
         shares = _by_descent(torch.stack(outputs), y)
     else:  # only a member's probability of the true class matters, and of each sample only the ratios between members
         truth = y.unsqueeze(1)
         logs = torch.stack([torch.log_softmax(output, 1).gather(1, truth).squeeze(1) for output in outputs])
         shares = _by_expectation((logs - logs.amax(0)).exp())
-    return dict(zip(said, shares.tolist(), strict=True))
+    return dict(zip(logits, shares.tolist(), strict=True))
 
 
 def _by_expectation(hit: Tensor, steps: int = 1000, enough: float = 1e-12) -> Tensor:
@@ -189,9 +225,9 @@ def _by_descent(logits: Tensor, y: Tensor) -> Tensor:
     def loss() -> Tensor:
         optimizer.zero_grad()
         mean = torch.einsum("k,knc->nc", torch.softmax(free, 0), logits)
-        found = torch.nn.functional.cross_entropy(mean, y)
-        found.backward()  # type: ignore[no-untyped-call]
-        return found
+        entropy = torch.nn.functional.cross_entropy(mean, y)
+        entropy.backward()  # type: ignore[no-untyped-call]
+        return entropy
 
     optimizer.step(loss)  # type: ignore[no-untyped-call]
     return torch.softmax(free.detach(), 0)

@@ -1,4 +1,4 @@
-"""Judging models: at the server on the common test set, at clients on theirs. Only numbers travel from here."""
+"""Evaluation: at the server on the common test set, at clients on their own. Only numbers leave a client from here."""
 
 from __future__ import annotations
 
@@ -13,41 +13,69 @@ from torch.nn import functional as F
 from headwater.core.params import Params
 from headwater.data.base import Examples
 from headwater.specs import Mix, Weights
+from headwater.tasks.cost import ITSELF, Cost, passes_through, shaped
 from headwater.tasks.ensemble import ensemble
 from headwater.tasks.task import Ask, TaskContext, task
-from headwater.tasks.teacher_outputs import Answers, judge, known, on_test
+from headwater.tasks.teacher_outputs import Outputs, by_name, on_test, scores_of
 
 
-@task("evaluate")
+def _score_outline(ctx: TaskContext, **_: Any) -> dict[str, Any]:
+    correct = shaped(len(ctx.test), dtype=torch.bool)
+    confusion = shaped(ctx.classes, ctx.classes, dtype=torch.int64)
+    return {"accuracy": 0.0, "loss": 0.0, "correct": correct, "confusion": confusion}
+
+
+@task(
+    "evaluate",
+    cost=lambda ctx, model: Cost(passes=passes_through([model], len(ctx.test))),
+    returns=_score_outline,
+)
 def evaluate(ctx: TaskContext, model: Params) -> dict[str, Any]:
-    """Accuracy, loss, which test samples were right, and the confusion matrix (true class by row)."""
+    """Test a model on the common test set.
+
+    Returns:
+        `accuracy`, `loss`, `correct` (one bool per test sample) and `confusion` (counts; one row per true class).
+    """
     return examine(ctx, model, ctx.test)
 
 
-@task("evaluate", asks={"answers": Ask("members", on_test, "test")})
+def _team_cost(ctx: TaskContext, members: Mapping[str, Params], answers: Any = None, **_: Any) -> Cost:
+    return Cost() if answers is not None else Cost(passes=passes_through(members.values(), len(ctx.test)))
+
+
+@task("evaluate", asks={"answers": Ask("members", on_test, "test")}, cost=_team_cost, returns=_score_outline)
 def evaluate_team(
     ctx: TaskContext,
     members: Mapping[str, Params],
     mix: Mix,
     weights: Weights = "uniform",
-    answers: Answers | None = None,
+    answers: Outputs | None = None,
 ) -> dict[str, Any]:
-    """The same of models of any architecture that predict together."""
+    """Test an ensemble on the common test set; the result is as that of `evaluate`.
+
+    Args:
+        ctx: where it runs.
+        members: the models, of any architectures.
+        mix: what is averaged over members; see `Fold`.
+        weights: how much each member counts; see `Fold`.
+        answers: outputs of members that were computed beforehand.
+    """
     rows = ctx.test
-    probs = ensemble(ctx, members, rows.x, known(answers), mix=mix, weights=weights).probs
+    probs = ensemble(ctx, members, rows.x, by_name(answers), mix=mix, weights=weights).probs
     loss = float(F.nll_loss(probs.clamp_min(torch.finfo(probs.dtype).tiny).log(), rows.y))
-    return _marks(ctx, probs.argmax(1), rows.y, loss)
+    return _scores(ctx, probs.argmax(1), rows.y, loss)
 
 
 def examine(ctx: TaskContext, model: Params, rows: Examples) -> dict[str, Any]:
+    """What `evaluate` returns, for these rows."""
     net = ctx.flat_module(model)
     output = net.outputs(rows.x, helpers=ctx.helpers)
     with torch.no_grad():
         loss = float(net.loss(output, rows.y))
-    return _marks(ctx, output.argmax(1), rows.y, loss)
+    return _scores(ctx, output.argmax(1), rows.y, loss)
 
 
-def _marks(ctx: TaskContext, guess: Tensor, y: Tensor, loss: float) -> dict[str, Any]:
+def _scores(ctx: TaskContext, guess: Tensor, y: Tensor, loss: float) -> dict[str, Any]:
     cells = torch.bincount(y * ctx.classes + guess, minlength=ctx.classes**2)
     correct = guess == y
     return {
@@ -58,13 +86,14 @@ def _marks(ctx: TaskContext, guess: Tensor, y: Tensor, loss: float) -> dict[str,
     }
 
 
-@task("evaluate")
+@task("evaluate", returns=ITSELF)
 def class_accuracy(ctx: TaskContext, outcome: dict[str, Any]) -> Tensor:
-    """How often each class is recognised."""
+    """Accuracy of each class, from what `evaluate` returned."""
     return recognised(outcome["confusion"])
 
 
 def recognised(confusion: Tensor) -> Tensor:
+    """Accuracy of each class; 0 for a class without samples."""
     cells = confusion.double()
     return cells.diagonal() / cells.sum(1).clamp_min(1)
 
@@ -75,42 +104,53 @@ def _expected_of_all(contexts: Sequence[TaskContext], inputs: Sequence[Mapping[s
         return []
     homes = tuple(ctx.home for ctx in contexts)
     shares = contexts[0].once(("label shares", homes), lambda: np.stack([label_share(ctx).numpy() for ctx in contexts]))
-    told = {id(given["by_class"]): given["by_class"].numpy() for given in inputs}  # a broadcast is one for all
-    by_class = next(iter(told.values())) if len(told) == 1 else np.stack([told[id(g["by_class"])] for g in inputs])
-    # Added up class by class, so that a home's number does not depend on who else is asked.
-    found: list[float] = np.cumsum(shares * by_class, axis=1)[:, -1].tolist()
-    return found
+    tables = {id(each["by_class"]): each["by_class"].numpy() for each in inputs}  # a broadcast is one for all
+    by_class = (
+        next(iter(tables.values())) if len(tables) == 1 else np.stack([tables[id(e["by_class"])] for e in inputs])
+    )
+    # Added up class by class, so that the number of a home does not depend on which other homes are computed with it.
+    accuracies: list[float] = np.cumsum(shares * by_class, axis=1)[:, -1].tolist()
+    return accuracies
 
 
-@task("evaluate", together=_expected_of_all)
+@task("evaluate", together=_expected_of_all, returns=lambda ctx, **_: 0.0)
 def expected_accuracy(ctx: TaskContext, by_class: Tensor) -> float:
-    """What a model with these accuracies by class gets right on this home's mix of labels."""
+    """Accuracy that a model with these accuracies by class has on this home's label distribution."""
     return _expected_of_all([ctx], [{"by_class": by_class}])[0]
 
 
 def label_share(ctx: TaskContext) -> Tensor:
+    """Share of each class among this home's training rows."""
     rows = ctx.rows
     assert rows is not None
     labels = ctx.table.y[torch.as_tensor(rows)]  # the inputs are not needed
     return torch.bincount(labels, minlength=ctx.classes).double() / len(labels)
 
 
-@task("evaluate")
+@task(
+    "evaluate",
+    cost=lambda ctx, model: Cost(passes=passes_through([model], ctx.test_samples)),
+    returns=lambda ctx, **_: 0.0 if ctx.test_samples else None,
+)
 def own_accuracy(ctx: TaskContext, model: Params) -> float | None:
-    """Accuracy on the part of its data that this home keeps for its own test."""
+    """Accuracy on the rows that this home keeps for its own test; None if it has none."""
     rows = ctx.own_test
-    return None if rows is None else judge(ctx.flat_module(model), rows)["accuracy"]
+    return None if rows is None else scores_of(ctx.flat_module(model), rows)["accuracy"]
 
 
-@task("evaluate")
+@task("evaluate", returns=ITSELF)
 def common_test(ctx: TaskContext) -> Examples:
-    """The common test set, as a value that can be moved to where personal models live."""
+    """The common test set, as a value that can be moved to where personal models are."""
     return ctx.test
 
 
-@task("evaluate")
+@task(
+    "evaluate",
+    cost=lambda ctx, model, rows: Cost(passes=passes_through([model], len(rows))),
+    returns=lambda ctx, **_: {"accuracy": 0.0, "loss": 0.0, "own_mix": 0.0},
+)
 def score_on(ctx: TaskContext, model: Params, rows: Examples) -> dict[str, float]:
-    """A personal model on given rows, and what that means for this home's own mix of labels."""
-    found = examine(ctx, model, rows)
-    own_mix = float((label_share(ctx) * recognised(found["confusion"])).sum())
-    return {"accuracy": found["accuracy"], "loss": found["loss"], "own_mix": own_mix}
+    """Accuracy and loss of a personal model on these rows, and `own_mix`: its accuracy on this home's label mix."""
+    outcome = examine(ctx, model, rows)
+    own_mix = float((label_share(ctx) * recognised(outcome["confusion"])).sum())
+    return {"accuracy": outcome["accuracy"], "loss": outcome["loss"], "own_mix": own_mix}

@@ -1,10 +1,10 @@
-"""FedGen's two halves: the server teaches a generator of features, clients learn from what it draws."""
+"""FedGen's two parts: the server trains a generator of features, and clients train with features that it draws."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -14,6 +14,7 @@ from torch.nn import functional as F
 from headwater.core.params import Params
 from headwater.models.generator import Generator
 from headwater.specs import DistillSpec
+from headwater.tasks.cost import Cost
 from headwater.tasks.flat_module import FlatModule
 from headwater.tasks.local import Batch
 from headwater.tasks.optimizers import Stepper
@@ -54,15 +55,30 @@ class Generated:
 
 @dataclass(frozen=True)
 class Lesson:
-    """What the generator is taught by: weights of its three losses, and how long."""
+    """How the generator is trained.
 
-    alpha: float  # of the teachers' verdict
-    eta: float  # of sameness
-    beta: float  # of surprising the student
+    Args:
+        alpha: weight of the teachers' loss.
+        eta: weight of the diversity loss.
+        beta: weight of the divergence from the student.
+        spec: the stage.
+    """
+
+    alpha: float
+    eta: float
+    beta: float
     spec: DistillSpec
 
 
-@task("distill")
+def _generator_cost(
+    ctx: TaskContext, generator: Params, teachers: Mapping[str, Params], lesson: Lesson, **_: Any
+) -> Cost:
+    spec, drawn = lesson.spec, (lesson.spec.steps or 0) * lesson.spec.batch
+    asked = len(teachers) * drawn
+    return Cost(generator.layout.arch, spec.steps or 0, drawn, teachers=len(teachers), asked=asked)
+
+
+@task("distill", cost=_generator_cost, returns="generator")
 def teach_generator(
     ctx: TaskContext,
     generator: Params,
@@ -71,10 +87,18 @@ def teach_generator(
     student: Params,
     lesson: Lesson,
 ) -> Params:
-    """Teach the generator features that the clients' classifiers take for the class that was asked for.
+    """Train the generator to draw features that the clients' classifiers assign to the wanted class.
 
-    A client's verdict on a class weighs as its share of that class's samples among the clients; everybody's count
-    begins at 1. Only classes that somebody holds are asked for. `student` is the model that was last sent.
+    A client's loss on a class is weighted with its share of that class's samples among the clients, where every count
+    begins at 1. Only classes that a client holds are wanted.
+
+    Args:
+        ctx: where it runs.
+        generator: the generator so far.
+        teachers: client → its model.
+        counts: client → its samples by class. Teachers without counts are left out.
+        student: the global model that was sent last.
+        lesson: weights of the losses, and how long.
     """
     teachers = {name: model for name, model in teachers.items() if name in counts}
     if not teachers:

@@ -22,17 +22,30 @@ from headwater.models.parts import classifier_of, extractor_of, layers_before
 from headwater.tasks.batched.threads import Helpers
 from headwater.tasks.bn_folding import twin_of
 
-BATCH = 64  # rows that a net is asked about at once: more do not fit the cache
+BATCH = 64  # rows of one forward pass: more do not fit the cache
 FLAT_BATCH = 1024  # where it has linear layers only
 LARGE = 256 << 20  # bytes of a table that is held in memory
 _BATCH_NORM = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 
 
 class FlatModule:
+    """A module whose parameters, buffers and gradients are views of flat vectors.
+
+    Args:
+        spec: how to build the module.
+        arch: name of its architecture.
+
+    Attributes:
+        module: the module itself.
+        vector: all parameters and float buffers.
+        flat: the trainable parameters, as one parameter.
+        grad: their gradient.
+    """
+
     def __init__(self, spec: ModelSpec, arch: str) -> None:
         with torch.random.fork_rng(devices=[]):
             # What is drawn here is overwritten by the first load. `torch.manual_seed` would take milliseconds to tell
-            # devices that nobody uses.
+            # devices that are not used.
             torch.default_generator.manual_seed(derive(0, "bench"))  # the name of the stream fixes its numbers
             self.module = spec.build()
         self._head, self._channel_first = spec.head, spec.channel_first
@@ -52,7 +65,7 @@ class FlatModule:
         for name, view in rest.items():
             owner, _, leaf = name.rpartition(".")
             self.module.get_submodule(owner)._buffers[leaf] = view
-        self._alone: bool | None = None  # whether the last batch that was trained on was of one
+        self._alone: bool | None = None  # whether the last training batch had one row
         self._norms = [m for m in self.module.modules() if isinstance(m, _BATCH_NORM)]
         own = getattr(self.module, "loss", None)
         self._own_loss: Callable[[Tensor, Tensor], Tensor] | None = own if callable(own) else None
@@ -63,6 +76,7 @@ class FlatModule:
         self._batch = FLAT_BATCH if flat else BATCH
 
     def load(self, params: Params) -> FlatModule:
+        """Copy a model into the module."""
         if params.layout.trainable != self.layout.trainable:
             raise ValueError(f"a model of architecture {params.layout.arch!r} does not fit {self.layout.arch!r}")
         self.vector.copy_(params.vector)
@@ -70,13 +84,13 @@ class FlatModule:
         return self
 
     def params(self, weight: float) -> Params:
-        """A copy of what the module holds now."""
+        """A copy of the model that the module holds."""
         return Params(self.vector.clone(), self.counters.clone(), self.layout, weight)
 
     def train(self, batch: int) -> None:
-        """Training mode. A batch of one has no spread of its own: batch norm then uses its running statistics."""
+        """Training mode. For a batch of one row, which has no variance, batch norm uses its running statistics."""
         alone = batch == 1
-        if self._alone is alone and self.module.training:  # a module takes its time to tell all its parts
+        if self._alone is alone and self.module.training:  # setting the mode of all parts is slow
             return
         self.module.train()
         if alone:
@@ -89,7 +103,7 @@ class FlatModule:
         return output
 
     def laid_out(self, x: Tensor) -> Tensor:
-        """Images with the channel last in memory, which is how the kernels are fastest, if the module can take them."""
+        """Images in the memory layout with the channel last, which is fastest, if the module can take it."""
         if x.dim() != 4:
             return x
         kind = torch.contiguous_format if self._channel_first else torch.channels_last
@@ -101,14 +115,15 @@ class FlatModule:
         return x if x.stride() == strides else x.as_strided(x.shape, strides)
 
     def weights(self) -> Tensor:
-        """All that is trained, as one vector that passes gradients on."""
+        """All trainable parameters as one vector that gradients flow through."""
         return torch.cat([p.reshape(-1) for p in self.module.parameters() if p.requires_grad])
 
     def features(self, x: Tensor) -> Tensor:
-        """The first part of a model in two parts, extractor and classifier."""
+        """Outputs of the extractor, for a model in two parts."""
         return extractor_of(self.module, self._head)(self.laid_out(x))
 
     def classify(self, features: Tensor) -> Tensor:
+        """Logits of the classifier for features."""
         output: Tensor = self.classifier(features)
         return output
 
@@ -117,11 +132,11 @@ class FlatModule:
         return classifier_of(self.module, self._head)
 
     def layers(self, method: str) -> nn.Module:
-        """The extractor as layers in a row, or a sentence that a method cannot look into it."""
+        """The extractor as a sequence of layers; raises ConfigError if it is none."""
         return layers_before(self.module, self._head, method)
 
     def head(self, model: Params) -> dict[str, Tensor]:
-        """A model's classifier: its tensors under the names that they have there."""
+        """Tensors of a model's classifier, by their names in the classifier."""
         names = {id(t): name for name, t in (*self.module.named_buffers(), *self.module.named_parameters())}
         own, held = self.classifier, model.named()
         return {leaf: held[names[id(t)]] for leaf, t in (*own.named_parameters(), *own.named_buffers())}
@@ -131,7 +146,13 @@ class FlatModule:
         return self._own_loss(output, y) if self._own_loss else F.cross_entropy(output, y)
 
     def outputs(self, x: Tensor, batch: int | None = None, helpers: Helpers | None = None) -> Tensor:
-        """Outputs for all inputs in evaluation mode; with `helpers`, each of them takes whole batches."""
+        """Logits for all inputs in evaluation mode.
+
+        Args:
+            x: inputs.
+            batch: rows of one pass.
+            helpers: threads that share the batches.
+        """
         return self._table(self._judging(), x, batch, helpers)
 
     def represent(self, x: Tensor, batch: int | None = None) -> Tensor:
@@ -140,7 +161,7 @@ class FlatModule:
         return self._table(extractor_of(self._judging(), self._head, layer), x, batch)
 
     def _judging(self) -> nn.Module:
-        """What the module holds now, in evaluation mode."""
+        """The module in evaluation mode."""
         return self._twin.ready() if self._twin is not None else self.module.eval()
 
     @torch.no_grad()
@@ -153,7 +174,7 @@ class FlatModule:
         table[:width] = first
 
         def fill(at: int) -> None:
-            with torch.no_grad():  # which is a setting of each thread
+            with torch.no_grad():  # a setting of each thread
                 table[at : at + width] = net(self.laid_out(x[at : at + width]))
 
         rest = range(width, len(x), width)
@@ -166,14 +187,14 @@ class FlatModule:
 
 
 def room(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-    """An empty table; a large one lies in a file that has no name any more and goes when the table does."""
+    """An empty tensor; a large one is in an unlinked file, which is removed with the tensor."""
     count = prod(shape)
     size = count * dtype.itemsize
     if size <= LARGE:
         return torch.empty(shape, dtype=dtype)
     with tempfile.NamedTemporaryFile(prefix="headwater-table-") as file:
         try:
-            os.posix_fallocate(file.fileno(), 0, size)  # a full disk is told now, not by a crash
+            os.posix_fallocate(file.fileno(), 0, size)  # fails now if the disk is full, not by a crash later
         except OSError as error:
             told = f"there is no room for {size:,} bytes of models' outputs in {tempfile.gettempdir()}"
             raise OutputError(f"{told} ({error.strerror}); make room, or set TMPDIR to a larger disk") from error

@@ -1,27 +1,25 @@
-"""What clients know of each class, as means over its samples: made at a client, pooled above it, used in a loss.
+"""Class knowledge: means over the samples of each class, computed at a client, pooled above it, used in a loss.
 
-Until it is pooled, knowledge is {class: (mean, …, count)}, where the count says how much the means weigh: pooling over
-parts and then over their results gives what pooling over all at once gives. Clients are sent {class: (mean, …)}.
+Knowledge is {class: (mean, …, count)}, where the count is the weight of the means: pooling parts and then their results
+gives the same as pooling all at once. Clients are sent {class: (mean, …)}.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Literal, Self
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from headwater.core.params import By, Params
 from headwater.specs import LocalSpec
-from headwater.tasks.local import Batch, Term, local_train
+from headwater.tasks.cost import ITSELF, Cost, passes_through, shaped
+from headwater.tasks.local import Batch, Term, local_cost, local_train
 from headwater.tasks.task import TaskContext, task
 
-Norms = Literal["paper", "code"]
-Agreement = Literal["paper", "code", "fedhead"]
 Sensitivity = Literal["per_coordinate", "l2"]
 Counted = dict[int, tuple[Any, ...]]  # {class: (mean, …, count)}
 
@@ -31,34 +29,83 @@ Counted = dict[int, tuple[Any, ...]]  # {class: (mean, …, count)}
 
 @dataclass(frozen=True)
 class Release:
-    """Which classes a client shares, and what is done to their means first."""
+    """Which classes a client shares, and how their means are protected.
 
-    nu: float = 0.0  # the least share of its samples that a class must have
-    temperature: float = 1.0  # of the soft predictions
-    sigma: float = 0.0  # noise on representations, in units of what one sample can change; 0: none
-    zeta: float = 3.0  # the bound on a coordinate
-    clip: bool = False  # coordinates to ±zeta before the mean
+    Args:
+        nu: smallest share of the client's samples that a class must have.
+        temperature: of the soft predictions.
+        sigma: noise on representations, in units of the change that one sample can make; 0 adds none.
+        zeta: bound on a coordinate.
+        clip: whether coordinates are clipped to ±zeta before the mean.
+        sensitivity: change by one sample, for each coordinate or for the whole vector.
+        noise: "scaled" by sensitivity and count, or "fixed": std sigma, one draw for all classes.
+    """
+
+    nu: float = 0.0
+    temperature: float = 1.0
+    sigma: float = 0.0
+    zeta: float = 3.0
+    clip: bool = False
     sensitivity: Sensitivity = "per_coordinate"
-    noise: Literal["scaled", "fixed"] = "scaled"  # "fixed": std sigma whatever the count, one draw for all classes
+    noise: Literal["scaled", "fixed"] = "scaled"
 
     def shares(self, count: int, samples: int) -> bool:
-        """A mean of one sample is that sample, which noise scaled for a mean does not hide."""
+        """Whether a class with so many of the client's samples is shared.
+
+        The mean of one sample is that sample, which noise scaled for a mean does not hide.
+        """
         least = 2 if self.sigma and self.noise == "scaled" else 1
         return count >= least and count / samples >= self.nu
 
     def scale(self, count: int, dimension: int) -> float:
-        """S·σ with S = 2ζ/N, for each coordinate or, with √d, for the whole vector."""
+        """Standard deviation of the noise: S·σ with S = 2ζ/N for each coordinate or, with √d, for the whole vector."""
         if self.noise == "fixed":
             return self.sigma
         whole = math.sqrt(dimension) if self.sensitivity == "l2" else 1.0
         return self.sigma * 2 * self.zeta / count * whole
 
 
-@task("train")
+def _class_sizes(ctx: TaskContext) -> dict[int, int]:
+    """Samples of each class that this home holds."""
+
+    def count() -> dict[int, int]:
+        counts = torch.bincount(ctx.table.y[torch.as_tensor(ctx.rows)], minlength=ctx.classes).tolist()
+        return {label: count for label, count in enumerate(counts) if count}
+
+    sizes: dict[int, int] = ctx.once(("class sizes", ctx.home), count)
+    return sizes
+
+
+def _one_pass(ctx: TaskContext, model: Params, **_: Any) -> Cost:
+    return Cost(passes=passes_through([model], ctx.samples))
+
+
+def _representation(ctx: TaskContext, model: Params) -> Tensor:
+    arch = model.layout.arch
+    return shaped(ctx.once(("width", arch), lambda: _width(ctx, arch, ctx.table.x)), dtype=model.vector.dtype)
+
+
+def _knowledge_outline(ctx: TaskContext, model: Params, release: Release) -> Counted:
+    mean, soft = _representation(ctx, model), shaped(ctx.classes, dtype=model.vector.dtype)
+    sizes = _class_sizes(ctx)
+    return {label: (mean, soft, n) for label, n in sizes.items() if release.shares(n, ctx.samples)}
+
+
+def _prototype_outline(ctx: TaskContext, model: Params, by: By = "samples") -> Counted:
+    mean = _representation(ctx, model)
+    return {label: (mean, _weight(count, by)) for label, count in _class_sizes(ctx).items()}
+
+
+@task("train", cost=_one_pass, returns=_knowledge_outline)
 def knowledge(ctx: TaskContext, model: Params, release: Release) -> Counted:
     """FedHKD's step 4: {class: (mean representation with noise, mean soft prediction, count)} in evaluation mode.
 
-    Soft predictions and counts go out as they are.
+    Soft predictions and counts are shared without noise.
+
+    Args:
+        ctx: where it runs.
+        model: the model that represents the home's rows.
+        release: which classes are shared and how they are protected.
     """
     assert ctx.data is not None
     x, y = ctx.data.x, ctx.data.y
@@ -70,7 +117,7 @@ def knowledge(ctx: TaskContext, model: Params, release: Release) -> Counted:
     dimension, same = features.shape[1], None
     if release.sigma and release.noise == "fixed":
         same = ctx.noise.normal(size=dimension)
-    found: Counted = {}
+    shared: Counted = {}
     for label, count in enumerate(torch.bincount(y, minlength=ctx.classes).tolist()):
         if release.shares(count, len(y)):
             rows = y == label
@@ -78,24 +125,38 @@ def knowledge(ctx: TaskContext, model: Params, release: Release) -> Counted:
             if release.sigma:
                 drawn = ctx.noise.normal(size=dimension) if same is None else same
                 mean = mean + release.scale(count, dimension) * torch.from_numpy(drawn).to(mean.dtype)
-            found[label] = (mean, soft[rows].mean(0), count)
-    return found
+            shared[label] = (mean, soft[rows].mean(0), count)
+    return shared
 
 
-@task("train")
+@task("train", cost=_one_pass, returns=_prototype_outline)
 def prototypes(ctx: TaskContext, model: Params, by: By = "samples") -> Counted:
-    """{class: (mean representation, weight)} of every class held; a client weighs by its samples of it, or 1."""
+    """{class: (mean representation, weight)} of every class that this home holds.
+
+    Args:
+        ctx: where it runs.
+        model: the model that represents the home's rows.
+        by: the weight is the number of samples of the class ("samples") or 1 ("uniform").
+    """
     assert ctx.data is not None
     features, y = ctx.flat_module(model).represent(ctx.data.x), ctx.data.y
     held = {label: features[y == label] for label in sorted(set(y.tolist()))}
     return {label: (rows.mean(0), _weight(len(rows), by)) for label, rows in held.items()}
 
 
-@task("train")
+@task(
+    "train",
+    cost=local_cost,
+    returns=lambda ctx, start, by="samples", **_: {"model": start, "prototypes": _prototype_outline(ctx, start, by)},
+)
 def train_collecting(
     ctx: TaskContext, start: Params, spec: LocalSpec, terms: tuple[Term, ...] = (), by: By = "samples"
 ) -> dict[str, Any]:
-    """Train, and make prototypes of what the extractor gave in the last epoch while it was still changing."""
+    """Train as `local_train` does, and average the representations of the last epoch by class.
+
+    Returns:
+        `model` and `prototypes`, which are as those of the task `prototypes`.
+    """
     seen = Collect()
     model = local_train(ctx, start, spec, terms=(*terms, seen), by=by)
     means = {label: (total / count, _weight(count, by)) for label, (total, count) in sorted(seen.sums.items())}
@@ -109,106 +170,45 @@ def _weight(count: int, by: By) -> int:
 # -- above clients
 
 
-@task("distill", streaming=("models",))
+@task("distill", streaming=("models",), cost=Cost(), returns=ITSELF)
 def pool(ctx: TaskContext, models: Mapping[str, Counted], how: Literal["mean", "last"] = "mean") -> Counted:
-    """One knowledge from several: by class the mean by counts over those who have it, or what came last ("last")."""
-    found: Counted = {}
+    """Pool the knowledge of several senders.
+
+    Args:
+        ctx: where it runs.
+        models: sender → its knowledge.
+        how: "mean" averages each class by counts over the senders that have it, "last" takes the last sender's.
+    """
+    pooled: Counted = {}
     for part in models.values():
         for label, (*means, count) in part.items():
-            if label not in found or how == "last":
-                found[label] = (*means, count)
+            if label not in pooled or how == "last":
+                pooled[label] = (*means, count)
                 continue
-            *before, total = found[label]
+            *before, total = pooled[label]
             mixed = [torch.lerp(a, b, count / (total + count)) for a, b in zip(before, means, strict=True)]
-            found[label] = (*mixed, total + count)
-    ctx.note(knowledge_classes=len(found))
-    return dict(sorted(found.items()))
+            pooled[label] = (*mixed, total + count)
+    ctx.note(knowledge_classes=len(pooled))
+    return dict(sorted(pooled.items()))
 
 
-@task("average")
+@task("average", returns=ITSELF)
 def settled(ctx: TaskContext, known: Counted) -> dict[int, tuple[Any, ...]]:
-    """Pooled knowledge as clients are sent it: without counts, which they have no use for."""
+    """Pooled knowledge as it is sent to clients: without counts, which they do not need."""
     return {label: tuple(means) for label, (*means, _) in known.items()}
 
 
-@task("average")
+@task("average", returns=ITSELF)
 def width(ctx: TaskContext, arch: str) -> int:
-    """How many numbers a representation of this architecture has."""
-    return int(ctx.flat_module(ctx.initial(arch)).represent(ctx.test.x[:1]).shape[1])
+    """Number of features of this architecture's representations."""
+    return _width(ctx, arch, ctx.test.x)
 
 
-# -- in the loss
+def _width(ctx: TaskContext, arch: str, x: Tensor) -> int:
+    return int(ctx.flat_module(ctx.initial(arch)).represent(x[:1]).shape[1])
 
 
-@dataclass(frozen=True)
-class Agree:
-    """weight · (1/n) Σ_j ‖softmax_T(G(H_j)) − Q_j‖ over known classes: the classifier is to give the known predictions.
-
-    n counts all classes, so a class that is not known adds 0. norms = "code" is the mean over known classes and
-    entries of Q_j (log Q_j − log softmax_T(G(H_j))), "fedhead" the mean over known classes of the cross-entropy with
-    Q_j. Only the classifier feels it.
-    """
-
-    weight: float
-    known: Any  # {class: (H, Q)}, or None
-    temperature: float = 0.5
-    norms: Agreement = "paper"
-    centres: Tensor | None = None  # all H_j, stacked by `begin`, and all Q_j
-    targets: Tensor | None = None
-
-    def begin(self, ctx: TaskContext, start: Params) -> Self:
-        if not self.known:
-            return self
-        centres, targets = (torch.stack(column) for column in zip(*self.known.values(), strict=True))
-        return replace(self, centres=centres, targets=targets)
-
-    def __call__(self, step: Batch) -> Tensor:
-        if self.centres is None or self.targets is None:
-            return step.loss.new_zeros(())
-        scaled = step.net.classify(self.centres) / self.temperature
-        if self.norms == "code":
-            return self.weight * F.kl_div(torch.log_softmax(scaled, dim=1), self.targets, reduction="none").mean()
-        if self.norms == "fedhead":
-            return self.weight * F.cross_entropy(scaled, self.targets)
-        return self.weight / step.ctx.classes * _lengths(torch.softmax(scaled, dim=1) - self.targets).sum()
-
-
-@dataclass(frozen=True)
-class Pull:
-    """weight · (1/B) Σ_b ‖R(x_b) − H_{y_b}‖ over samples whose class is known: representations are to be near its mean.
-
-    norms = "code" is the mean-squared error over samples and coordinates. Only the extractor feels it.
-    """
-
-    weight: float
-    known: Any  # {class: (H, …)}, or None
-    norms: Norms = "paper"
-    centres: Tensor | None = None  # a row a class, made by `begin`
-    held: Tensor | None = None  # which of these rows are known
-
-    FEATURES: ClassVar[bool] = True
-
-    def begin(self, ctx: TaskContext, start: Params) -> Self:
-        if not self.known:
-            return self
-        first = next(iter(self.known.values()))[0]
-        centres, held = first.new_zeros(ctx.classes, len(first)), torch.zeros(ctx.classes, dtype=torch.bool)
-        for label, (centre, *_) in self.known.items():
-            centres[label], held[label] = centre, True
-        return replace(self, centres=centres, held=held)
-
-    def __call__(self, step: Batch) -> Tensor:
-        if self.centres is None or self.held is None:
-            return step.loss.new_zeros(())
-        away = (step.features - self.centres[step.y])[self.held[step.y]]
-        total = away.square().sum() / away.shape[1] if self.norms == "code" else _lengths(away).sum()
-        return self.weight * total / len(step.y)
-
-
-def _lengths(rows: Tensor) -> Tensor:
-    """Euclidean lengths, not squared. Where a row is 0 there is no gradient, and torch gives 0 for it."""
-    lengths: Tensor = torch.linalg.vector_norm(rows, dim=1)
-    return lengths
+# -- in training
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
-"""Weights of one bit: every filter holds its mean plus or minus one number, while training remembers the rest.
+"""Weights of one bit: each weight of a filter is the filter's mean plus or minus one number.
 
 Of the values v of a filter (of a whole tensor, where there are no filters) with mean m and root mean square r of v − m,
 the sign of v − m is kept: q = m ± r. Normalisation layers stay as they are; so do batch-norm statistics. Biases are
-quantised like other tensors, each as a whole. Two ways of training are there:
+quantised like other tensors, each as a whole. There are two ways of training:
 
 * error feedback: what rounding took away is added again before the next rounding (memory = v − q), and the optimiser
   works on q;
@@ -26,7 +26,15 @@ _NORMS = (nn.modules.batchnorm._NormBase, nn.GroupNorm, nn.LayerNorm)
 
 
 class Bits:
-    """Keeps the trainable weights of a net at one bit. `memory` is what is missing from them to full precision."""
+    """Keeps the trainable weights of a net at one bit.
+
+    Args:
+        net: the net.
+        way: "feedback" or "straight-through".
+
+    Attributes:
+        memory: full-precision weights less the quantised ones.
+    """
 
     def __init__(self, net: FlatModule, way: LowBit) -> None:
         self.net, self.way = net, way

@@ -1,4 +1,4 @@
-"""FedMA's matched averaging: which neurons of several clients are the same one, and what becomes of them.
+"""FedMA's matched averaging: finds which neurons of several clients correspond, and averages those.
 
 A neuron is its incoming weights and its bias, one row of a layer's matrix; a filter is its kernel, flattened.
 """
@@ -19,6 +19,7 @@ from torch import Tensor
 from headwater.core.params import By, Params
 from headwater.models.slim import weighted
 from headwater.specs import LocalSpec
+from headwater.tasks.cost import ITSELF, Cost, shaped, training_cost
 from headwater.tasks.optimizers import Stepper, batches, total_steps
 from headwater.tasks.task import TaskContext, task
 
@@ -27,18 +28,26 @@ HUGE = 1e100  # stands for a gain beyond all numbers
 
 @dataclass(frozen=True)
 class Prior:
-    """Global neurons are Gaussian around 0 with spread sigma0, clients' around theirs with spread sigma; how many
-    there are, and who has which, follows a Beta-Bernoulli process with mass gamma."""
+    """The model of how clients' neurons come about.
+
+    Args:
+        gamma: mass of the Beta-Bernoulli process, which says how many global neurons there are and which client has
+            which of them.
+        sigma: spread of the clients' neurons around the global ones.
+        sigma0: spread of the global neurons around 0.
+        sweeps: over the clients, in random order, after the first assignment.
+        shrink: whether the prior counts in the mean too.
+    """
 
     gamma: float = 7.0
     sigma: float = 1.0
     sigma0: float = 1.0
-    sweeps: int = 5  # over the clients, in random order, after the first assignment
-    shrink: bool = False  # the prior counts in the mean too
+    sweeps: int = 5
+    shrink: bool = False
 
 
 class Matching:
-    """Global neurons as sums of the clients' that were matched to them; grows client by client, up to `most`."""
+    """Global neurons as sums of the clients' neurons that are matched to them. Grows client by client, up to `most`."""
 
     def __init__(self, groups: Sequence[np.ndarray], prior: Prior, most: int) -> None:
         self.groups, self.prior, self.most = groups, prior, most
@@ -47,22 +56,22 @@ class Matching:
         self.counts = np.zeros(0, dtype=np.int64)
 
     def gains(self, j: int) -> np.ndarray:
-        """How much more likely all becomes if a neuron of client j is this global one, or the k-th new one."""
-        prior, everybody = self.prior, len(self.groups)
+        """Gain in log-likelihood if a neuron of client j is matched to each global one, or to the k-th new one."""
+        prior, clients = self.prior, len(self.groups)
         own, base = 1 / prior.sigma**2, 1 / prior.sigma0**2
         rows, sums = self.groups[j] * own, self.sums * own
         known = base + own * self.counts
         together = (rows**2).sum(1)[:, None] + 2 * rows @ sums.T + (sums**2).sum(1)
         old = together / (known + own) - (sums**2).sum(1) / known
-        old = old + 2 * np.log(self.counts / (everybody - self.counts))
+        old = old + 2 * np.log(self.counts / (clients - self.counts))
         slots = np.arange(1, min(len(rows), self.most - len(sums)) + 1)
-        alone = (rows**2).sum(1) / (base + own) + 2 * np.log(prior.gamma / everybody)
-        found = np.concatenate([old, alone[:, None] - 2 * np.log(slots)], axis=1)
-        finite: np.ndarray = np.nan_to_num(found, nan=-HUGE, posinf=HUGE, neginf=-HUGE)
+        alone = (rows**2).sum(1) / (base + own) + 2 * np.log(prior.gamma / clients)
+        gains = np.concatenate([old, alone[:, None] - 2 * np.log(slots)], axis=1)
+        finite: np.ndarray = np.nan_to_num(gains, nan=-HUGE, posinf=HUGE, neginf=-HUGE)
         return finite
 
     def add(self, j: int) -> None:
-        """Assign client j's neurons where they gain most together."""
+        """Assign client j's neurons so that their gains add up to the most."""
         held = len(self.sums)
         places = linear_sum_assignment(self.gains(j), maximize=True)[1]
         new = places >= held
@@ -74,14 +83,14 @@ class Matching:
         self.places[j] = places
 
     def remove(self, j: int) -> None:
-        """Take client j's neurons out; a global neuron that nobody is left in goes."""
+        """Take client j's neurons out, and remove global neurons that no client is left in."""
         places = self.places.pop(j)
         self.sums[places] -= self.groups[j]
         self.counts[places] -= 1
         kept = self.counts > 0
         number = np.cumsum(kept) - 1
         self.sums, self.counts = self.sums[kept], self.counts[kept]
-        self.places = {other: number[found] for other, found in self.places.items()}
+        self.places = {other: number[matched] for other, matched in self.places.items()}
 
     def mean(self) -> np.ndarray:
         """Each global neuron as the mean of its members by precision, which is the same for all of them."""
@@ -95,21 +104,21 @@ def match(groups: Sequence[np.ndarray], prior: Prior, most: int, rng: np.random.
 
     Where `most` leaves no room for new neurons the assignment is one to one.
     """
-    found = Matching(groups, prior, most)
+    matching = Matching(groups, prior, most)
     for j in sorted(range(len(groups)), key=lambda j: -len(groups[j])):
-        found.add(j)
+        matching.add(j)
     for _ in range(prior.sweeps if len(groups) > 1 else 0):
         for j in rng.permutation(len(groups)):
-            found.remove(int(j))
-            found.add(int(j))
-    return found
+            matching.remove(int(j))
+            matching.add(int(j))
+    return matching
 
 
 # -- layers of a model
 
 
 def neurons(model: Params, layer: str) -> Tensor:
-    """A layer as a matrix: one row a neuron, its bias last."""
+    """A layer as a matrix: one row per neuron, its bias last."""
     held = model.named()
     rows, bias = held[f"{layer}.weight"].flatten(1), held.get(f"{layer}.bias")
     return rows.clone() if bias is None else torch.cat([rows, bias.unsqueeze(1)], dim=1)
@@ -138,19 +147,19 @@ def rewired(model: Params, layer: str, places: Tensor) -> Params:
 
 
 def _layers(ctx: TaskContext, model: Params) -> tuple[str, ...]:
-    return weighted(ctx.flat_module(model).module, "fedma")
+    return weighted(ctx.blank(model.layout.arch).module, "fedma")
 
 
 # -- tasks
 
 
-@task("average")
+@task("average", returns=ITSELF)
 def depth(ctx: TaskContext, model: Params) -> int:
-    """How many layers a model has."""
+    """Number of layers of a model."""
     return len(_layers(ctx, model))
 
 
-@task("average")
+@task("average", returns="model")
 def with_room(ctx: TaskContext, model: Params, share: float) -> Params:
     """The model with a share of every hidden layer's neurons emptied: they stay 0 until matching fills them."""
     layers = _layers(ctx, model)
@@ -165,40 +174,63 @@ def with_room(ctx: TaskContext, model: Params, share: float) -> Params:
     return model
 
 
-@task("average")
+@task("average", returns=ITSELF)
 def layer_of(ctx: TaskContext, model: Params, number: int) -> Tensor:
-    """One layer's neurons, for sending."""
+    """The neurons of one layer, to be sent."""
     return neurons(model, _layers(ctx, model)[number])
 
 
-@task("average")
+def _matched_outline(ctx: TaskContext, layers: Mapping[str, Tensor], clients: tuple[str, ...], **_: Any) -> Any:
+    layer = next(iter(layers.values()))
+    return {"layer": layer, "places": dict.fromkeys(clients, shaped(len(layer), dtype=torch.int64))}
+
+
+@task("average", cost=Cost(known=False), returns=_matched_outline)
 def match_layer(
     ctx: TaskContext, layers: Mapping[str, Tensor], clients: tuple[str, ...], prior: Prior
 ) -> dict[str, Any]:
-    """The matched layer, and for each client where its neurons went. Empty neurons (all 0) match nobody and take what
-    places are left; whose layer was lost is told that nothing moved."""
+    """Match one layer of several clients.
+
+    Args:
+        ctx: where it runs.
+        layers: client → its neurons.
+        clients: all clients of the round; for one whose layer was lost nothing moves.
+        prior: the model of how neurons come about.
+
+    Returns:
+        `layer`, the matched neurons, and `places`: client → the place of each of its neurons. Empty neurons (all 0)
+        are not matched and take the places that are left.
+    """
     tables = {client: rows.double().numpy() for client, rows in layers.items()}
     width, size = next(iter(tables.values())).shape
     live = {client: np.flatnonzero(rows.any(1)) for client, rows in tables.items()}
-    found = match([tables[c][live[c]] for c in tables], prior, width, ctx.rng)
+    matching = match([tables[c][live[c]] for c in tables], prior, width, ctx.rng)
     layer = np.zeros((width, size))
-    layer[: len(found.sums)] = found.mean()
+    layer[: len(matching.sums)] = matching.mean()
     places = {client: np.arange(width) for client in clients}
     for j, client in enumerate(tables):
-        taken, rest = found.places[j], np.setdiff1d(np.arange(width), live[client])
+        taken, rest = matching.places[j], np.setdiff1d(np.arange(width), live[client])
         places[client][live[client]] = taken
         places[client][rest] = np.setdiff1d(np.arange(width), taken)
-    ctx.note(neurons=len(found.sums))
+    ctx.note(neurons=len(matching.sums))
     dtype = next(iter(layers.values())).dtype
     return {"layer": torch.tensor(layer, dtype=dtype), "places": {c: torch.tensor(p) for c, p in places.items()}}
 
 
-@task("train")
+@task("train", cost=lambda ctx, model, spec, **_: training_cost(model, ctx.samples, spec), returns="model")
 def retrain(ctx: TaskContext, model: Params, layer: Tensor, places: Tensor, number: int, spec: LocalSpec) -> Params:
-    """Put the matched layer in place, turn the next one's inputs to it, and train what comes after it.
+    """Put the matched layer in place, reorder the next layer's inputs to fit, and train the layers after it.
 
     The layers up to this one stay as they are: they get no gradient and are put back after each step, since weight
-    decay would move them.
+    decay would change them.
+
+    Args:
+        ctx: where it runs.
+        model: this home's model.
+        layer: the matched neurons.
+        places: the place of each of this home's neurons.
+        number: number of the layer, from 0.
+        spec: the stage.
     """
     rows, layers = ctx.data, _layers(ctx, model)
     if rows is None:
@@ -221,7 +253,7 @@ def retrain(ctx: TaskContext, model: Params, layer: Tensor, places: Tensor, numb
     return net.params(model.weight)
 
 
-@task("average")
+@task("average", returns="model")
 def assembled(
     ctx: TaskContext,
     model: Params,
@@ -230,7 +262,7 @@ def assembled(
     sizes: Mapping[str, float],
     by: By = "samples",
 ) -> Params:
-    """The matched layers with the mean of the clients' last one; `model` lends its shape."""
+    """A model of the matched layers and the mean of the clients' last one; `model` gives its form."""
     layers = _layers(ctx, model)
     for name, rows in zip(layers, matched, strict=False):
         model = placed(model, name, rows)

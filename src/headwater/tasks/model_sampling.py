@@ -1,4 +1,4 @@
-"""Models drawn around those of the clients, as FedBE does: from a Gaussian, or as mixtures with Dirichlet shares."""
+"""Models sampled around those of the clients, as in FedBE: from a Gaussian, or as mixtures with Dirichlet shares."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ from torch import Tensor
 
 from headwater.core.params import By, Params, average_of, cut, mean
 from headwater.specs import DistillSpec
-from headwater.tasks.distill import distill
+from headwater.tasks.cost import Cost, first_of
+from headwater.tasks.distill import distill, distill_cost
 from headwater.tasks.task import TaskContext, task
 
 Sampler = Literal["gaussian", "gaussian-as-coded", "dirichlet"]
 _FLOOR = 1e-5  # smallest variance of a unit delta, as in FedBE's code
 
 
-@task("average")
+@task("average", returns=lambda ctx, models, count, **_: dict.fromkeys(range(count), next(iter(models.values()))))
 def sample_models(
     ctx: TaskContext,
     models: Mapping[str, Params],
@@ -30,12 +31,20 @@ def sample_models(
     scale: float = 0.1,
     by: By = "samples",
 ) -> dict[int, Params]:
-    """So many models drawn around these.
+    """Sample models around those of clients. Only trainable parameters get noise: a variance must not be negative.
 
-    `gaussian`: the weighted mean plus noise with the weighted variance of each parameter. `gaussian-as-coded`: the
-    same of deltas from `base`, made unit length tensor by tensor, with noise times `scale`, and brought back to the
-    mean length. `dirichlet`: mixtures with shares from Dir(concentration). Only what is trained gets noise, since a
-    batch-norm variance must not become negative.
+    Args:
+        ctx: where it runs.
+        models: client → model.
+        count: how many to sample.
+        sampler: "gaussian": the weighted mean plus noise with the weighted variance of each parameter.
+            "gaussian-as-coded": the same of deltas from `base`, scaled to unit length tensor by tensor, with noise
+            times `scale`, and scaled back to the mean length. "dirichlet": mixtures with shares from
+            Dir(concentration).
+        base: the model that the clients started from.
+        concentration: of the Dirichlet distribution.
+        scale: of the noise as coded.
+        by: weight of a client, as in `average`.
     """
     centre = average_of(models, by)
     if sampler == "dirichlet":
@@ -61,10 +70,10 @@ def sample_models(
 def variance(models: Mapping[str, Params], centre: Params, by: By = "samples") -> Tensor:
     """Σ_k p_k (w_k − mean)² of each trained parameter."""
     weights = [model.weight if by == "samples" else 1.0 for model in models.values()]
-    found = torch.zeros_like(centre.trainable)
+    result = torch.zeros_like(centre.trainable)
     for model, weight in zip(models.values(), weights, strict=True):
-        found += weight / sum(weights) * (model.trainable - centre.trainable).square()
-    return found
+        result += weight / sum(weights) * (model.trainable - centre.trainable).square()
+    return result
 
 
 def _unit_deltas(models: Mapping[str, Params], base: Params) -> tuple[Tensor, Tensor]:
@@ -86,39 +95,43 @@ def _unit_deltas(models: Mapping[str, Params], base: Params) -> tuple[Tensor, Te
     return middle, deviation
 
 
-@task("average")
+@task("average", returns=first_of("models"))
 def tally(ctx: TaskContext, models: Mapping[str, Tensor]) -> Tensor:
-    """The label counts of several senders added up; of sums of them, the sum."""
+    """The sum of several senders' label counts."""
     return torch.stack(list(models.values())).sum(0)
 
 
-@task("distill")
-def distill_per_class(ctx: TaskContext, spec: DistillSpec, **given: Any) -> Params:
+@task("distill", cost=distill_cost, returns="start")
+def distill_per_class(ctx: TaskContext, spec: DistillSpec, **inputs: Any) -> Params:
     """`distill` with its loss divided by the number of classes, as FedBE's code has it.
 
     Under SGD that is a smaller step with a larger weight decay: v ← βv + g/C + λw, w ← w − ηv is, for C·v, the same as
     C·v ← β(C·v) + g + Cλw, w ← w − (η/C)(C·v).
     """
     smaller = replace(spec, lr=spec.lr / ctx.classes, weight_decay=spec.weight_decay * ctx.classes)
-    return distill(ctx, spec=smaller, **given)
+    return distill(ctx, spec=smaller, **inputs)
 
 
-@task("distill")
+@task(
+    "distill",
+    cost=Cost(),
+    returns=lambda ctx, models, count: models | {f"swag{i}": next(iter(models.values())) for i in range(count)},
+)
 def with_swag(ctx: TaskContext, models: Mapping[str, Params], count: int) -> dict[str, Params]:
-    """The models, and so many drawn ones: of each architecture in turn, as many of one as of another.
+    """The models, and `count` sampled ones: of each architecture in turn.
 
     Of K models of an architecture, with mean m, deviations D = (w_1 − m, …, w_K − m) and variance σ² = Σ_k D_k²/K of
     each parameter, a draw is m + σ·z/√2 + D·u/√(2(K − 1)), with z and u standard normal: one half of the covariance is
-    diagonal, the other of rank K − 1. The only model of an architecture is drawn as it is. What is trained scatters,
-    batch-norm statistics are the mean's. A draw weighs as much as the models of its architecture on average.
+    diagonal, the other of rank K − 1. The only model of an architecture is copied. Batch-norm
+    statistics are those of the mean. A sampled model has the mean weight of the models of its architecture.
     """
     teams: dict[str, list[Params]] = {}
     for model in models.values():
         teams.setdefault(model.layout.arch, []).append(model)
-    found, of = dict(models), list(teams.values())
+    result, by_arch = dict(models), list(teams.values())
     for i in range(count):
-        found[f"swag{i}"] = _draw(ctx, of[i % len(of)])
-    return found
+        result[f"swag{i}"] = _draw(ctx, by_arch[i % len(by_arch)])
+    return result
 
 
 def _draw(ctx: TaskContext, team: list[Params]) -> Params:

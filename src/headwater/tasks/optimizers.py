@@ -1,4 +1,4 @@
-"""The inner loop that local training and distillation share: batches, optimiser, schedule, clip, one step."""
+"""What local training and distillation share: batches, optimiser, learning-rate schedule, clipping, early stopping."""
 
 from __future__ import annotations
 
@@ -18,13 +18,24 @@ Spec = LocalSpec | DistillSpec
 
 
 def steps_per_epoch(n: int, spec: Spec) -> int:
+    """Gradient steps in one epoch over n rows."""
     dropped = isinstance(spec, LocalSpec) and spec.drop_last
     return n // spec.batch if dropped else math.ceil(n / spec.batch)
 
 
 def total_steps(n: int, spec: Spec) -> int:
+    """Gradient steps that a stage takes on n rows; 0 where an epoch has none."""
     each = steps_per_epoch(n, spec)
     return (spec.steps if spec.steps is not None else (spec.epochs or 0) * each) if each else 0
+
+
+def samples_read(rows: int, spec: Spec) -> int:
+    """Number of samples that all steps read together, counted once for every time they are read."""
+    total, per_epoch = total_steps(rows, spec), steps_per_epoch(rows, spec)
+    if not per_epoch:
+        return 0
+    epochs, rest = divmod(total, per_epoch)
+    return epochs * min(rows, per_epoch * spec.batch) + min(rest * spec.batch, rows)
 
 
 def batches(n: int, spec: Spec, rng: np.random.Generator) -> Iterator[Tensor]:
@@ -36,7 +47,7 @@ def batches(n: int, spec: Spec, rng: np.random.Generator) -> Iterator[Tensor]:
 
 
 def learning_rate(spec: Spec, taken: int, total: int) -> float:
-    """The learning rate of the step after so many."""
+    """Learning rate of the next step, after `taken` of `total` steps."""
     if isinstance(spec, LocalSpec):
         return spec.lr / (1 + spec.lr_time_decay * taken)
     if spec.schedule == "cosine":  # over the full length, so stopping early cuts the cosine short
@@ -45,18 +56,20 @@ def learning_rate(spec: Spec, taken: int, total: int) -> float:
 
 
 def picked(x: Tensor, at: Tensor) -> Tensor:
-    """x[at], in half the time for labels and flat rows. Images keep their order in memory, which kernels go by."""
+    """x[at], in half the time for labels and flat rows. Images keep their memory layout, which kernels depend on."""
     return x.index_select(0, at) if x.dim() < 3 else x[at]
 
 
-class Rule:
-    """SGD, Adam or AdamW with a fresh state, in place on `weights`: the kernels of `torch.optim`, called directly.
+class FusedOptimizer:
+    """SGD, Adam or AdamW with a fresh state, in place on one tensor: the kernels of `torch.optim`, called directly.
 
     Making the first `torch.optim` optimiser of a process loads torch's compiler, and each of its steps passes through
     hooks, groups and a profiler; none of this is needed for one tensor.
 
-    A vector is one model; a tensor of more dimensions is a stack with its members along the first. What a member gets
-    does not depend on who else is in the stack.
+    Args:
+        spec: the stage: optimiser, momentum and weight decay.
+        weights: one model as a vector, or a stack of models along the first dimension. The result of a member does
+            not depend on the other members of the stack.
     """
 
     def __init__(self, spec: Spec, weights: Tensor) -> None:
@@ -70,7 +83,7 @@ class Rule:
         self._parts: list[list[Tensor]] = []
 
     def step(self, grad: Tensor, lr: float, members: int | None = None) -> None:
-        """Descend along `grad`, of the shape of the weights; with `members`, only the first so many of a stack."""
+        """Take one step. `grad` has the shape of the weights; `members` limits it to the first so many of a stack."""
         if self._for is None or self._for[0] is not grad or self._for[1] != members:
             if (grad.shape, grad.dtype) != (self._weights.shape, self._weights.dtype):  # the kernels do not look
                 raise ValueError(f"a gradient of shape {tuple(grad.shape)} for {tuple(self._weights.shape)} weights")
@@ -127,19 +140,30 @@ def _parts(tensor: Tensor | None, members: int | None) -> list[Tensor]:
 
 
 class Stepper:
-    """A fresh optimiser on a net's flat vector; `step` descends on one loss."""
+    """Gradient steps on one model with a fresh optimiser.
+
+    Args:
+        net: the model.
+        spec: the stage: optimiser, learning rate, clipping.
+        total: steps that will be taken at most, by which the learning rate is scheduled.
+        correction: a vector that is added to every gradient.
+
+    Attributes:
+        taken: steps taken so far.
+    """
 
     def __init__(self, net: FlatModule, spec: Spec, total: int, correction: Tensor | None = None) -> None:
         self.net, self.spec, self.total, self.taken, self.correction = net, spec, total, 0, correction
-        self.rule = Rule(spec, net.flat)
+        self.optimizer = FusedOptimizer(spec, net.flat)
         way = spec.low_bit if isinstance(spec, LocalSpec) else "none"
         self.bits = None if way == "none" else Bits(net, way)  # rounds before the first step
 
     def lr(self) -> float:
-        """The learning rate of the next step."""
+        """Learning rate of the next step."""
         return learning_rate(self.spec, self.taken, self.total)
 
     def step(self, loss: Tensor) -> None:
+        """One gradient step on this loss."""
         grad = self.net.grad
         grad.zero_()
         loss.backward()  # type: ignore[no-untyped-call]
@@ -149,7 +173,7 @@ class Stepper:
             grad.add_(self.correction)
         if self.spec.clip is not None:  # after the correction, as MTGC's and FedDF's codes clip
             grad.mul_(torch.clamp(self.spec.clip / (grad.norm() + 1e-6), max=1.0))
-        self.rule.step(grad, self.lr())
+        self.optimizer.step(grad, self.lr())
         if self.bits is not None:
             self.bits.round()
         self.taken += 1
@@ -159,10 +183,14 @@ Snapshot = TypeVar("Snapshot")
 
 
 class EarlyStop(Generic[Snapshot]):
-    """Stops as soon as (current index − index of the best) ≥ patience. A tie is not an improvement.
+    """Early stopping: stop as soon as (current index − index of the best) ≥ patience. A tie is no improvement.
 
-    Indices count epochs or steps, as the caller does. `restore` says what `chosen` gives: the `last` snapshot, the
-    `best` of those evaluated, or `best_or_init`, which lets the untouched start compete.
+    Args:
+        metric: what is judged; a loss is better when it is smaller.
+        patience: in the unit of the indices, epochs or steps; None never stops.
+        min_delta: a smaller gain is no improvement.
+        restore: what `chosen` returns: the "last" snapshot, the "best" of those evaluated, or "best_or_init", where
+            the untouched start competes too.
     """
 
     def __init__(
@@ -179,7 +207,7 @@ class EarlyStop(Generic[Snapshot]):
         self._best: Snapshot | None = None
 
     def begin(self, value: float, snapshot: Callable[[], Snapshot]) -> None:
-        """The start, before any step; it competes only under `best_or_init`."""
+        """Record the start, before any step; it competes only under `best_or_init`."""
         if self.restore == "best_or_init":
             self.update(0, value, snapshot)
 
@@ -194,4 +222,5 @@ class EarlyStop(Generic[Snapshot]):
         return self.patience is not None and index - (self.best_index or 0) >= self.patience
 
     def chosen(self, last: Callable[[], Snapshot]) -> Snapshot:
+        """The snapshot to keep; `last` makes that of the last step."""
         return last() if self.restore == "last" or self._best is None else self._best

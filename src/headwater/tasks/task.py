@@ -1,14 +1,14 @@
-"""What a task finds where it runs, and what marks a function as a task.
+"""Tasks: what marks a function as one, and what it can use where it runs.
 
-A task is a pure function of a `TaskContext` and its inputs. It knows nothing of sectors, engines or ledgers; it sees
-the data of the home it runs at and nothing else.
+A task is a pure function of a `TaskContext` and its inputs. It sees the data of its home and nothing else; it knows
+nothing of sectors, engines or ledgers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -16,31 +16,33 @@ import numpy as np
 import torch
 
 from headwater.core.params import Params
-from headwater.core.rng import Key, derive, stream, streams
-from headwater.core.serialization import aligned
+from headwater.core.rng import Key, stream, streams
 from headwater.core.tree import ROOT
-from headwater.data.base import Examples, Split
-from headwater.models.base import ModelSpec
+from headwater.data.base import Examples
+from headwater.data.split import Split
 from headwater.tasks.batched.threads import Helpers
+from headwater.tasks.cost import Cost, shaped_model
 from headwater.tasks.flat_module import FlatModule
+from headwater.tasks.run_context import RunContext
 
 Function = TypeVar("Function", bound=Callable[..., Any])
-ALONE = "loop"  # the way of training in which every client is computed by itself
 
 
 @dataclass(frozen=True)
 class Ask:
-    """What a task would do for every value of its mapping input `of`, and another task, `by`, may do beforehand.
+    """Forward passes of a task that another task may compute beforehand.
 
-    That one takes `members`, which `part` of how many of them, and inputs of the first that it names itself. It gives
-    {name: answer} from a pass over rows of this kind: inputs, validation or test. `when` tells from the task's inputs
-    whether it is needed.
+    Args:
+        of: name of the mapping input whose models are asked.
+        by: task that returns {name: outputs}. It takes `members`, `part` (which part of how many) and inputs by name.
+        on: kind of rows that the models are asked about: "inputs", "validation" or "test".
+        when: tells from the inputs of the first task whether it needs the outputs.
     """
 
     of: str
     by: Callable[..., Any]
     on: str
-    when: Callable[[Mapping[str, Any]], bool] = lambda given: True
+    when: Callable[[Mapping[str, Any]], bool] = lambda inputs: True
 
 
 def task(
@@ -49,76 +51,55 @@ def task(
     together: Callable[..., Any] | None = None,
     asks: Mapping[str, Ask] | None = None,
     stacked: bool = False,
+    cost: Cost | Callable[..., Cost] | None = None,
+    returns: str | Callable[..., Any] | None = None,
+    shows_rows: bool = False,
 ) -> Callable[[Function], Function]:
-    """Mark a function as a task. `streaming` names the mapping inputs that it reads once and in order.
+    """Mark a function as a task, which a method runs with `fed.run(function, at=…, name=input, …)`.
 
-    `together(contexts, inputs)` does it at several homes at once, and gives None where it cannot. With `stacked`
-    it computes their models as one, which is done in groups of the width that the run's stacking allows; without, a
-    group has any number of homes. `asks` names inputs that other tasks may make: {group: {name: answer}}, or nothing
-    where it does not pay.
+    `cost` and `returns` are for `headwater plan` and change nothing in a run. Both may be functions that take what the
+    task takes, with outlines in place of values (see `headwater.tasks.cost`).
+
+    Args:
+        phase: "train", "distill", "average" or "evaluate": where its time is counted.
+        streaming: names of mapping inputs that are read once and in order, and so need not be in memory all at once.
+        together: `together(contexts, inputs)` computes several homes at once; None for each that it cannot serve.
+        asks: inputs {group: {name: outputs}} that other tasks may compute beforehand, and that are missing otherwise.
+        stacked: whether `together` computes the clients' models as one, in groups of the width that suits the run.
+            Otherwise a group has any number of homes.
+        cost: how much the task computes. Without it, a task of phase "train" or "distill" is listed as not counted,
+            and other tasks count as `Cost()`.
+        returns: outline of the result: the name of an input that it has the form of, `ITSELF` if the task can be run
+            on outlines, or a function. Without it, `plan` runs the task once at each home, on stand-ins for its inputs.
+        shows_rows: whether the result holds rows of the home's data. A client of a deployed federation refuses such
+            a task.
+
+    Example:
+        A task that trains and returns only the change, with its cost and its size declared::
+
+            @task("train", cost=lambda ctx, start, spec: training_cost(start, ctx.samples, spec), returns="start")
+            def update(ctx: TaskContext, start: Params, spec: LocalSpec) -> Params:
+                return local_train(ctx, start, spec) - start
     """
 
     def mark(function: Function) -> Function:
         function.phase, function.streaming = phase, streaming  # type: ignore[attr-defined]
         function.together, function.stacked, function.asks = together, stacked, asks or {}  # type: ignore[attr-defined]
+        function.cost, function.returns = cost, returns  # type: ignore[attr-defined]
+        function.shows_rows = shows_rows  # type: ignore[attr-defined]
         return function
 
     return mark
 
 
-@dataclass
-class RunContext:
-    """All that a process needs to serve any home: the data, the architectures and the seed. Never changed."""
-
-    split: Split
-    rows: Mapping[str, np.ndarray]  # client → its rows of the training set
-    test_rows: Mapping[str, np.ndarray]  # client → rows kept for its own test
-    models: Mapping[str, ModelSpec]  # by architecture
-    seed: int
-    method: str = ""  # as it is named in sentences
-    bad_update: str = "drop"  # what becomes of a result that is not finite: "drop" or "stop"
-    causes: Mapping[str, str] = field(default_factory=dict)  # phase → the settings that may be behind such a result
-    stack: str = ALONE  # how models of clients are trained, a way of stages.stacking
-    server_threads: int = 0  # of a student that is trained at the server; 0: as any task
-    availability: float = 1.0  # share of the time that a client is there to begin a task
-    period: float = 10.0  # seconds from one coming of a client to the next
-    sector_of: Mapping[str, str] = field(default_factory=dict)  # for engines that place work; tasks do not see it
-    secret: str = ""  # of this party alone, where noise is to hide something from the others
-    helpers: Helpers | None = None  # of this process, for parts of a task that do not depend on each other
-    _flat_modules: dict[tuple[str, int], FlatModule] = field(default_factory=dict)
-    _known: dict[Hashable, Any] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        """Data lies on the same boundaries on every engine, since kernels may round by where their operands lie."""
-        split = self.split
-        sets = {name: getattr(split, name) for name in ("train", "validation", "test")}
-        moved: dict[str, Any] = {}
-        for name, rows in sets.items():
-            if (x := aligned(rows.x)) is not rows.x:
-                moved[name] = Examples(x, rows.y)
-        if (reference := aligned(split.reference)) is not split.reference:
-            moved["reference"] = reference
-        if moved:
-            self.split = replace(split, **moved)
-
-    def flat_module(self, arch: str, slot: int) -> FlatModule:
-        """One module a process and architecture, used again by every task (`slot` tells several at once apart)."""
-        if (arch, slot) not in self._flat_modules:
-            self._flat_modules[arch, slot] = FlatModule(self.models[arch], arch)
-        return self._flat_modules[arch, slot]
-
-    def initial(self, arch: str, number: int) -> Params:
-        """A freshly drawn model, another one for each number."""
-        with torch.random.fork_rng(devices=[]):
-            torch.default_generator.manual_seed(derive(self.seed, "model", arch, *((number,) if number else ())))
-            return Params.of(self.models[arch].build(), arch, self.models[arch].buffers, weight=0.0)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_flat_modules": {}, "_known": {}, "sector_of": {}, "helpers": None}
-
-
 class TaskContext:
-    """One home during one task."""
+    """What a task can use: the data of its home, models, and its own random generators.
+
+    Attributes:
+        home: where the task runs: a client, a sector's host or the server.
+        classes: number of classes.
+        notes: numbers for the report, written by `note`.
+    """
 
     def __init__(self, context: RunContext, home: str, key: tuple[Key, ...]) -> None:
         self._context, self.home, self._key = context, home, key
@@ -127,59 +108,45 @@ class TaskContext:
 
     @cached_property
     def rng(self) -> np.random.Generator:
-        """This task's own chance; making a generator takes longer than many a task."""
+        """Random generator of this task, created lazily because creation is slow."""
         return stream(self._context.seed, "task", *self._key)
 
     @cached_property
     def noise(self) -> np.random.Generator:
-        """Chance that nobody else can repeat, where this party has a secret; else this task's own."""
+        """A generator that no other party can repeat if this party has a secret; otherwise `rng`."""
         secret = self._context.secret
         return stream(self._context.seed, "secret", secret, *self._key) if secret else self.rng
 
     @property
     def rows(self) -> np.ndarray | None:
-        """Which rows of the table are this home's own."""
+        """Indices of this home's rows in `table`; None at a sector's host and at the server."""
         return self._context.rows.get(self.home)
+
+    @cached_property
+    def samples(self) -> int:
+        """How many training rows this home holds."""
+        rows = self.rows
+        return 0 if rows is None else len(rows)
+
+    @cached_property
+    def test_samples(self) -> int:
+        """How many rows this home keeps for its own test."""
+        return len(self._context.test_rows.get(self.home, ()))
 
     @property
     def table(self) -> Examples:
-        """All that clients train on, for those who may take only their rows out of it: clients trained together."""
+        """Training rows of all clients, for tasks that take only their own rows out of it."""
         return self._context.split.train
-
-    @property
-    def stack(self) -> str:
-        return self._context.stack
-
-    @property
-    def helpers(self) -> Helpers | None:
-        """Threads of this process, for parts of a task that do not depend on each other, if there are any."""
-        return self._context.helpers
-
-    def once(self, key: Hashable, make: Callable[[], Any]) -> Any:
-        """What is the same in every round: made once a process."""
-        known = self._context._known
-        if key not in known:
-            known[key] = make()
-        return known[key]
-
-    @contextmanager
-    def waited_for(self) -> Iterator[None]:
-        """Work at the server for which all others of a round wait may take more threads than other work."""
-        usual = torch.get_num_threads()
-        torch.set_num_threads((self._context.server_threads if self.home == ROOT else 0) or usual)
-        try:
-            yield
-        finally:
-            torch.set_num_threads(usual)
 
     @cached_property
     def data(self) -> Examples | None:
-        """The training rows of this home; a sector's host and the server have none."""
+        """Training rows of this home; None at a sector's host and at the server."""
         rows = self._context.rows.get(self.home)
         return None if rows is None else self._context.split.train.take(rows)
 
     @cached_property
     def own_test(self) -> Examples | None:
+        """Rows that this home keeps for its own test; None if there are none."""
         rows = self._context.test_rows.get(self.home)
         return None if rows is None or not len(rows) else self._context.split.train.take(rows)
 
@@ -195,40 +162,74 @@ class TaskContext:
 
     @property
     def labels(self) -> torch.Tensor | None:
-        """Labels of the inputs to distil on, where the server's reference set has any; a client's own are not used."""
+        """Labels of the reference set, at the server and if it has any; labels of a client are not used to distil."""
         return self._context.split.reference_labels if self.home == ROOT else None
 
     @property
     def validation(self) -> Examples:
+        """The validation set, which only the server has."""
         return self._at_server().validation
 
     @property
     def test(self) -> Examples:
+        """The test set, which only the server has."""
         return self._at_server().test
 
     def _at_server(self) -> Split:
         if self.home != ROOT:
-            raise LookupError(
-                f"the validation and test sets are at the server, not at {self.home}; move them there first"
-            )
+            away = f"the validation and test sets are at the server, not at {self.home}; move them there first"
+            raise LookupError(away)
         return self._context.split
 
     def flat_module(self, params: Params, slot: int = 0) -> FlatModule:
-        """A module that holds these parameters until the next call."""
+        """A module that holds these parameters until the next call with this architecture and slot."""
         return self._context.flat_module(params.layout.arch, slot).load(params)
 
     def blank(self, arch: str) -> FlatModule:
-        """The module of an architecture, whatever it holds."""
+        """The module of an architecture with arbitrary weights."""
         return self._context.flat_module(arch, 0)
 
     def initial(self, arch: str, number: int = 0) -> Params:
+        """A freshly drawn model; 0 is the start of the run, each other number another draw."""
         return self._context.initial(arch, number)
 
+    def outline(self, arch: str) -> Params:
+        """Outline of a model: its shapes and types without numbers."""
+        outline: Params = self.once(("outline", arch), lambda: shaped_model(self._context.models[arch], arch))
+        return outline
+
+    def once(self, key: Hashable, make: Callable[[], Any]) -> Any:
+        """What `make` returns, computed once per process and kept: for what is the same in every round."""
+        cache = self._context._cache
+        if key not in cache:
+            cache[key] = make()
+        return cache[key]
+
+    @property
+    def stack(self) -> str:
+        """How models of clients are trained: a way of `tasks.batched.policy`."""
+        return self._context.stack
+
+    @property
+    def helpers(self) -> Helpers | None:
+        """Threads of this process for independent parts of a task, if there are any."""
+        return self._context.helpers
+
+    @contextmanager
+    def waited_for(self) -> Iterator[None]:
+        """Use the server's threads: for work at the server that the whole round waits for."""
+        usual = torch.get_num_threads()
+        torch.set_num_threads((self._context.server_threads if self.home == ROOT else 0) or usual)
+        try:
+            yield
+        finally:
+            torch.set_num_threads(usual)
+
     def note(self, **numbers: float) -> None:
-        """Numbers for the report; methods do not see them."""
+        """Report numbers; they appear in the round's row, and methods do not see them."""
         self.notes |= {name: float(number) for name, number in numbers.items()}
 
 
 def task_generators(contexts: Sequence[TaskContext]) -> list[np.random.Generator]:
-    """What `rng` is at each of these, made at once; for contexts of one run that are asked for it nowhere else."""
+    """The `rng` of each of these contexts of one run, created at once, which is faster than one by one."""
     return streams(contexts[0]._context.seed, [("task", *ctx._key) for ctx in contexts]) if contexts else []

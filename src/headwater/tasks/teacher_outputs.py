@@ -1,7 +1,7 @@
-"""What models say of the rows that they are asked about: worked out once, and here or in jobs of their own.
+"""Outputs of models on given rows, computed by the task that needs them or beforehand in jobs of their own.
 
-A task that declares `asks={"answers": Ask("teachers", answer, "inputs")}` may find in its input `answers` what those in
-its input `teachers` say: {group: {name: answer}}. Whoever is not in it is asked by the task itself.
+A task that declares `asks={"answers": Ask("teachers", answer, "inputs")}` may get in its input `answers` the outputs of
+the models in its input `teachers`, as {group: {name: outputs}}. It computes those that are missing itself.
 """
 
 from __future__ import annotations
@@ -16,60 +16,106 @@ from torch import Tensor
 from headwater.core.params import Params
 from headwater.core.tree import ROOT
 from headwater.data.base import Examples
+from headwater.tasks.cost import Cost, passes_through, shaped
 from headwater.tasks.flat_module import FlatModule
 from headwater.tasks.task import TaskContext, task
 
-Answer = dict[str, Tensor]  # outputs by what was asked about: inputs, val
-Answers = Mapping[str, Mapping[str, Any]]  # by group and name
+Output = dict[str, Tensor]  # logits of one model, by kind of rows: inputs, val
+Outputs = Mapping[str, Mapping[str, Any]]  # by group and name
 
 
-def judge(net: FlatModule, rows: Examples) -> dict[str, float]:
-    """Accuracy and loss of what the net holds."""
+def scores_of(net: FlatModule, rows: Examples) -> dict[str, float]:
+    """Accuracy and loss of the model that the net holds."""
     output = net.outputs(rows.x)
     with torch.no_grad():
         loss = float(net.loss(output, rows.y))
     return {"accuracy": float((output.argmax(1) == rows.y).double().mean()), "loss": loss}
 
 
-@task("distill")
+def _answer_cost(
+    ctx: TaskContext, members: Mapping[str, Params], val: Any = None, hold: float = 0.0, **more: Any
+) -> Cost:
+    rows = input_count(ctx) + validation_count(ctx, val, hold)
+    return Cost(passes=passes_through(_part_of(members, **more).values(), rows))
+
+
+def _answer_outline(
+    ctx: TaskContext, members: Mapping[str, Params], val: Any = None, hold: float = 0.0, **more: Any
+) -> dict[str, Output]:
+    kinds = {"inputs": input_count(ctx), "val": validation_count(ctx, val, hold)}
+    return {
+        name: {
+            kind: shaped(rows, ctx.classes, dtype=member.vector.dtype)
+            for kind, rows in kinds.items()
+            if rows or kind == "inputs"
+        }
+        for name, member in _part_of(members, **more).items()
+    }
+
+
+@task("distill", cost=_answer_cost, returns=_answer_outline)
 def answer(
     ctx: TaskContext, members: Mapping[str, Params], part: tuple[int, int] = (0, 1), val: Any = None, hold: float = 0.0
-) -> dict[str, Answer]:
-    """What models say of the home's inputs and of the rows that a student is judged by, as `distill` needs it."""
-    rows = judged_by(ctx, val, hold)
-    return {name: said_by(ctx, member, True, rows) for name, member in _some(members, part).items()}
+) -> dict[str, Output]:
+    """Outputs of models on the home's inputs and on the rows that a student is validated with, as `distill` needs them.
+
+    Args:
+        ctx: where it runs.
+        members: name → model.
+        part: (number, of how many): which part of the members.
+        val: as in `distill`.
+        hold: as in `distill`.
+    """
+    rows = validation_rows(ctx, val, hold)
+    return {name: outputs_of(ctx, member, True, rows) for name, member in _part_of(members, part).items()}
 
 
-@task("distill")
+@task(
+    "distill",
+    cost=lambda ctx, members, **part: Cost(
+        passes=passes_through(_part_of(members, **part).values(), len(ctx.validation))
+    ),
+    returns=lambda ctx, members, **part: dict.fromkeys(_part_of(members, **part), 0.0),
+)
 def score(ctx: TaskContext, members: Mapping[str, Params], part: tuple[int, int] = (0, 1)) -> dict[str, float]:
-    """The accuracy of models on the server's validation set."""
+    """Accuracy of models on the server's validation set; `part` as in `answer`."""
     rows = ctx.validation
     if not len(rows):
         raise LookupError("dropping the worst members needs a validation set; set data.validation above 0")
-    return {name: judge(ctx.flat_module(member), rows)["accuracy"] for name, member in _some(members, part).items()}
+    return {
+        name: scores_of(ctx.flat_module(member), rows)["accuracy"] for name, member in _part_of(members, part).items()
+    }
 
 
-@task("evaluate")
+@task(
+    "evaluate",
+    cost=lambda ctx, members, **part: Cost(passes=passes_through(_part_of(members, **part).values(), len(ctx.test))),
+    returns=lambda ctx, members, **part: {
+        name: shaped(len(ctx.test), ctx.classes, dtype=member.vector.dtype)
+        for name, member in _part_of(members, **part).items()
+    },
+)
 def on_test(ctx: TaskContext, members: Mapping[str, Params], part: tuple[int, int] = (0, 1)) -> dict[str, Tensor]:
-    """What models say of the test set."""
-    return {name: ctx.flat_module(member).outputs(ctx.test.x) for name, member in _some(members, part).items()}
+    """Outputs of models on the test set; `part` as in `answer`."""
+    return {name: ctx.flat_module(member).outputs(ctx.test.x) for name, member in _part_of(members, part).items()}
 
 
-def _some(members: Mapping[str, Params], part: tuple[int, int]) -> dict[str, Params]:
+def _part_of(members: Mapping[str, Params], part: tuple[int, int] = (0, 1)) -> dict[str, Params]:
     """The members of one part of so many, in order."""
     number, parts = part
     names = list(members)
     return {name: members[name] for name in names[number * len(names) // parts : (number + 1) * len(names) // parts]}
 
 
-def said_by(ctx: TaskContext, member: Params, inputs: bool, val: Examples | None) -> Answer:
+def outputs_of(ctx: TaskContext, member: Params, inputs: bool, val: Examples | None) -> Output:
+    """Outputs of a model on the home's inputs, if `inputs`, and on validation rows, if there are any."""
     net = ctx.flat_module(member)
-    said = {"inputs": net.outputs(ctx.inputs)} if inputs else {}
-    return said if val is None else said | {"val": net.outputs(val.x)}
+    outputs = {"inputs": net.outputs(ctx.inputs)} if inputs else {}
+    return outputs if val is None else outputs | {"val": net.outputs(val.x)}
 
 
-def judged_by(ctx: TaskContext, val: Examples | None, hold: float) -> Examples | None:
-    """The rows with labels that came with the task, or the server's own; none if a share of the home's is held out."""
+def validation_rows(ctx: TaskContext, val: Examples | None, hold: float) -> Examples | None:
+    """Rows that came with the task, or the server's validation set; None if a share of the home's rows is held out."""
     if hold and ctx.data is not None:
         return None
     if val is None and ctx.home == ROOT:
@@ -77,22 +123,43 @@ def judged_by(ctx: TaskContext, val: Examples | None, hold: float) -> Examples |
     return val if val is not None and len(val) else None
 
 
-def known(answers: Answers | None) -> dict[str, Any]:
-    """Answers by name."""
-    return {name: said for group in (answers or {}).values() for name, said in group.items()}
+def validation_count(ctx: TaskContext, val: Examples | None, hold: float) -> int:
+    """How many rows `validation_rows` gives, without taking the home's rows out of the table."""
+    if hold and ctx.samples:
+        return 0
+    return len(ctx.validation) if val is None and ctx.home == ROOT else 0 if val is None else len(val)
+
+
+def input_count(ctx: TaskContext) -> int:
+    """How many rows `ctx.inputs` has, without taking them out of the table."""
+    return len(ctx.inputs) if ctx.home == ROOT else ctx.samples
+
+
+def by_name(outputs: Outputs | None) -> dict[str, Any]:
+    """Outputs without their groups."""
+    return {name: output for group in (outputs or {}).values() for name, output in group.items()}
 
 
 @dataclass(frozen=True)
 class Panel:
-    """Teachers, and the rows that they are asked about: inputs to distil on, and rows with labels to judge by.
+    """Teachers and the rows that they are asked about.
 
-    If a share of the home's rows is held out to judge by, teachers are asked about all of them, and `kept` and `held`
-    tell them apart. So an answer does not depend on chance.
+    If a share of the home's rows is held out for validation, teachers compute outputs for all rows of the home, so that
+    their outputs do not depend on the draw.
+
+    Args:
+        ctx: where it runs.
+        teachers: name → model.
+        outputs: outputs that were computed beforehand.
+        x: inputs to distil on.
+        val: rows with labels to validate with.
+        kept: which of the home's rows are distilled on, where a share is held out.
+        held: which of them are held out.
     """
 
     ctx: TaskContext
     teachers: Mapping[str, Params]
-    answers: Mapping[str, Answer]
+    outputs: Mapping[str, Output]
     x: Tensor
     val: Examples | None
     kept: Tensor | None = None
@@ -100,25 +167,31 @@ class Panel:
 
     @staticmethod
     def of(
-        ctx: TaskContext, teachers: Mapping[str, Params], answers: Answers | None, val: Examples | None, hold: float
+        ctx: TaskContext, teachers: Mapping[str, Params], answers: Outputs | None, val: Examples | None, hold: float
     ) -> Panel:
-        x, val, told = ctx.inputs, judged_by(ctx, val, hold), known(answers)
+        """The panel of a `distill` task, from its inputs."""
+        x, val, outputs = ctx.inputs, validation_rows(ctx, val, hold), by_name(answers)
         if not hold or ctx.data is None:
-            return Panel(ctx, teachers, told, x, val)
+            return Panel(ctx, teachers, outputs, x, val)
         rows = len(x)
         order = torch.from_numpy(ctx.rng.permutation(rows))
-        count = min(max(1, round(hold * rows)), max(1, rows - 1))  # at least one, and one left to learn from
+        count = held_out(rows, hold)
         kept, held = order[count:] if rows > 1 else order, order[:count]
-        return Panel(ctx, teachers, told, x[kept], ctx.data.take(held), kept, held)
+        return Panel(ctx, teachers, outputs, x[kept], ctx.data.take(held), kept, held)
 
-    def hear(self, inputs: bool, val: bool) -> Iterator[tuple[str, float, Answer]]:
-        """One after the other: name, samples, and what it says of these two; who was not asked yet is asked now."""
+    def each(self, inputs: bool, val: bool) -> Iterator[tuple[str, float, Output]]:
+        """Name, weight and outputs of one teacher after the other; outputs are not kept."""
         wanted = (inputs or (val and self.held is not None), self.val if val and self.held is None else None)
         for name, member in self.teachers.items():
-            yield name, member.weight, self._answer(name, member, *wanted)  # which is not kept here
+            yield name, member.weight, self._outputs(name, member, *wanted)
 
-    def _answer(self, name: str, member: Params, inputs: bool, val: Examples | None) -> Answer:
-        told = self.answers[name] if name in self.answers else said_by(self.ctx, member, inputs, val)
-        if self.held is None or "inputs" not in told:
-            return told
-        return {"inputs": told["inputs"][self.kept], "val": told["inputs"][self.held]}
+    def _outputs(self, name: str, member: Params, inputs: bool, val: Examples | None) -> Output:
+        output = self.outputs[name] if name in self.outputs else outputs_of(self.ctx, member, inputs, val)
+        if self.held is None or "inputs" not in output:
+            return output
+        return {"inputs": output["inputs"][self.kept], "val": output["inputs"][self.held]}
+
+
+def held_out(rows: int, share: float) -> int:
+    """How many rows are held out for validation: at least one, and one is left to learn from where there are two."""
+    return min(max(1, round(share * rows)), max(1, rows - 1)) if share else 0

@@ -146,20 +146,8 @@ def fedhead_plus_beats_feddf(
     return sector_mean * (local_error + server_error) >= sector_error * (local + server_mean)
 
 
-# Approximate error terms: noise left out and n − 1 taken as n. The sufficient conditions below are about these, for
-# phases of equal length n; each says that some number of steps up to n makes the longer method win.
-
-
-def approximate_local_error(p: Problem, steps: int) -> float:
-    return 6 * p.smoothness * p.client_gap + 8 * steps**2 * p.gradient
-
-
-def approximate_sector_error(p: Problem, steps: int) -> float:
-    return 6 * p.smoothness * (p.sector_gap + p.epsilon) + 8 * (1 - p.delta) * steps**2 * p.gradient
-
-
-def approximate_server_error(p: Problem) -> float:
-    return 2 * p.smoothness * (p.reference_gap + p.epsilon)
+# Sufficient conditions for phases of equal length n: each says that some number of steps up to n makes the longer
+# method win. They are about error terms without noise, and with n in place of n − 1.
 
 
 def sector_distillation_can_pay(p: Problem, steps: int) -> bool:

@@ -25,7 +25,6 @@ Representations only: ε = 50.58 at δ = 0.01 for 50 releases of a mean of 64 co
 
 from __future__ import annotations
 
-import importlib
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -33,8 +32,6 @@ from typing import Literal
 
 from scipy.optimize import brentq
 from scipy.special import erfcx, ndtr
-
-from headwater.errors import MissingExtra
 
 Sensitivity = Literal["per_coordinate", "l2"]
 
@@ -193,19 +190,6 @@ def spent(
         basic=releases * gaussian_epsilon(vector, delta / releases) if releases else 0.0,
         single=gaussian_epsilon(coordinate, delta) if releases else 0.0,
     )
-
-
-def library_epsilon(sigma: float, releases: int, delta: float) -> float:
-    """The ε of so many releases by the `dp_accounting` package, a check from outside (it rounds up a little)."""
-    try:
-        library = importlib.import_module("dp_accounting")
-        pld = importlib.import_module("dp_accounting.pld")
-    except ImportError:
-        raise MissingExtra("the privacy accountant dp_accounting", "privacy") from None
-    # sigma already counts in units of what replacing a sample does; the package's own REPLACE_ONE would double that
-    accountant = pld.PLDAccountant(library.NeighboringRelation.ADD_OR_REMOVE_ONE)
-    accountant.compose(library.GaussianDpEvent(sigma), releases)
-    return float(accountant.get_epsilon(delta))
 
 
 def _whole(dp_sensitivity: str, dimension: int) -> bool:

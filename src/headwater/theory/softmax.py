@@ -20,9 +20,23 @@ from typing import Any
 
 import numpy as np
 
-from headwater.theory.heterogeneity import gap
-
 Array = np.ndarray[Any, np.dtype[np.float64]]
+
+
+def gap(joint: float, shares: Sequence[float], alone: Sequence[float]) -> float:
+    """Γ: the best loss of one model for all, less the mean of the best losses of each alone.
+
+    Over clients it is Γ_client, over sectors Γ_sec. A sector serves several clients with one model, so its own optimum
+    lies between the two, and 0 ≤ Γ_sec ≤ Γ_client.
+
+    >>> gap(1.0, [0.5, 0.5], [0.25, 0.75])
+    0.5
+    """
+    if len(shares) != len(alone):
+        raise ValueError(f"{len(shares)} shares were given for {len(alone)} losses; give one for each")
+    if not np.isclose(sum(shares), 1.0):
+        raise ValueError(f"shares must add up to 1, got {sum(shares)}")
+    return joint - sum(share * loss for share, loss in zip(shares, alone, strict=True))
 
 
 def softmax(logits: Array) -> Array:

@@ -1,8 +1,8 @@
-"""A state to disk and back.
+"""Checkpoints of a run.
 
-`values/` holds values under names made from their content, so a value that did not change is not written again;
-`round-N.json` holds the handles, the ledger and nothing else. It is written last, by renaming: it either is there and
-whole, or is not. Writing takes time, so it is not done after every round but as often as it costs little.
+`values/` holds values in files named by a hash of their content, so a value that did not change is not written again.
+`round-N.json` holds the handles of the state and the ledger. It is written last and atomically. Checkpoint frequency
+adapts to their cost (at most 3 % of the run).
 """
 
 from __future__ import annotations
@@ -23,25 +23,28 @@ from headwater.core import records
 from headwater.core.ledger import Ledger
 from headwater.core.tree import Place
 from headwater.core.values import Located, names_in
-from headwater.engines.base import Bundle, Engine, Ref
+from headwater.engines.base import Engine
+from headwater.engines.jobs import Bundle, Ref
 from headwater.errors import OutputError
 
 VERSION = 1
-KEPT = 2
-PAUSE = 33  # times what the last checkpoint took pass before the next, so that they take 3 % of a run at most
+KEPT = 2  # checkpoints on disk
+PAUSE = 33  # time between checkpoints, in multiples of what the last one took: at most 3 % of a run
 
 
 @dataclass(frozen=True)
 class Checkpoint:
+    """A checkpoint that was read: the state after `round`, the ledger and the names of its values."""
+
     round: int
     state: Any
     ledger: Ledger
     names: frozenset[str]
-    seconds: float  # that the run had taken by then
+    seconds: float  # run time up to this round
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Write a file whole or not at all."""
+    """Write a text file atomically."""
     draft = path.with_name(f".{path.name}.draft")
     try:
         with draft.open("w", encoding="utf-8") as file:
@@ -49,15 +52,22 @@ def write_whole(path: Path, text: str) -> None:
             file.flush()
             os.fsync(file.fileno())
         os.replace(draft, path)
-    except OSError:  # on a full disk a draft would only take up room
+    except OSError:  # on a full disk the draft only takes up room
         draft.unlink(missing_ok=True)
         raise
 
 
 class Keeper:
-    """Keeps the state of the last round that was closed, and writes it from time to time.
+    """Holds the state of the last finished round and writes it when a checkpoint is due.
 
-    The first one is written at once, and then one after every round that ends late enough after the last was written.
+    The first checkpoint is written at once, later ones after rounds that end at least `PAUSE` times the duration of
+    the last checkpoint after it. As a context manager it also writes the last state when a run is interrupted.
+
+    Args:
+        directory: directory of the checkpoints.
+        engine: holds the values.
+        before: called before a checkpoint is written; its time counts as part of the checkpoint.
+        clock: seconds, increasing.
     """
 
     def __init__(
@@ -67,23 +77,23 @@ class Keeper:
         before: Callable[[], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`before` is called whenever a checkpoint is about to be written, and is part of what that takes."""
         self._directory, self._engine, self._before, self._clock = directory, engine, before, clock
         self._unwritten: tuple[int, Any, Ledger, float] | None = None
-        self._next = -math.inf  # when the next one may be written
+        self._next = -math.inf  # earliest time of the next checkpoint
 
     @property
     def state(self) -> Any:
-        """What may still have to be written."""
+        """The state that has not been written yet, or None."""
         return self._unwritten[1] if self._unwritten else None
 
     def keep(self, round: int, state: Any, ledger: Ledger, seconds: float) -> None:
+        """Hold the state of a finished round, and write it if a checkpoint is due."""
         self._unwritten = (round, state, ledger.copy(), seconds)
         if self._clock() >= self._next:
             self.write()
 
     def write(self) -> None:
-        """The last state, unless that was done already."""
+        """Write the last state, unless it was written already."""
         if self._unwritten is None:
             return
         begun = self._clock()
@@ -94,21 +104,21 @@ class Keeper:
         self._next = self._clock() + PAUSE * (self._clock() - begun)
 
     def __enter__(self) -> None:
-        """From here on, a request to end (SIGTERM) is heeded like Ctrl-C, unless somebody else heeds it."""
-        self._heeds = (
+        """Treat SIGTERM like Ctrl-C, unless another handler is installed."""
+        self._handles_sigterm = (
             threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
         )
-        if self._heeds:
+        if self._handles_sigterm:
             signal.signal(signal.SIGTERM, _stop)
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        """A run that ends before its time still leaves its last state; what ended it is told, whatever happens here."""
+        """Write the last state of an interrupted run. An error here never hides the one that ended the run."""
         try:
             if kind is not None:
                 with suppress(Exception):
                     self.write()
         finally:
-            if self._heeds:
+            if self._handles_sigterm:
                 signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
@@ -117,6 +127,7 @@ def _stop(*_: object) -> None:
 
 
 def save(directory: Path, round: int, state: Any, engine: Engine, ledger: Ledger, seconds: float) -> None:
+    """Write a checkpoint, and remove the oldest beyond `KEPT`."""
     names = sorted(names_in(state))
     files = engine.save(names, directory / "values")
     row = {"version": VERSION, "round": round, "seconds": seconds, "files": files}
@@ -126,7 +137,14 @@ def save(directory: Path, round: int, state: Any, engine: Engine, ledger: Ledger
 
 
 def load(directory: Path, engine: Engine) -> Checkpoint | None:
-    """The newest checkpoint that is whole; its values are taken up by the engine."""
+    """Read the newest complete checkpoint and load its values into the engine.
+
+    Returns:
+        The checkpoint, or None if there is none.
+
+    Raises:
+        OutputError: if there are checkpoints and none can be read.
+    """
     heads = _heads(directory)
     for path in reversed(heads):
         try:
@@ -148,7 +166,7 @@ def _heads(directory: Path) -> list[Path]:
 
 
 def _tidy(directory: Path) -> None:
-    """Keep the newest two, and the values that they name."""
+    """Remove all but the newest checkpoints, and values that none of them uses."""
     heads = _heads(directory)
     for old in heads[:-KEPT]:
         old.unlink(missing_ok=True)
@@ -158,7 +176,7 @@ def _tidy(directory: Path) -> None:
             for file in json.loads(head.read_text(encoding="utf-8"))["files"].values():
                 used.update([file] if isinstance(file, str) else file.values())
         except (ValueError, KeyError, AttributeError):
-            return  # a head from elsewhere: leave every value alone
+            return  # not one of ours: remove no value
     for value in (directory / "values").iterdir():
         if value.name not in used:
             value.unlink(missing_ok=True)

@@ -1,15 +1,16 @@
-"""What is measured after a round (with purpose `evaluate`), and how it becomes a row and a result."""
+"""Evaluation after a round, charged with purpose `evaluate`, and how it becomes a row and a result."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
 import torch
 
+from headwater.algorithms.base import outputs
 from headwater.algorithms.cohorts import together
 from headwater.core.federation import CLIENTS, SERVER, Federation, Located, nothing
 from headwater.core.rng import stream
@@ -30,33 +31,43 @@ from headwater.tasks.evaluate import (
 from headwater.training.experiment import Experiment
 
 PHASES = ("train", "distill", "evaluate")
-MOST_EXPECTED = 100  # clients that are asked what a model's accuracy by class means for their mix of labels
-MOST_OWN = 1000  # clients that try a model on their own test rows
+MOST_EXPECTED = 100  # clients for which the expected accuracy under their own label distribution is computed
+MOST_OWN = 1000  # clients that test a model on their own test rows
 
 
 @dataclass(frozen=True)
-class Asked:
-    """Handles to what was asked for, all at the server; the answers are read once the round's work is done."""
+class Measurements:
+    """Handles to the measurements of a round, all at the server. They are read once the round is done."""
 
-    outcome: Located  # of the one model, or of the team where there is neither a model nor personal ones
-    by_client: Located  # {client: what that means for its mix of labels}
+    outcome: Located  # of the global model, or of the team where there is neither a global nor personal models
+    by_client: Located  # {client: expected accuracy under its label distribution}
     own: Located  # {client: accuracy on its own test rows}
     personal: Located  # {client: scores of its personal model on the common test set}
-    team: Located  # of the team
+    team: Located  # of the ensemble at the server
     also: dict[str, Located] = field(default_factory=dict)  # accuracies of further models
 
 
-def ask(fed: Federation, state: Any, tests: Located, own_tests: bool, by_client: bool = True) -> Asked:
-    """Submit all that is measured of a state; nothing waits. `by_client`: also what it means for each client.
+def submit_evaluation(
+    fed: Federation, state: Any, tests: Located, own_tests: bool, by_client: bool = True
+) -> Measurements:
+    """Submit the evaluation of a state. Does not wait.
 
-    What needs no model of a client's own is asked of everybody while they are few, and of a fixed draw of them beyond
-    that: a run's figures then cost the same however many clients are registered.
+    Global models are evaluated for all clients while they are few, and for a fixed random sample of them otherwise, so
+    that the cost does not grow with the number of registered clients.
+
+    Args:
+        fed: the view of the round.
+        state: the method's state.
+        tests: the common test set at clients, from `tests_for`.
+        own_tests: True if clients keep test rows of their own.
+        by_client: also compute the expected accuracy of each client.
     """
     fed = fed.whole.unseat().with_purpose("evaluate")
-    model, personal, team = (getattr(state, name, None) for name in ("model", "personal", "team"))
+    shown = outputs(state)
+    model, personal, team = shown.model, shown.personal, shown.team
     own = scores = nothing(CLIENTS)
     if personal is not None:
-        there = fed.among(personal.nodes)  # who never took part has no model of its own
+        there = fed.among(personal.nodes)  # a client that never took part has no personal model
         own = there.run(own_accuracy, at=CLIENTS, model=personal) if own_tests else own
         if _common(state, own_tests):
             scores = there.run(score_on, at=CLIENTS, model=personal, rows=tests)
@@ -75,13 +86,12 @@ def ask(fed: Federation, state: Any, tests: Located, own_tests: bool, by_client:
         some = judged(fed, MOST_EXPECTED)
         by_class = some.down(some.run(class_accuracy, at=SERVER, outcome=outcome), to=CLIENTS)
         means = some.up(some.run(expected_accuracy, at=CLIENTS, by_class=by_class), to=SERVER)
-    others = getattr(state, "also", None) or {}
-    also = {name: fed.run(evaluate, at=SERVER, model=other)["accuracy"] for name, other in others.items()}
-    return Asked(outcome, means, fed.up(own, to=SERVER), fed.up(scores, to=SERVER), teamed, also)
+    also = {name: fed.run(evaluate, at=SERVER, model=other)["accuracy"] for name, other in shown.also.items()}
+    return Measurements(outcome, means, fed.up(own, to=SERVER), fed.up(scores, to=SERVER), teamed, also)
 
 
 def judged(fed: Federation, most: int) -> Federation:
-    """Everybody who holds data or, beyond so many, a uniform draw of so many, the same in every round of a run."""
+    """The view of all clients with data; of a uniform sample of `most`, the same in every round, if there are more."""
     holders = fed.tree.holders
     if len(holders) <= most:
         return fed.whole
@@ -91,16 +101,18 @@ def judged(fed: Federation, most: int) -> Federation:
 @lru_cache(maxsize=1)
 def _drawn(tree: Tree, seed: int, most: int) -> tuple[str, ...]:
     drawn = stream(seed, "judged").choice(len(tree.holders), size=min(len(tree.holders), MOST_OWN), replace=False)
-    return tree.in_order(tree.holders[at] for at in drawn[:most].tolist())  # the smaller draw is part of the larger one
+    # The smaller sample is part of the larger one.
+    return tree.in_order(tree.holders[at] for at in drawn[:most].tolist())
 
 
 def _common(state: Any, own_tests: bool) -> bool:
-    """Whether personal models are judged on the common test set: they are all there is, or clients have no other."""
-    return getattr(state, "personal", None) is not None and (getattr(state, "model", None) is None or not own_tests)
+    """True if personal models are tested on the common test set: without a global model or without own test rows."""
+    shown = outputs(state)
+    return shown.personal is not None and (shown.model is None or not own_tests)
 
 
 def tests_for(fed: Federation, state: Any, own_tests: bool) -> Located:
-    """The common test set at the clients, if personal models are judged on it."""
+    """The common test set at the clients, if personal models are tested on it."""
     if not _common(state, own_tests):
         return nothing(CLIENTS)
     fed = fed.with_purpose("evaluate")
@@ -108,8 +120,8 @@ def tests_for(fed: Federation, state: Any, own_tests: bool) -> Located:
 
 
 @dataclass(frozen=True)
-class Answer:
-    """The measurements of one round."""
+class Scores:
+    """The measurements of one round, read from `Measurements`."""
 
     accuracy: float
     loss: float
@@ -118,11 +130,11 @@ class Answer:
     correct: torch.Tensor | None = None
     confusion: torch.Tensor | None = None
     by_member: dict[str, float] = field(default_factory=dict)  # accuracies of personal models on the common test set
-    others: dict[str, float] = field(default_factory=dict)  # of the team and of further models, by their key
+    others: dict[str, float] = field(default_factory=dict)  # accuracies of the ensemble and of further models, by key
 
     @property
     def further(self) -> dict[str, Any]:
-        """What a row and a result have in common beyond the accuracy: clients' own models, the team and others."""
+        """Entries that a row and a result share: accuracies of personal models, the ensemble and further models."""
         found: dict[str, Any] = {}
         if local := list(self.local_accuracy.values()):
             found["local_accuracy"] = mean = sum(local) / len(local)
@@ -131,8 +143,8 @@ class Answer:
         return found | self.others
 
 
-def answer(fed: Federation, asked: Asked, own_tests: bool) -> Answer:
-    """Read what `ask` asked for. Waits."""
+def read_evaluation(fed: Federation, asked: Measurements, own_tests: bool) -> Scores:
+    """Read what `submit_evaluation` submitted. Waits."""
     own = {c: a for c, a in (fed.read(asked.own) or {}).items() if a is not None}
     scores = fed.read(asked.personal) or {}
     mixed = {c: s["own_mix"] for c, s in scores.items()}
@@ -143,15 +155,15 @@ def answer(fed: Federation, asked: Asked, own_tests: bool) -> Answer:
     outcome = fed.read(asked.outcome)
     if outcome is None:
         mean = {key: sum(s[key] for s in scores.values()) / max(1, len(scores)) for key in ("accuracy", "loss")}
-        mean |= {} if scores else {"loss": math.nan}  # nobody has a model: that is no perfect one
+        mean |= {} if scores else {"loss": math.nan}  # no client has a model: loss 0 would be wrong
         members = {c: s["accuracy"] for c, s in scores.items()}
-        return Answer(mean["accuracy"], mean["loss"], mixed, local, by_member=members, others=others)
+        return Scores(mean["accuracy"], mean["loss"], mixed, local, by_member=members, others=others)
     judged = (outcome["correct"], outcome["confusion"])
-    return Answer(outcome["accuracy"], outcome["loss"], fed.read(asked.by_client) or {}, local, *judged, others=others)
+    return Scores(outcome["accuracy"], outcome["loss"], fed.read(asked.by_client) or {}, local, *judged, others=others)
 
 
-def row_of(fed: Federation, found: Answer | None, done: Sequence[Done]) -> dict[str, Any]:
-    """A row of rounds.jsonl; accuracy and loss are null in a round that was not evaluated."""
+def row_of(fed: Federation, found: Scores | None, done: Sequence[Done]) -> dict[str, Any]:
+    """Row of rounds.jsonl. Accuracy and loss are null in a round that was not evaluated."""
     spans = {p: [(d.start, d.end) for d in done if d.phase == p] for p in PHASES}
     row: dict[str, Any] = {
         "round": fed.round,
@@ -171,11 +183,11 @@ def row_of(fed: Federation, found: Answer | None, done: Sequence[Done]) -> dict[
 
 
 def _notes(fed: Federation, done: Sequence[Done]) -> dict[str, Any]:
-    """Numbers that tasks noted, in tree order: the training loss, and what distillation did at each place."""
-    told = [(d, node, notes) for d in done for node, notes in d.notes.items() if notes]
-    nodes = (*fed.tree.sectors, "server", *fed.tree.in_order(node for _, node, _ in told))
+    """Numbers that tasks noted, in tree order: the training loss, and the distillation figures of each node."""
+    reports = [(d, node, notes) for d in done for node, notes in d.notes.items() if notes]
+    nodes = (*fed.tree.sectors, "server", *fed.tree.in_order(node for _, node, _ in reports))
     order = {node: at for at, node in enumerate(nodes)}
-    noted = sorted(told, key=lambda each: (order[each[1]], int(each[0].name.split(".")[1])))
+    noted = sorted(reports, key=lambda each: (order[each[1]], int(each[0].name.split(".")[1])))
     bad = [{"node": node, "task": d.title} for d, node, notes in noted if BAD in notes]
     noted = [each for each in noted if BAD not in each[2]]
     losses = {node: notes["loss"] for d, node, notes in noted if d.phase == "train" and "loss" in notes}
@@ -196,8 +208,8 @@ def _notes(fed: Federation, done: Sequence[Done]) -> dict[str, Any]:
     return row
 
 
-def summary_of(found: Answer, history: Sequence[dict[str, Any]], seed: int) -> dict[str, Any]:
-    """The accuracy part of result.json. Both intervals have their own name; `accuracy_ci95` is the ordinary one."""
+def summary_of(found: Scores, history: Sequence[dict[str, Any]], seed: int) -> dict[str, Any]:
+    """The accuracy part of result.json. Each interval has its own name; `accuracy_ci95` is the Wilson interval."""
     evaluated = [row for row in history if row["accuracy"] is not None]
     best = max(evaluated, key=lambda row: row["accuracy"])
     result: dict[str, Any] = {
@@ -221,23 +233,23 @@ def summary_of(found: Answer, history: Sequence[dict[str, Any]], seed: int) -> d
     return result | found.further
 
 
-def told_by(experiment: Experiment, history: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def method_report(experiment: Experiment, history: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """What the method itself has to say of a finished run: remarks in sentences, and the privacy that it spent."""
     method, spec = experiment.method, experiment.model
-    remarks = [*cautions(experiment), *getattr(method, "remarks", lambda history: ())(history)]
+    remarks = [*cautions(experiment), *method.remarks(history)]
     found: dict[str, Any] = {"remarks": remarks} if remarks else {}
-    if hasattr(method, "privacy") and (width := width_of(spec)):  # what is spent depends on the size of representations
-        found["privacy"] = method.privacy(experiment.config.rounds, width)
+    width = width_of(spec)  # what is spent depends on the size of representations
+    if width and (spent := method.privacy(experiment.config.rounds, width)) is not None:
+        found["privacy"] = spent
     return found
 
 
 def cautions(experiment: Experiment) -> tuple[str, ...]:
     """What there is to say of a run before it begins."""
-    told: Callable[..., tuple[str, ...]] = getattr(experiment.method, "cautions", lambda model, participation: ())
     part = experiment.config.partition
     leak = (
         f"clients of partition.scheme = {part.scheme!r} share samples, so others train on the rows that a client keeps "
         "for its own test: local_accuracy is too high for models that more than one client trained"
     )
     shared = part.local_test > 0 and experiment.partition.rule is not None
-    return (*told(experiment.model, part.participation), *((leak,) if shared else ()))
+    return (*experiment.method.cautions(experiment.model, part.participation), *((leak,) if shared else ()))

@@ -1,4 +1,4 @@
-"""From a configuration to all that a run needs; what was left open is filled in to suit the data and the method."""
+"""Prepares a run from its configuration. Keys that were not set are filled in to suit the data and the method."""
 
 from __future__ import annotations
 
@@ -12,29 +12,27 @@ import numpy as np
 from torch import nn
 
 from headwater.algorithms import ALGORITHMS
-from headwater.algorithms.base import Algorithm
+from headwater.algorithms.base import Method
 from headwater.config import Config, method_from, spec_from
 from headwater.config.catalog import stage_fields, stage_specs
 from headwater.config.fields import settings_of
-from headwater.core.rng import stream
-from headwater.core.sectors import assign
 from headwater.core.tree import Tree
 from headwater.data import kind_of_path
-from headwater.data.base import Data, Split, carve
-from headwater.data.loading import asked_of, open_data
+from headwater.data.base import Data
+from headwater.data.loading import open_data, options_of
 from headwater.data.preparation import Exchange, Preparation, prepared
+from headwater.data.split import Split, carve
 from headwater.errors import ConfigError, nearest
 from headwater.models import MODELS, auto
 from headwater.models.base import ModelSpec
 from headwater.models.fit import fitted
 from headwater.models.parts import need_parts
-from headwater.partition import PARTITIONS
-from headwater.partition.base import Lazy, Partition
-from headwater.partition.given import Natural, carving_seed, made_with, settled
+from headwater.partition.divide import carving_seed, divide, made_with, resolved_partition
+from headwater.partition.partition import Partition
 from headwater.partition.rows import OwnRows, training_sizes
 from headwater.specs import DistillSpec, LocalSpec
 from headwater.tasks.batched.policy import Stacking, stacking
-from headwater.tasks.task import RunContext
+from headwater.tasks.run_context import RunContext
 
 Rows = Mapping[str, np.ndarray]
 LEARNING_RATE = {"sgd": 0.1, "adam": 1e-3, "adamw": 1e-3}
@@ -42,42 +40,67 @@ LEARNING_RATE = {"sgd": 0.1, "adam": 1e-3, "adamw": 1e-3}
 
 @dataclass(frozen=True)
 class Experiment:
-    config: Config  # resolved: nothing is left to be filled in
+    """Everything that a run needs.
+
+    Args:
+        config: the resolved configuration, in which every key has a value.
+        split: the data, with validation, reference and test set carved out.
+        partition: which client holds which samples.
+        tree: server, sectors and clients.
+        model: the clients' architecture, the first one if there are several.
+        method: the method with its options.
+        rows: client → numbers of the samples that it trains on.
+        test_rows: client → numbers of the samples that it keeps for its own test.
+        class_names: names of the classes.
+        others: further architectures of clients.
+        exchange: what clients sent about their rows before the first round, to agree on a preparation of the data.
+    """
+
+    config: Config
     split: Split
     partition: Partition
     tree: Tree
     model: ModelSpec
-    method: Algorithm
+    method: Method
     rows: Rows
     test_rows: Rows
     class_names: tuple[str, ...]
-    others: tuple[ModelSpec, ...] = ()  # further architectures of clients
-    exchange: Exchange | None = None  # what clients told about their rows before the first round
+    others: tuple[ModelSpec, ...] = ()
+    exchange: Exchange | None = None
 
     @property
     def models(self) -> dict[str, ModelSpec]:
-        """Every architecture of the run by name: the clients', and those that the method brings."""
-        own: dict[str, ModelSpec] = getattr(self.method, "models", lambda spec: {})(self.model)
-        return dict(zip(self.tree.archs, (self.model, *self.others), strict=True)) | own
+        """Every architecture of the run by name: the clients', and those that the method adds."""
+        clients = dict(zip(self.tree.archs, (self.model, *self.others), strict=True))
+        return clients | self.method.models(self.model)
 
     @cached_property
     def stacking(self) -> Stacking:
-        """Whether clients are trained together."""
+        """Whether clients are trained as one, and how many at a time."""
         engine = self.config.engine
         return stacking(self.method, self.models, engine.stack, engine.threads)
 
     def manifest(self) -> dict[str, Any]:
         """The split as partition.json holds it."""
         labels = self.split.train.y.numpy()
-        return self.partition.told(labels, self.split.classes, self.class_names, made_with(self.config))
+        return self.partition.described(labels, self.split.classes, self.class_names, made_with(self.config))
 
     def context(self) -> RunContext:
         return RunContext(self.split, self.rows, self.test_rows, self.models, self.config.seed)
 
 
 def prepare(config: Config, *, data: Data | None = None, model: Callable[[], nn.Module] | None = None) -> Experiment:
-    """Load and carve the data, split it, build the tree, the model's spec and the method."""
-    config = _from_anywhere(config)
+    """Load and carve the data, split it, build the tree, the model's spec and the method.
+
+    Args:
+        config: the configuration, which may leave keys open.
+        data: used instead of `config.data.name`.
+        model: builds the model, instead of `config.model.name`.
+
+    Raises:
+        UserError: the parts do not go together, or the data cannot be read.
+    """
+    config = _with_absolute_paths(config)
     folder = Path(config.data.dir) if config.data.dir else None
     seed = carving_seed(config)
     loaded = data if data is not None else open_data(config.data)
@@ -94,10 +117,10 @@ def prepare(config: Config, *, data: Data | None = None, model: Callable[[], nn.
         reference_labelled=config.data.reference_labelled,
         data_dir=folder,
         seed=seed,
-        options=asked_of(config.data),
+        options=options_of(config.data),
     )
     partition = divide(config, split)
-    config = _as_split(config, partition, split)
+    config = resolved_partition(config, partition, split)
     share = config.partition.local_test
     rows, test_rows = (OwnRows(partition.indices, share, config.seed, test=test) for test in (False, True))
     exchange = None
@@ -114,13 +137,13 @@ def prepare(config: Config, *, data: Data | None = None, model: Callable[[], nn.
     _check(chosen, split, built)
     parts = (resolved, split, partition, tree, spec, built, rows, test_rows, loaded.class_names, others, exchange)
     made = Experiment(*parts)
-    for extra in made.models.values():  # a method may refuse the model, or bring one that cannot be built
+    for extra in made.models.values():  # a method may refuse the model, or add one that cannot be built
         extra.outline()
     return made
 
 
-def _from_anywhere(config: Config) -> Config:
-    """With the whole path of files, so that a run can be carried on and repeated from wherever one is."""
+def _with_absolute_paths(config: Config) -> Config:
+    """The configuration with absolute paths of files, so that a run can be resumed from any directory."""
     data = config.data.model_dump()
     paths = {key: value for key in ("name", "reference") if kind_of_path(value := str(data[key])) is not None}
     if (test := data.get("test")) and Path(test).expanduser().is_file():
@@ -132,94 +155,55 @@ def _from_anywhere(config: Config) -> Config:
 def specs_of(
     config: Config, kind: Any, split: Split, maker: Callable[[], nn.Module] | None
 ) -> tuple[ModelSpec, tuple[ModelSpec, ...]]:
-    """The run's model, with what suits the method where nothing else was said, and further ones for some clients."""
-    asked, suits = config.model, _suits(config, kind).get("model", {})
-    name = suits.get("name", "auto") if asked.name == "auto" else asked.name
+    """The architectures of the clients.
+
+    Args:
+        config: the configuration.
+        kind: the method's class, whose defaults apply where nothing was set.
+        split: the data, which decides shape, classes and, for "auto", the network.
+        maker: builds the model, instead of `config.model.name`.
+
+    Returns:
+        The first one, and the further ones of `model.also`.
+    """
+    wanted, defaults = config.model, kind.defaults(config.algorithm).get("model", {})
+    name = defaults.get("name", "auto") if wanted.name == "auto" else wanted.name
     name = auto(split.shape, split.classes, split.words is not None) if name == "auto" else name
 
     def spec(name: str, options: Mapping[str, Any]) -> ModelSpec:
         listed = name in MODELS and maker is None
         known = settings_of(MODELS.load(name)) if listed else {}
-        suited = {key: value for key, value in suits.items() if key in known}
-        projection = suits.get("projection", 0) if asked.projection is None and listed else asked.projection or 0
-        filled = {key: setting.default for key, setting in known.items()} | suited
+        method_defaults = {key: value for key, value in defaults.items() if key in known}
+        projection = defaults.get("projection", 0) if wanted.projection is None and listed else wanted.projection or 0
+        filled = {key: setting.default for key, setting in known.items()} | method_defaults
         if split.words is not None and "words" in known:
             filled["words"] = split.words  # an embedding has a row for each token there is
         filled |= dict(options)
-        more = (maker, asked.buffers, projection, asked.bn_head, split.words is not None)
+        more = (maker, wanted.buffers, projection, wanted.bn_head, split.words is not None)
         return fitted(ModelSpec(name, split.shape, split.classes, filled, *more), split.words)
 
-    main = spec(name, asked.options)
-    if asked.also and not getattr(kind, "UNLIKE", False):
+    main = spec(name, wanted.options)
+    if wanted.also and not kind.INFO.mixed_architectures:
         raise ConfigError(
             f"model.also gives clients unequal architectures, which method {config.method!r} cannot combine; "
             "remove it, or use a method that can, such as 'feddf'"
         )
-    for other in asked.also:
-        if other not in MODELS or other in (main.name, *asked.also[: asked.also.index(other)]):
+    for at, other in enumerate(wanted.also):
+        if (other not in MODELS and ":" not in other) or other in (main.name, *wanted.also[:at]):
             raise ConfigError(
-                f"model.also takes listed models other than model.name, each once, got {other!r}"
-                f"{nearest(other, MODELS)} (known: {', '.join(MODELS)})"
+                f"model.also takes listed models or 'package.module:Name', other than model.name and each once, got "
+                f"{other!r}{nearest(other, MODELS)} (known: {', '.join(MODELS)})"
             )
-    made = (main, *(spec(other, {}) for other in asked.also))
+    made = (main, *(spec(other, {}) for other in wanted.also))
     for each in made:
-        each.outline()  # a model that cannot be built is refused before anything runs
-        if "features" in getattr(kind, "NEEDS", ()):
+        each.outline()  # refuses a model that cannot be built
+        if kind.INFO.features:
             need_parts(each, f"method {config.method!r}")
     return main, made[1:]
 
 
-def _suits(config: Config, kind: Any) -> dict[str, dict[str, Any]]:
-    """A method's own defaults by section; they may depend on what its options choose."""
-    found: dict[str, dict[str, Any]] = (
-        kind.suits(config.algorithm) if hasattr(kind, "suits") else getattr(kind, "SUITS", {})
-    )
-    return found
-
-
 def _described(spec: ModelSpec) -> dict[str, Any]:
     return {"name": spec.name, "projection": spec.projection, **spec.options}
-
-
-def divide(config: Config, split: Split) -> Partition:
-    """Which client holds which samples, and which sector it belongs to: a function of data, seed and configuration."""
-    labels = split.train.y.numpy()
-    part = config.partition
-    scheme = PARTITIONS.load(part.scheme)(**part.options)
-    if split.owners is not None and not hasattr(scheme, "given"):
-        scheme = Natural()
-    if hasattr(scheme, "given"):  # nothing is drawn but, perhaps, the sectors
-        found = scheme.given(labels, split.owners)
-        if (places := found.sectors) is None:
-            counts = np.stack([np.bincount(labels[i], minlength=split.classes) for i in found.indices])
-            few = min(part.sectors, len(found.indices))
-            places = assign(part.assign, counts, few, stream(config.seed, "sectors"))
-        return Partition(found.indices, places, found.client_names, found.sector_names)
-    if hasattr(scheme, "split_tree"):  # who is in which sector decides who holds what, so it cannot follow from it
-        alike = np.ones((part.clients, 1), dtype=np.int64)
-        sectors = assign(part.assign, alike, part.sectors, stream(config.seed, "sectors"))
-        indices = scheme.split_tree(labels, sectors, stream(config.seed, "partition"))
-        return Partition(tuple(indices), sectors)
-    indices = scheme.split(labels, part.clients, stream(config.seed, "partition"))
-    if isinstance(indices, Lazy) and part.assign != "balanced":  # sizes are enough, and are there
-        counts = indices.lengths[:, None]
-    else:
-        counts = np.stack([np.bincount(labels[i], minlength=split.classes) for i in indices])
-    sectors = assign(part.assign, counts, part.sectors, stream(config.seed, "sectors"))
-    return Partition(indices, sectors)
-
-
-def _as_split(config: Config, partition: Partition, split: Split) -> Config:
-    """Data that came split, or a split that was given, says itself how many clients and sectors there are."""
-    part = config.partition
-    found: dict[str, Any] = {"clients": partition.clients, "sectors": max(partition.sectors) + 1}
-    natural = split.owners is not None and not hasattr(PARTITIONS.load(part.scheme), "given")
-    found |= {"scheme": "natural" if natural else part.scheme} | settled(config, partition)
-    if all(getattr(part, key) == value for key, value in found.items()):
-        return config
-    if not isinstance(part.assign, str) and len(part.assign) != partition.clients:
-        found["assign"] = "random"  # the data says where clients are
-    return config.merged({"partition": found})
 
 
 def _exchange(way: Preparation, split: Split, partition: Partition, rows: Rows) -> tuple[Split, Exchange]:
@@ -228,33 +212,37 @@ def _exchange(way: Preparation, split: Split, partition: Partition, rows: Rows) 
 
 
 def _stages(config: Config, kind: Any, split: Split, partition: Partition) -> dict[str, LocalSpec | DistillSpec]:
+    """The specs of the method's stages: defaults by the data, under those of the method, under the configuration."""
     wanted = stage_fields(kind)
     samples = len(split.train) if partition.rule is None else int(partition.lengths.sum())
     client = max(1, samples // config.partition.clients)  # the same for every seed
-    suits = _suits(config, kind)
+    defaults = kind.defaults(config.algorithm)
     specs: dict[str, LocalSpec | DistillSpec] = {}
     if "local" in wanted:
         own = {"optimizer": "adam", "batch": batch_for(client), "epochs": 10 if client < 500 else 5}
-        specs["local"] = spec_from("local", LocalSpec, _join(own, suits.get("local", {}), config.local))
+        specs["local"] = spec_from("local", LocalSpec, _join(own, defaults.get("local", {}), config.local))
     for section, rows in (("sector", client), ("server", len(split.reference))):
         if section in wanted:
             own = {"optimizer": "adam", "batch": batch_for(rows), "epochs": 10}
             if len(split.validation):
                 own |= {"patience": 5, "restore": "best_or_init"}
             specs[section] = spec_from(
-                section, DistillSpec, _join(own, suits.get(section, {}), getattr(config, section))
+                section, DistillSpec, _join(own, defaults.get(section, {}), getattr(config, section))
             )
     return specs
 
 
 def batch_for(rows: int) -> int:
-    """A quarter of the rows as a power of two, from 8 to 64: a few steps an epoch even where data is scarce."""
+    """The default batch size: a quarter of the rows as a power of two, from 8 to 64, for several steps per epoch."""
     return int(min(64, max(8, 2 ** round(np.log2(max(1, rows / 4))))))
 
 
 def _join(*layers: Mapping[str, Any]) -> dict[str, Any]:
-    """Later layers win. `steps` and `epochs` replace each other, patience follows the unit, lr and momentum the
-    optimiser."""
+    """Merge settings of a stage; later layers take precedence.
+
+    `steps` and `epochs` replace each other, and patience changes its unit with them. `lr` and `momentum` belong to
+    their optimiser.
+    """
     result: dict[str, Any] = {}
     for layer in layers:
         if layer.get("optimizer", result.get("optimizer")) != result.get("optimizer"):
@@ -267,11 +255,10 @@ def _join(*layers: Mapping[str, Any]) -> dict[str, Any]:
     return {"lr": LEARNING_RATE[result["optimizer"]]} | result
 
 
-def _check(chosen: Mapping[str, Any], split: Split, method: Any) -> None:
-    """Refuse before anything runs what could only fail later."""
+def _check(chosen: Mapping[str, Any], split: Split, method: Method) -> None:
+    """Refuse settings that would fail later."""
     server, sector = chosen.get("server"), chosen.get("sector")
-    taught = getattr(method, "consolidate", "") not in ("none", "leaders")  # a method may leave its last stage out
-    if server is not None and taught and (server.epochs or server.steps) and not len(split.reference):
+    if server is not None and method.distils("server") and (server.epochs or server.steps) and not len(split.reference):
         raise ConfigError("distilling at the server needs a reference set; set data.reference_size above 0")
     if server is not None and server.labelled and split.reference_labels is None:
         raise ConfigError(
@@ -280,11 +267,11 @@ def _check(chosen: Mapping[str, Any], split: Split, method: Any) -> None:
         )
     if len(split.validation):
         return
-    for rule in ("drop_worst", "outlier_rule"):
-        if getattr(method, rule, False):
-            raise ConfigError(f"algorithm.{rule} needs a validation set; set data.validation above 0 or {rule} = false")
-    at_leader = getattr(method, "val_source", "server") == "leader"
-    for name, spec in (("server", server), ("sector", None if at_leader else sector)):
+    for option in method.validation_options():
+        raise ConfigError(f"algorithm.{option} needs a validation set; set data.validation above 0 or {option} = false")
+    for name, spec in (("server", server), ("sector", sector)):
+        if not method.validates_on_server_data(name):
+            continue
         if isinstance(spec, DistillSpec) and spec.weights == "learned":
             raise ConfigError(
                 f"{name}.weights = 'learned' fits weights on a validation set; set data.validation above 0, "

@@ -1,4 +1,4 @@
-"""News from a run, for whoever watches it."""
+"""Events of a run, for progress displays."""
 
 from __future__ import annotations
 
@@ -11,9 +11,21 @@ from headwater.engines.base import Done
 
 
 class Event(NamedTuple):
-    """News from a run, for a progress display."""
+    """One event of a run.
 
-    kind: str  # start, task, warning, round, end
+    Args:
+        kind: start, task, warning, round or end.
+        round: number of the round.
+        rounds: number of rounds of the run.
+        phase: phase of the task: train, distill, evaluate, …
+        done: finished tasks of this phase in this round.
+        total: submitted tasks of this phase in this round.
+        accuracy: the last known test accuracy.
+        seconds: since the run began.
+        text: sentence of a warning.
+    """
+
+    kind: str
     round: int
     rounds: int
     phase: str = ""
@@ -21,17 +33,17 @@ class Event(NamedTuple):
     total: int = 0
     accuracy: float | None = None
     seconds: float = 0.0
-    text: str = ""  # of a warning
+    text: str = ""
 
 
 class Progress:
-    """Tells `watch`, if there is one: otherwise nothing is counted."""
+    """Counts finished tasks and calls `watch`; without one it does nothing."""
 
     def __init__(self, watch: Callable[[Event], None] | None, rounds: int) -> None:
         self.watch, self.rounds = watch, rounds
         self.began = time.time()
-        self.accuracy: float | None = None  # the last that is known
-        self._finished: Counter[tuple[int, str]] = Counter()  # tasks by round and phase, of rounds that are open
+        self.accuracy: float | None = None  # the last known
+        self._finished: Counter[tuple[int, str]] = Counter()  # tasks of open rounds, by round and phase
 
     def say(self, kind: str, number: int, phase: str = "", done: int = 0, total: int = 0, text: str = "") -> None:
         if self.watch:

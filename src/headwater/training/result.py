@@ -1,14 +1,14 @@
-"""What `hw.run` gives back."""
+"""The result of a run: numbers, history and the trained model."""
 
 from __future__ import annotations
 
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from torch import nn
 
@@ -16,31 +16,54 @@ from headwater.core.ledger import Ledger
 from headwater.core.params import Params
 from headwater.models.base import ModelSpec
 
+if TYPE_CHECKING:
+    from headwater.training.experiment import Experiment
+
 Item = TypeVar("Item")
 
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """A finished run: numbers, history and the trained model."""
+    """A finished run: numbers, history and the trained model. Returned by `hw.run`.
 
-    result: dict[str, Any]  # as in result.json
-    history: list[dict[str, Any]]  # a row a round, as in rounds.jsonl
+    Args:
+        result: content of result.json: accuracy, intervals, ledger, versions, hashes.
+        history: one row per round, as in rounds.jsonl.
+        ledger: what was sent over each link; `ledger.bytes("server_sector")` is a total in bytes.
+        params: the global model under "", or one model per client or member under its name.
+        spec: architecture of the run's main model.
+        specs: all architectures of the run by name.
+        partition: content of partition.json: the samples and the sector of each client.
+        config: the complete configuration as TOML, as in config.toml.
+        directory: where the run's files are; None if nothing was written.
+        spans: timed tasks of a run without a directory; use `timeline`.
+
+    Example:
+        >>> import headwater as hw
+        >>> run = hw.run("fedavg", clients=3, sectors=1, rounds=1, local__epochs=1)
+        >>> 0 <= run.accuracy <= 1, len(run.history)
+        (True, 1)
+    """
+
+    result: dict[str, Any]
+    history: list[dict[str, Any]]
     ledger: Ledger
-    params: dict[str, Params]  # the global model under "", or every member under its name
-    spec: ModelSpec  # of the run's own architecture
-    specs: Mapping[str, ModelSpec]  # of all, by the name that a model bears
-    partition: dict[str, Any]  # as in partition.json
-    config: str  # as in config.toml
+    params: dict[str, Params]
+    spec: ModelSpec
+    specs: Mapping[str, ModelSpec]
+    partition: dict[str, Any]
+    config: str
     directory: Path | None = None
-    spans: list[dict[str, Any]] = field(default_factory=list, repr=False)  # of a run without a directory
+    spans: list[dict[str, Any]] = field(default_factory=list, repr=False)
 
     @property
     def accuracy(self) -> float:
+        """Test accuracy after the last round, between 0 and 1."""
         return float(self.result["accuracy"])
 
     @property
     def accuracy_ci95(self) -> list[float] | None:
-        """The ordinary 95 % interval; None where accuracy is a mean over clients' models."""
+        """95 % Wilson interval of the accuracy; over clients' models, a t interval or None."""
         interval: list[float] | None = self.result["accuracy_ci95"]
         return interval
 
@@ -59,7 +82,14 @@ class Run:
         return built[""].eval() if "" in built else nn.ModuleDict(built).eval()
 
     def report(self, path: str | Path) -> Path:
-        """Write the HTML report of this run."""
+        """Write the HTML report of this run.
+
+        Args:
+            path: file to write.
+
+        Returns:
+            The path of the file.
+        """
         import tempfile
 
         from headwater.report import write
@@ -77,7 +107,7 @@ class Run:
 
 
 def named(members: Mapping[Any, Item]) -> dict[str, Item]:
-    """Members under names that a module may bear, all different."""
+    """Members under distinct names that are valid in an `nn.ModuleDict`."""
     found: dict[str, Item] = {}
     taken = dir(nn.ModuleDict())
     for key, member in members.items():
@@ -86,3 +116,18 @@ def named(members: Mapping[Any, Item]) -> dict[str, Item]:
             name += "_"
         found[name] = member
     return found
+
+
+def describe_model(experiment: Experiment, params: Mapping[str, Params]) -> dict[str, str]:
+    """Metadata of model.safetensors: what is needed to build the model, or each member, and to use it."""
+
+    def described(spec: ModelSpec) -> dict[str, Any]:
+        return {f.name: getattr(spec, f.name) for f in fields(spec) if f.name != "builder"}
+
+    about = described(experiment.model) | {"class_names": list(experiment.class_names)}
+    if experiment.exchange is not None:
+        about["preparation"] = experiment.exchange.described()
+    if "" not in params:
+        models = experiment.models
+        about["members"] = {name: described(models[p.layout.arch]) for name, p in params.items()}
+    return {"headwater": json.dumps(about)}

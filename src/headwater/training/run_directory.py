@@ -1,4 +1,4 @@
-"""A run's directory: whose it is, its rows, and the files that a finished run leaves."""
+"""The directory of a run: configuration, rows, time line, result and model."""
 
 from __future__ import annotations
 
@@ -17,7 +17,12 @@ from headwater.training.checkpoint import write_whole
 
 
 class RunDirectory:
-    """Opening it makes it this run's own; a directory that holds another run is refused."""
+    """Directory of one run. Opening a directory that holds another run is refused.
+
+    Args:
+        path: the directory; created with its configuration if absent.
+        config: the resolved configuration of the run.
+    """
 
     def __init__(self, path: Path, config: Config) -> None:
         self.path, self.checkpoints = path, path / "checkpoints"
@@ -25,7 +30,7 @@ class RunDirectory:
         try:
             if path.exists():
                 path.mkdir(exist_ok=True)
-            else:  # it appears with its configuration, so that it can be resumed from the moment it is there
+            else:  # it appears with its configuration, so that it can always be resumed
                 path.parent.mkdir(parents=True, exist_ok=True)
                 draft = path.with_name(f".{path.name}.{os.getpid()}.draft")
                 draft.mkdir()
@@ -51,7 +56,7 @@ class RunDirectory:
             )
 
     def check_split(self, sha256: str) -> None:
-        """Refuse to carry on with other data than the run began with."""
+        """Refuse to resume with other data than the run began with."""
         path = self.path / "partition.json"
         try:
             held = json.loads(path.read_text(encoding="utf-8")).get("sha256") if path.exists() else sha256
@@ -69,7 +74,7 @@ class RunDirectory:
         return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
 
     def resume(self, until: int) -> list[dict[str, Any]]:
-        """The rows up to a round; later rows and spans belong to rounds that will be run again, and are taken away."""
+        """Return the rows up to a round. Later rows and spans are removed: their rounds will run again."""
         self._trim(self.spans_path, until)
         return self._trim(self.rows_path, until)
 
@@ -88,7 +93,7 @@ class RunDirectory:
         return kept
 
     def sync(self) -> None:
-        """See that the rows so far are on the disk, before a checkpoint is that counts on them."""
+        """Flush the rows to disk, before a checkpoint that relies on them."""
         with self.rows_path.open("ab") as file:
             os.fsync(file.fileno())
 
@@ -106,8 +111,19 @@ class RunDirectory:
     def write_model(self, tensors: dict[str, Tensor], about: dict[str, str]) -> None:
         draft = self.path / ".model.draft"
         try:
-            draft.write_bytes(save({name: tensor.contiguous() for name, tensor in tensors.items()}, metadata=about))
+            draft.write_bytes(save(_without_sharing(tensors), metadata=about))
             draft.replace(self.path / "model.safetensors")
-        except OSError:  # on a full disk a draft would only take up room
+        except OSError:  # on a full disk the draft only takes up room
             draft.unlink(missing_ok=True)
             raise
+
+
+def _without_sharing(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Copies of tensors that share memory, which safetensors refuses: clients that never trained share one model."""
+    seen: set[int] = set()
+    separate = {}
+    for name, tensor in tensors.items():
+        shared = tensor.numel() > 0 and tensor.data_ptr() in seen
+        seen.add(tensor.data_ptr())
+        separate[name] = tensor.clone() if shared else tensor.contiguous()
+    return separate

@@ -1,18 +1,16 @@
-"""`headwater theory`: the papers' bounds and conditions as a calculator, a topic each."""
+"""`headwater theory`: the papers' bounds and conditions as a calculator, one topic each."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import Any
 
 import typer
 
 from headwater.cli.options import Json
-from headwater.cli.show import as_json
-from headwater.cli.show import out as console
-from headwater.cli.theory import bounds, communication, fedhkd, rates
-from headwater.cli.theory.inputs import Topic
+from headwater.cli.terminal import as_json, console
+from headwater.cli.theory import bounds, communication, rates
+from headwater.cli.theory.inputs import Facts, Options, Topic
 
 app = typer.Typer(
     name="theory",
@@ -21,11 +19,11 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 # What each topic works out, and how it is shown.
-TOPICS: dict[str, tuple[Callable[..., None], Callable[..., dict[str, Any]], Callable[[dict[str, Any]], None]]] = {
+TOPICS: dict[str, tuple[Callable[..., None], Callable[[Options], Facts], Callable[[Facts], None]]] = {
     "communication": (communication.communication, communication.facts, communication.show),
     "bounds": (bounds.bounds, bounds.facts, bounds.show),
     "mtgc": (rates.mtgc, rates.mtgc_facts, rates.mtgc_show),
-    "fedhkd": (fedhkd.fedhkd, fedhkd.facts, fedhkd.show),
+    "fedhkd": (rates.fedhkd, rates.fedhkd_facts, rates.fedhkd_show),
     "feddf": (rates.feddf, rates.feddf_facts, rates.feddf_show),
 }
 for _name, _parts in TOPICS.items():
@@ -36,16 +34,15 @@ for _name, _parts in TOPICS.items():
 def _group(context: typer.Context, json: Json = False) -> None:
     if context.invoked_subcommand is not None:
         return
-    found = {topic: facts(**_defaults(command, facts)) for topic, (command, facts, _) in TOPICS.items()}
+    results = {topic: facts(_defaults(command)) for topic, (command, facts, _) in TOPICS.items()}
     if json:
-        as_json(found)
+        as_json(results)
         return
     for topic, (_, _, show) in TOPICS.items():
-        show(found[topic])
+        show(results[topic])
         console().print(f"Other values: headwater theory {topic} --help\n")
 
 
-def _defaults(command: Callable[..., None], facts: Callable[..., dict[str, Any]]) -> dict[str, Any]:
-    """The values that a topic's options have when none is given."""
-    options = inspect.signature(command).parameters
-    return {name: options[name].default for name in inspect.signature(facts).parameters}
+def _defaults(command: Callable[..., None]) -> Options:
+    """The options of a topic if none is given."""
+    return Options(**{name: option.default for name, option in inspect.signature(command).parameters.items()})

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headwater.cli.options import DataDir, Json, Out, Quiet
-from headwater.cli.show import out as console
-from headwater.cli.show import pairs, table
-from headwater.cli.theory.inputs import listed, number, numbers, refusing, short, tell, whole
+from headwater.cli.terminal import console, pairs, table
+from headwater.cli.theory.inputs import Facts, Options, listed, number, numbers, refusing, short, tell, whole
 from headwater.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -96,56 +95,33 @@ def bounds(
     strongly convex loss. With --run, constants are those of a run; --delta, --epsilon and, for an unlabelled reference
     set, --reference-gap are still as given.
     """
-    given = dict(locals())
-    ours = {name: given.pop(name) for name in ("run", "out", "data_dir", "quiet")}
     if run is None:
-        tell(given, facts, show)
+        tell(locals(), facts, show)
         return
+    arguments = dict(locals())
     from headwater.cli.theory import measured
 
-    kept = ("delta", "epsilon", "reference_gap", "target", "json")
-    tell({name: given[name] for name in kept} | ours, measured.facts, measured.show)
+    tell(arguments, measured.facts, measured.show)
 
 
-def facts(
-    smoothness: float,
-    convexity: float,
-    variance: float,
-    gradient: float,
-    client_gap: float,
-    sector_gap: float,
-    reference_gap: float,
-    delta: float | None,
-    epsilon: float,
-    distance: float,
-    clients: int,
-    shares: str | None,
-    sectors: int,
-    sector_shares: str | None,
-    rounds: int,
-    local: int,
-    sector: int,
-    sector_mean: float | None,
-    server_mean: float,
-    target: float | None,
-) -> dict[str, Any]:
+def facts(o: Options) -> Facts:
     from headwater.theory.convergence import Problem
 
-    if sector_gap > client_gap:
+    if o.sector_gap > o.client_gap:
         raise ConfigError(
-            f"--sector-gap is {sector_gap:g} and --client-gap {client_gap:g}; a sector serves several clients with one "
-            "model, so its gap cannot be the larger one"
+            f"--sector-gap is {o.sector_gap:g} and --client-gap {o.client_gap:g}; a sector serves several clients with "
+            "one model, so its gap cannot be the larger one"
         )
-    mean = float(sector) if sector_mean is None else sector_mean
-    if not 0 <= mean <= sector:
-        raise ConfigError(f"--sector-mean is {mean:g}, but must be from 0 to the {sector} steps of --sector")
-    if not server_mean >= 0:
-        raise ConfigError(f"--server-mean must be 0 or more, got {server_mean:g}")
-    parts = _shares(shares, clients, "--shares"), _shares(sector_shares, sectors, "--sector-shares")
-    constants = (smoothness, convexity, variance, gradient, *parts, client_gap, sector_gap, reference_gap)
+    mean = float(o.sector) if o.sector_mean is None else o.sector_mean
+    if not 0 <= mean <= o.sector:
+        raise ConfigError(f"--sector-mean is {mean:g}, but must be from 0 to the {o.sector} steps of --sector")
+    if not o.server_mean >= 0:
+        raise ConfigError(f"--server-mean must be 0 or more, got {o.server_mean:g}")
+    parts = _shares(o.shares, o.clients, "--shares"), _shares(o.sector_shares, o.sectors, "--sector-shares")
+    constants = (o.smoothness, o.convexity, o.variance, o.gradient, *parts, o.client_gap, o.sector_gap, o.reference_gap)
     with refusing():
-        p = Problem(*constants, 0.5 if delta is None else delta, epsilon, distance)
-        return worked_out(p, rounds, local, sector, mean, server_mean, target)
+        p = Problem(*constants, 0.5 if o.delta is None else o.delta, o.epsilon, o.distance)
+        return worked_out(p, o.rounds, o.local, o.sector, mean, o.server_mean, o.target)
 
 
 def _shares(text: str | None, equal: int, option: str) -> tuple[float, ...]:
@@ -208,12 +184,12 @@ def _compared(
     return {"first": first, "second": second, "length": length, "has": has, "needs": needs}
 
 
-def show(found: dict[str, Any]) -> None:
+def show(found: Facts) -> None:
     show_bounds(found)
     show_comparisons(found)
 
 
-def show_bounds(found: dict[str, Any]) -> None:
+def show_bounds(found: Facts) -> None:
     names = {"local": "B_l", "sector": "B_s", "server": "B_g"}
     errors = ", ".join(f"{names[name]} {short(value)}" for name, value in found["errors"].items())
     methods = found["methods"]
@@ -230,7 +206,7 @@ def show_bounds(found: dict[str, Any]) -> None:
     console().print(table(heads, rows, title=title, right=heads[2:]))
 
 
-def show_comparisons(found: dict[str, Any]) -> None:
+def show_comparisons(found: Facts) -> None:
     lines = []
     for row in found["comparisons"]:
         needs = "infinitely many" if row["needs"] is None else short(row["needs"])

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headwater.cli.options import DataDir, Json
-from headwater.cli.show import out as console
-from headwater.cli.show import table
-from headwater.cli.theory.inputs import counts, listed, tell, whole
+from headwater.cli.terminal import console, table
+from headwater.cli.theory.inputs import Facts, Options, counts, listed, tell, whole
 from headwater.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -32,7 +31,6 @@ Set = Annotated[str | None, typer.Option("--data", metavar="NAME", help="The dat
 Classes = Annotated[int | None, whole("--classes", help=f"Classes, where class means travel; {CLASSES} unless given.")]
 Features = Annotated[int | None, whole("--features", help=f"Numbers of a representation; {FEATURES} unless given.")]
 Align = Annotated[int, whole("--align", help="Public rows that clients predict in a round (fedmd).")]
-
 Generator = Annotated[int, whole("--generator", help="Numbers in a generator of features (fedgen).")]
 
 
@@ -62,95 +60,72 @@ def communication(
     tell(locals(), facts, show)
 
 
-def facts(
-    methods: list[str] | None,
-    clients: int,
-    sectors: int,
-    teams: str | None,
-    rounds: int,
-    sector_rounds: int,
-    parameters: int | None,
-    bytes: int | None,
-    model: str | None,
-    data: str | None,
-    classes: int | None,
-    features: int | None,
-    align: int,
-    generator: int,
-    data_dir: Any,
-) -> dict[str, Any]:
+def facts(o: Options) -> Facts:
     from headwater.theory.communication import FORMULAS, formula, run_traffic, setup_traffic
 
-    who = _active(clients, sectors, teams)
-    sizes, shown = _payload(parameters, bytes, model, data, classes, features, align, generator, data_dir)
-    options = {"sector_rounds": sector_rounds}
+    who, (sizes, shown) = _active(o), _payload(o)
+    options = {"sector_rounds": o.sector_rounds}
     rows = []
-    for name in methods or FORMULAS:
-        moved = run_traffic(name, [who] * rounds, sizes, options)
-        before = setup_traffic(name, who, sizes, options)
-        told = {"method": name, "models_a_round": formula(name).models}
-        rows.append(told | asdict(moved) | {"setup": asdict(before)})
+    for name in o.methods or FORMULAS:
+        moved = run_traffic(name, [who] * o.rounds, sizes, options)
+        setup = setup_traffic(name, who, sizes, options)
+        row = {"method": name, "models_a_round": formula(name).models}
+        rows.append(row | asdict(moved) | {"setup": asdict(setup)})
     n, m = who.clients, who.sectors
     return {
         "clients": n,
         "sectors": m,
-        "rounds": rounds,
-        "sector_rounds": sector_rounds,
+        "rounds": o.rounds,
+        "sector_rounds": o.sector_rounds,
         "model": shown,
         "methods": rows,
         "fedhead_beats_feddf": 2 * m < n,
     }
 
 
-def _active(clients: int, sectors: int, teams: str | None) -> Active:
+def _active(o: Options) -> Active:
     from headwater.theory.traffic import Active
 
-    if teams is not None:
-        return Active(tuple(counts(teams, "--teams")))
-    if sectors > clients:
-        raise ConfigError(f"--sectors is {sectors}, more than the {clients} clients; a sector has one client or more")
-    return Active(tuple(clients // sectors + (number < clients % sectors) for number in range(sectors)))
+    if o.teams is not None:
+        return Active(tuple(counts(o.teams, "--teams")))
+    if o.sectors > o.clients:
+        raise ConfigError(
+            f"--sectors is {o.sectors}, more than the {o.clients} clients; a sector has one client or more"
+        )
+    return Active(tuple(o.clients // o.sectors + (number < o.clients % o.sectors) for number in range(o.sectors)))
 
 
-def _payload(
-    parameters: int | None,
-    bytes: int | None,
-    model: str | None,
-    data: str | None,
-    classes: int | None,
-    features: int | None,
-    align: int,
-    generator: int,
-    data_dir: Any,
-) -> tuple[Payload, dict[str, Any]]:
+def _payload(o: Options) -> tuple[Payload, Facts]:
     """Sizes of what travels: as given, or measured on a model that is built for some data."""
     from headwater.theory.traffic import Payload, model_bytes
 
-    given = [name for name, value in (("--parameters", parameters), ("--bytes", bytes), ("--model", model)) if value]
+    named = (("--parameters", o.parameters), ("--bytes", o.bytes), ("--model", o.model))
+    given = [name for name, value in named if value]
     if len(given) > 1:
         raise ConfigError(f"{' and '.join(given)} were both given; each says how large a model is, so give one")
-    shown: dict[str, Any] = {"name": None}
-    if model is not None or data is not None:
-        shown, found_classes, width = _built(model or "auto", data or "digits", data_dir)
-        classes, features = classes or found_classes, features or width
+    shown: Facts = {"name": None}
+    classes, features = o.classes, o.features
+    if o.model is not None or o.data is not None:
+        shown, known_classes, width = _built(o.model or "auto", o.data or "digits", o.data_dir)
+        classes, features = classes or known_classes, features or width
     else:
-        shown["bytes"] = bytes if bytes is not None else model_bytes(parameters or PARAMETERS)
+        shown["bytes"] = o.bytes if o.bytes is not None else model_bytes(o.parameters or PARAMETERS)
     classes, features = classes or CLASSES, features or FEATURES
-    shown |= {"classes": classes, "features": features, "align": align}
-    more = {"features": 4 * features, "align": align, "generator": 4 * generator}
+    shown |= {"classes": classes, "features": features, "align": o.align}
+    more = {"features": 4 * features, "align": o.align, "generator": 4 * o.generator}
     return Payload(shown["bytes"], classes=classes, **more), shown
 
 
-def _built(model: str, data: str, data_dir: Any) -> tuple[dict[str, Any], int, int | None]:
+def _built(model: str, data: str, data_dir: Any) -> tuple[Facts, int, int | None]:
     """The one place where torch is needed: a model is built to be measured."""
     from headwater.data.loading import load
     from headwater.models.base import ModelSpec
     from headwater.models.parts import width_of
-    from headwater.planning.traffic import size_of
+    from headwater.planning.memory import model_size
 
     loaded = load(data, data_dir)
     spec = ModelSpec(model, loaded.shape, loaded.classes)
-    size = size_of(spec, spec.name, 1)
+    size = model_size(spec, spec.name)
     shown = {"name": spec.name, "data": data, "parameters": size.numbers, "bytes": size.bytes}
     return shown, loaded.classes, width_of(spec)
 
@@ -159,7 +134,7 @@ HEADINGS = ["method", "long up", "down", "trips", "bytes", "inside up", "down ",
 DATA = ("centralized", "fedhead", "fedhead+", "fedmd")  # which also send data sets before the first round
 
 
-def show(found: dict[str, Any]) -> None:
+def show(found: Facts) -> None:
     from headwater.report.numbers import count, size
 
     rows = []

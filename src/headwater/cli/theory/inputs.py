@@ -1,16 +1,17 @@
-"""What the topics share: numbers as options, and a calculator's refusal as a user's mistake."""
+"""What the topics share: numbers as options, and errors of the calculators as messages to the user."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import click
 import typer
 from typer.core import TyperCommand
 
-from headwater.cli.show import as_json
+from headwater.cli.terminal import as_json
 from headwater.errors import ConfigError
 
 
@@ -54,7 +55,7 @@ def counts(text: str, option: str) -> list[int]:
 
 @contextmanager
 def refusing() -> Iterator[None]:
-    """Calculators refuse with a ValueError, whose sentence names its input as the option is called."""
+    """Turns a calculator's ValueError, which names its input as the option is named, into a ConfigError."""
     try:
         yield
     except ValueError as error:
@@ -62,18 +63,24 @@ def refusing() -> Iterator[None]:
 
 
 Facts = dict[str, Any]
+Options = SimpleNamespace  # the options of a topic, by the names of the command's arguments
 
 
-def tell(given: dict[str, Any], facts: Callable[..., Facts], show: Callable[[Facts], None]) -> None:
-    """Work out a topic from its options, which are the command's own arguments, and show it."""
-    options = {name: value for name, value in given.items() if name != "json"}
-    found = facts(**options)
-    if given["json"]:
-        as_json(found)
+def tell(arguments: dict[str, Any], facts: Callable[[Options], Facts], show: Callable[[Facts], None]) -> None:
+    """Work out a topic and show it, or print it as JSON.
+
+    Args:
+        arguments: the command's own arguments by name.
+        facts: works out the topic from its options.
+        show: prints what `facts` returned.
+    """
+    result = facts(Options(**arguments))
+    if arguments["json"]:
+        as_json(result)
     else:
-        show(found)
+        show(result)
 
 
 def short(value: float) -> str:
-    """A number for people, in four figures."""
+    """A number in four figures."""
     return f"{value:.4g}"

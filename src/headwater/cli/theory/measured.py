@@ -12,11 +12,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headwater.cli.progress import status
-from headwater.cli.show import out as console
-from headwater.cli.show import pairs
+from headwater.cli.terminal import console, pairs, status
 from headwater.cli.theory.bounds import EQUATIONS, show_bounds, show_comparisons, worked_out
-from headwater.cli.theory.inputs import refusing, short
+from headwater.cli.theory.inputs import Facts, Options, refusing, short
 from headwater.cli.theory.replay import again, measure
 from headwater.errors import ConfigError, OutputError
 
@@ -29,32 +27,23 @@ if TYPE_CHECKING:
 PICTURE = "bounds.png"
 
 
-def facts(
-    run: Path,
-    delta: float | None,
-    epsilon: float,
-    reference_gap: float,
-    target: float | None,
-    out: Path | None,
-    data_dir: Path | None,
-    quiet: bool,
-) -> dict[str, Any]:
+def facts(o: Options) -> Facts:
     from headwater.cli.directory import check_path, stored
 
-    directory, config = run, stored(run)
-    if data_dir is not None:
-        config = config.merged({"data": {"dir": str(data_dir.expanduser().resolve())}})
+    directory, config, quiet = o.run, stored(o.run), o.quiet
+    if o.data_dir is not None:
+        config = config.merged({"data": {"dir": str(o.data_dir.expanduser().resolve())}})
     model_sha256 = _ended(directory)
     _check(config)
-    out = out or directory / "theory"
+    out = o.out or directory / "theory"
     check_path(out)
     with status(f"playing {directory} again …", quiet):
         experiment, models, replayed = again(config)
     with status("measuring …", quiet):
         with refusing():
-            p, gaps, told = measure(experiment, models, delta or 0.0, epsilon, reference_gap)
+            p, gaps, told = measure(experiment, models, o.delta or 0.0, o.epsilon, o.reference_gap)
             lengths = _lengths(experiment, replayed)
-            found = _of_its_phases(worked_out(p, config.rounds, *lengths, target), config.method)
+            found = _of_its_phases(worked_out(p, config.rounds, *lengths, o.target), config.method)
         method = config.method
         over = [_bound(p, method, t, lengths, _fewest(experiment)) for t in range(len(gaps))]
         out.mkdir(parents=True, exist_ok=True)
@@ -220,7 +209,7 @@ WORDS = {
 }
 
 
-def show(found: dict[str, Any]) -> None:
+def show(found: Facts) -> None:
     lines = [(name, f"{short(found['constants'][name])}: {words}") for name, words in WORDS.items()]
     told = found["lengths"]
     steps = f"n_l {told['local']}, n_s {told['sector']}, n̄_s {short(told['sector_mean'])}"

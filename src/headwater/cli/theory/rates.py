@@ -1,14 +1,15 @@
-"""`headwater theory mtgc` and `headwater theory feddf`."""
+"""`headwater theory mtgc`, `feddf` and `fedhkd`: published rates, and FedHKD's noise."""
 
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Annotated, Any
+from typing import Annotated
+
+import typer
 
 from headwater.cli.options import Json
-from headwater.cli.show import out as console
-from headwater.cli.show import pairs
-from headwater.cli.theory.inputs import counts, listed, number, numbers, refusing, short, tell, whole
+from headwater.cli.terminal import console, pairs
+from headwater.cli.theory.inputs import Facts, Options, counts, listed, number, numbers, refusing, short, tell, whole
 from headwater.errors import ConfigError
 
 Gap = Annotated[float, number("--gap", help="F₀: the loss of the start above the lowest loss.")]
@@ -38,24 +39,22 @@ def mtgc(
     tell(locals(), mtgc_facts, mtgc_show)
 
 
-def mtgc_facts(
-    gap: float, smoothness: float, variance: float, rounds: int, sector_rounds: int, steps: int, teams: str
-) -> dict[str, Any]:
+def mtgc_facts(o: Options) -> Facts:
     from headwater.theory.rates import effective_clients, mtgc_rate
 
     with refusing():
-        clients = effective_clients(counts(teams, "--teams"))
-        found = mtgc_rate(gap, smoothness, variance, rounds, sector_rounds, steps, clients)
-    terms = asdict(found)
+        clients = effective_clients(counts(o.teams, "--teams"))
+        rate = mtgc_rate(o.gap, o.smoothness, o.variance, o.rounds, o.sector_rounds, o.steps, clients)
+    terms = asdict(rate)
     return {
         "effective_clients": clients,
         **terms,
-        "total": found.total,
+        "total": rate.total,
         "largest": max(terms, key=lambda name: terms[name]),
     }
 
 
-def mtgc_show(found: dict[str, Any]) -> None:
+def mtgc_show(found: Facts) -> None:
     words = {
         "noise": ("noise", "√(F₀Lσ²/(ÑTEH)), which all clients, rounds and steps average out"),
         "drift": ("drift", "(F₀Lσ/T)^⅔, which only more rounds lower"),
@@ -97,10 +96,10 @@ def feddf(
     tell(locals(), feddf_facts, feddf_show)
 
 
-def feddf_facts(empirical: float, divergences: str, joint_errors: str, samples: int, delta: float) -> dict[str, Any]:
+def feddf_facts(o: Options) -> Facts:
     from headwater.theory.rates import feddf_generalisation
 
-    apart, joint = numbers(divergences, "--divergences"), numbers(joint_errors, "--joint-errors")
+    apart, joint = numbers(o.divergences, "--divergences"), numbers(o.joint_errors, "--joint-errors")
     if len(joint) == 1:
         joint *= len(apart)
     if len(apart) != len(joint):
@@ -109,11 +108,11 @@ def feddf_facts(empirical: float, divergences: str, joint_errors: str, samples: 
             "or a single joint error for all"
         )
     with refusing():
-        found = feddf_generalisation(empirical, apart, joint, samples, delta)
-    return {"clients": len(apart), **asdict(found), "total": found.total, "says_something": found.total < 1}
+        bound = feddf_generalisation(o.empirical, apart, joint, o.samples, o.delta)
+    return {"clients": len(apart), **asdict(bound), "total": bound.total, "says_something": bound.total < 1}
 
 
-def feddf_show(found: dict[str, Any]) -> None:
+def feddf_show(found: Facts) -> None:
     lines = [
         ("empirical", f"{short(found['empirical'])}: the loss of a model trained on everything"),
         ("mismatch", f"{short(found['mismatch'])}: mean over {found['clients']} clients of ½d + λ"),
@@ -121,3 +120,136 @@ def feddf_show(found: dict[str, Any]) -> None:
         ("together", short(found["total"]) + ("" if found["says_something"] else ": 1 or more, which says nothing")),
     ]
     console().print(pairs(lines, "FedDF: generalisation bound of the ensemble"))
+
+
+# -- FedHKD
+
+Epsilon = Annotated[float, number("--epsilon", help="ε that one release of one coordinate is to have.")]
+HkdDelta = Annotated[float, number("--delta", help="δ that goes with it.")]
+Sigma = Annotated[
+    float | None, number("--sigma", help="Noise in units of what one sample can do; else the least for ε and δ.")
+]
+Zeta = Annotated[float, number("--zeta", help="ζ: features are clipped to ±ζ before the mean.")]
+Nu = Annotated[float, number("--nu", help="ν: the share of a client's samples that a class must be to be shared.")]
+HkdSamples = Annotated[int, whole("--samples", help="Samples of a client.")]
+Sharers = Annotated[int, whole("--sharers", help="Clients that share a class, each with the least count.")]
+HkdRounds = Annotated[int, whole("--releases", help="Rounds in which a client shares a class.")]
+Width = Annotated[int, whole("--features", help="d: numbers of a representation.")]
+Scale = Annotated[
+    str,
+    typer.Option("--sensitivity", metavar="per_coordinate|l2", help="What S is for: a coordinate, or all."),
+]
+Smooth = Annotated[float, number("--smoothness", "--L1", help="L₁: smoothness of a client's loss.")]
+Extractor = Annotated[float, number("--extractor", "--L2", help="L₂: Lipschitz constant of the extractor.")]
+Classifier = Annotated[float, number("--classifier", "--L3", help="L₃: Lipschitz constant of the classifier.")]
+Gradient = Annotated[float, number("--gradient", "--V", help="V: bound on the norm of a stochastic gradient.")]
+HkdSteps = Annotated[int, whole("--steps", help="E: local steps of a round.")]
+Lr = Annotated[float, number("--lr", help="η: step size.")]
+Prediction = Annotated[float, number("--prediction", "--lambda", help="λ: weight of the prediction term.")]
+Feature = Annotated[float, number("--feature", "--gamma", help="γ: weight of the feature term.")]
+HkdGap = Annotated[float, number("--gap", help="Δ: the loss of the start above the lowest loss.")]
+Target = Annotated[float, number("--target", help="Mean squared gradient norm that is to be reached.")]
+
+
+def fedhkd(
+    epsilon: Epsilon = 0.5,
+    delta: HkdDelta = 0.01,
+    sigma: Sigma = None,
+    zeta: Zeta = 3.0,
+    nu: Nu = 0.25,
+    samples: HkdSamples = 1024,
+    sharers: Sharers = 10,
+    releases: HkdRounds = 50,
+    features: Width = 64,
+    sensitivity: Scale = "per_coordinate",
+    smoothness: Smooth = 1.0,
+    extractor: Extractor = 1.0,
+    classifier: Classifier = 1.0,
+    gradient: Gradient = 1.0,
+    variance: Variance = 1.0,
+    steps: HkdSteps = 5,
+    lr: Lr = 0.01,
+    prediction: Prediction = 0.05,
+    feature: Feature = 0.05,
+    gap: HkdGap = 1.0,
+    target: Target = 0.5,
+    json: Json = False,
+) -> None:
+    """FedHKD's noise, its variance, and the rounds of its theorem.
+
+    First what noise the means of representations get and what it is worth; then by how much a round can raise the loss
+    (Theorem 2), how many rounds are promised (Theorem 3) and which step size lowers the loss (Corollary 1).
+    """
+    tell(locals(), fedhkd_facts, fedhkd_show)
+
+
+def fedhkd_facts(o: Options) -> Facts:
+    if o.sensitivity not in ("per_coordinate", "l2"):
+        raise ConfigError(f"--sensitivity is per_coordinate or l2, got {o.sensitivity!r}")
+    with refusing():
+        return {"noise": _noise(o), "rounds": _rounds(o)}
+
+
+def _noise(o: Options) -> Facts:
+    from headwater.theory import privacy
+
+    least = privacy.sigma_min(o.epsilon, o.delta) if 0 < o.epsilon < 1 else None
+    analytic = privacy.gaussian_sigma(o.epsilon, o.delta)
+    used = o.sigma if o.sigma is not None else least if least is not None else analytic
+    count = max(2, privacy.least_count(o.nu, o.samples))
+    one = privacy.sensitivity(o.zeta, count, o.features, o.sensitivity)
+    together = privacy.aggregated_variance(used, [1 / o.sharers] * o.sharers, [one] * o.sharers)
+    spent = privacy.spent(used, o.releases, o.delta, o.features, o.sensitivity)
+    return {
+        "sigma_min": least,
+        "sigma_analytic": analytic,
+        "sigma": used,
+        "least_count": count,
+        "sensitivity": one,
+        "variance": privacy.noise_variance(used, one),
+        "variance_of_the_mean": together,
+        "epsilon_spent": spent.epsilon,
+        "sentence": spent.sentence(),
+    }
+
+
+def _rounds(o: Options) -> Facts:
+    from headwater.theory import rates
+
+    k = rates.Knowledge(
+        o.smoothness, o.extractor, o.classifier, o.gradient, o.variance, o.steps, o.lr, o.prediction, o.feature
+    )
+    floor = rates.fedhkd_floor(k)
+    return {
+        "target": o.target,
+        "drift": rates.fedhkd_drift(k),
+        "floor": floor,
+        "rounds": rates.fedhkd_rounds(k, o.gap, o.target) if o.target > floor else None,
+        "step_limit": rates.fedhkd_step_limit(k, o.target**0.5),
+    }
+
+
+def fedhkd_show(found: Facts) -> None:
+    noise, rounds = found["noise"], found["rounds"]
+    classic = "holds below ε = 1 only" if noise["sigma_min"] is None else short(noise["sigma_min"])
+    lines = [
+        ("σ by the paper's rule", f"{classic}: √(2 ln(5/4δ))/ε"),
+        ("σ by the exact rule", f"{short(noise['sigma_analytic'])}: the least that gives this ε at this δ"),
+        ("σ used", short(noise["sigma"])),
+        ("least count", f"{noise['least_count']} samples of a class, by ν"),
+        ("sensitivity S", f"{short(noise['sensitivity'])}: 2ζ over that count"),
+        ("variance of a mean", f"{short(noise['variance'])}: (Sσ)², on each coordinate of one client's"),
+        ("after the server's mean", short(noise["variance_of_the_mean"])),
+        ("all releases", noise["sentence"]),
+    ]
+    console().print(pairs(lines, "FedHKD: noise on representations"))
+    reached = rounds["rounds"]
+    promised = f"no number of them: drift outweighs progress down to {short(rounds['floor'])}"
+    limit = f"below {short(rounds['step_limit'])}" if rounds["step_limit"] else "none: the knowledge terms outweigh it"
+    lines = [
+        ("drift of a round", f"{short(rounds['drift'])}: by how much it can raise the loss (Theorem 2)"),
+        (f"rounds to {short(rounds['target'])}", promised if reached is None else f"{short(reached)} (Theorem 3)"),
+        ("least target", f"{short(rounds['floor'])}: nothing is promised below it"),
+        ("step size", f"{limit}, where the squared gradient is the target (Corollary 1)"),
+    ]
+    console().print(pairs(lines, "FedHKD: rounds"))

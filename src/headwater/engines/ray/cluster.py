@@ -1,4 +1,4 @@
-"""The Ray cluster of this process: one that is there already, or one of its own on this machine alone."""
+"""The Ray cluster that this process uses: an existing one, or one that it starts on this machine alone."""
 
 from __future__ import annotations
 
@@ -17,32 +17,48 @@ from headwater.engines.workers.process import environment
 from headwater.errors import ConfigError, MissingExtra, said
 
 SECTOR = "headwater_"  # a node that offers the resource headwater_s0 takes the tasks of sector s0
-PATIENCE = 20.0  # seconds that others have to give back a CPU
-REACH = 5.0  # seconds for an address to answer
-LEAST = 80 << 20  # bytes below which Ray makes no store
+PATIENCE = 20.0  # seconds to wait for a free CPU
+CONNECT_TIMEOUT = 5.0  # seconds for an address to answer
+MIN_STORE = 80 << 20  # bytes; the smallest object store that Ray accepts
 WAY_OUT = "name another with --address, leave it out to start one on this machine, or use --engine pool"
 TOKEN = "if it asks for a token, set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN as its nodes have them; else "
 
 
 @dataclass(frozen=True)
 class Node:
+    """A machine of the cluster.
+
+    Args:
+        id: Ray's id.
+        sectors: sectors whose tasks it takes.
+        room: workers that it has free CPUs for.
+        here: whether this process runs on it, so that its values are lost only with this process.
+    """
+
     id: str
-    sectors: frozenset[str]  # whose tasks it takes
-    room: int  # workers that it has free CPUs for
-    here: bool  # where this process is: what is kept here is there as long as this process is
+    sectors: frozenset[str]
+    room: int
+    here: bool
 
 
 @dataclass
 class Cluster:
-    """`ours`: started by this process, and ended by it. Workers then take no CPUs: there is nobody else to ask."""
+    """The connection of this process to a cluster.
+
+    Args:
+        address: as given by the user; empty for a cluster of this process.
+        ours: whether this process started it, and ends it. Workers then reserve no CPUs, since nothing else uses it.
+        joined: whether Headwater connected to it, and not a program that uses Ray itself.
+        users: engines of this process that use it.
+    """
 
     address: str
     ours: bool
-    joined: bool  # by us, and not by a program that uses Ray itself
+    joined: bool
     users: int = 1
 
-    def options(self, threads: int) -> dict[str, Any]:
-        """Of every worker."""
+    def actor_options(self, threads: int) -> dict[str, Any]:
+        """Return Ray's options for every worker."""
         added = {key: value for key, value in environment(threads).items() if os.environ.get(key) != value}
         if not self.ours:
             added.pop("PYTHONPATH", None)  # other machines have their own
@@ -50,19 +66,27 @@ class Cluster:
         return {"num_cpus": cpus, "max_restarts": 0, "max_task_retries": 0, "runtime_env": {"env_vars": added}}
 
     def nodes(self, threads: int) -> list[Node]:
-        """Those that are alive now; this one first, then those of sectors."""
-        ray = imported()
+        """Return the nodes that are alive: first this one, then those that offer sectors."""
+        ray = import_ray()
         here, free = ray.get_runtime_context().get_node_id(), ray._private.state.available_resources_per_node()
-        found = []
+        nodes = []
         for each in ray.nodes():
             if each["Alive"]:
                 id, offers = each["NodeID"], each["Resources"]
                 sectors = frozenset(name.removeprefix(SECTOR) for name in offers if name.startswith(SECTOR))
-                found.append(Node(id, sectors, int(free.get(id, {}).get("CPU", 0) // threads), id == here))
-        return sorted(found, key=lambda node: (not node.here, not node.sectors, node.id))
+                nodes.append(Node(id, sectors, int(free.get(id, {}).get("CPU", 0) // threads), id == here))
+        return sorted(nodes, key=lambda node: (not node.here, not node.sectors, node.id))
 
-    def places(self, workers: int, threads: int) -> list[Node]:
-        """A node for each worker, by turns; fewer than asked for where there is no room for more."""
+    def place_workers(self, workers: int, threads: int) -> list[Node]:
+        """Return a node for each worker, round robin.
+
+        Args:
+            workers: how many; 0 for as many as there are free CPUs. There may be fewer if there is no room.
+            threads: CPUs of each.
+
+        Raises:
+            ConfigError: no node had room in time.
+        """
         if self.ours:
             return [self.nodes(threads)[0]] * (workers or os.cpu_count() or 1)
         end = time.monotonic() + PATIENCE
@@ -82,9 +106,17 @@ _cluster: Cluster | None = None
 
 
 def join(address: str, memory: float) -> Cluster:
-    """The cluster at an address, `auto` for the one that this machine belongs to; without one, a new one here."""
+    """Connect this process to a cluster, or reuse its connection.
+
+    Args:
+        address: host:port, "auto" for the cluster that this machine belongs to, or empty to start one here.
+        memory: megabytes of the object store of a new cluster; 0 for Ray's default.
+
+    Raises:
+        ConfigError: the cluster cannot be reached or started, or this process is connected to another one.
+    """
     global _cluster
-    ray = imported()
+    ray = import_ray()
     with _lock:
         if _cluster is not None and ray.is_initialized():
             if _cluster.address != address and _cluster.joined:
@@ -102,21 +134,25 @@ def join(address: str, memory: float) -> Cluster:
 
 
 def leave(cluster: Cluster) -> None:
-    """Who is last ends what was begun here, and nothing else."""
+    """End an engine's use of a cluster; the last one disconnects, and ends a cluster that this process started."""
     global _cluster
     with _lock:
         cluster.users -= 1
         if cluster is _cluster and not cluster.users:
             _cluster = None
             if cluster.joined:
-                imported().shutdown()
+                import_ray().shutdown()
 
 
-def imported() -> Any:
-    """Ray, quietly."""
+def import_ray() -> Any:
+    """Import Ray with its usage statistics and advertising messages off.
+
+    Raises:
+        MissingExtra: it is not installed.
+    """
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    os.environ.setdefault("RAY_worker_niceness", "0")  # else whatever runs beside its workers goes first
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # else it talks about what it will do in future
+    os.environ.setdefault("RAY_worker_niceness", "0")  # its default gives workers a low priority
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # no warning about a future version
     try:
         import ray
     except ImportError as error:
@@ -127,10 +163,10 @@ def imported() -> Any:
 def _begin(ray: Any, address: str, memory: float) -> None:
     quiet = {"log_to_driver": False, "logging_level": logging.FATAL, "configure_logging": True}
     if not address:
-        store = {"object_store_memory": max(LEAST, int(memory * (1 << 20)))} if memory else {}
-        # No CPUs, since only workers of ours take any: Ray would start processes beforehand that nobody needs.
+        store = {"object_store_memory": max(MIN_STORE, int(memory * (1 << 20)))} if memory else {}
+        # No CPUs, since our workers reserve none: Ray would start one idle process per CPU.
         own = {"address": "local", "num_cpus": 0, "include_dashboard": False, "_node_ip_address": "127.0.0.1"}
-        with _told("Ray could not be started", "use --engine pool"), _own_signals(), _loopback(ray):
+        with _config_error("Ray could not be started", "use --engine pool"), _own_signals(), _loopback(ray):
             ray.init(**own, **store, **quiet)
         return
     if address.startswith("ray://"):
@@ -140,23 +176,24 @@ def _begin(ray: Any, address: str, memory: float) -> None:
         )
     if address != "auto":
         _reach(address)
-    with _told(f"the Ray cluster at {address} cannot be used", TOKEN + WAY_OUT), _own_signals():
+    with _config_error(f"the Ray cluster at {address} cannot be used", TOKEN + WAY_OUT), _own_signals():
         ray.init(address=address, **quiet)
 
 
 def _reach(address: str) -> None:
-    """Ray itself tries for a minute, and then ends the process."""
+    """Check that an address answers. Ray itself would try for a minute and then end the process."""
     host, _, port = address.rpartition(":")
     if not host or not port.isdigit():
         raise ConfigError(f"engine.address takes host:port, such as 10.0.0.1:6379, or auto, got {address!r}")
     try:
-        socket.create_connection((host.strip("[]"), int(port)), REACH).close()
+        socket.create_connection((host.strip("[]"), int(port)), CONNECT_TIMEOUT).close()
     except OSError as error:
         raise ConfigError(f"nothing answers at {address} ({said(error)}); {WAY_OUT}") from None
 
 
 @contextmanager
-def _told(what: str, cure: str) -> Iterator[None]:
+def _config_error(what: str, cure: str) -> Iterator[None]:
+    """Raise any exception as a ConfigError that says what failed and what helps."""
     try:
         yield
     except Exception as error:
@@ -165,20 +202,20 @@ def _told(what: str, cure: str) -> Iterator[None]:
 
 @contextmanager
 def _own_signals() -> Iterator[None]:
-    """Ray takes SIGTERM for itself; here it stays what it was, for a run leaves its state when it is asked to end."""
-    heeded = threading.current_thread() is threading.main_thread()
+    """Restore the handler of SIGTERM, which Ray replaces: a run saves its state when it is terminated."""
+    main_thread = threading.current_thread() is threading.main_thread()
     before = signal.getsignal(signal.SIGTERM)
     try:
         yield
     finally:
-        if heeded:
-            with suppress(TypeError):  # set by something that is no Python
+        if main_thread:
+            with suppress(TypeError):  # the handler was not set by Python
                 signal.signal(signal.SIGTERM, before)
 
 
 @contextmanager
 def _loopback(ray: Any) -> Iterator[None]:
-    """Ray takes 127.0.0.1 for a mistake and listens where others can reach it, except on systems that would ask."""
+    """Let Ray listen on 127.0.0.1. On Linux it replaces that by an address that other machines can reach."""
     constants = ray._private.ray_constants
     before = constants.ENABLE_RAY_CLUSTER
     constants.ENABLE_RAY_CLUSTER = False

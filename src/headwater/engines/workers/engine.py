@@ -1,8 +1,8 @@
-"""What engines with a crew of workers have in common: which value is where, and which job waits for what.
+"""Base class of engines with workers: names of values, waiting for inputs, reports and errors.
 
-A job goes to a worker once its inputs are there, in the order in which jobs were submitted, while the method's code
-goes on submitting. Reports of finished jobs (`done`, `watch`) are passed on by the thread that calls the engine,
-whenever it waits.
+A work item goes to a worker once its inputs are available, in the order of submission, while the method's code goes on
+submitting. Reports of finished jobs (`done`, `watch`) are passed on by the thread that calls the engine, whenever it
+waits.
 """
 
 from __future__ import annotations
@@ -18,178 +18,196 @@ import cloudpickle
 
 from headwater.core import serialization
 from headwater.core.rng import Key
-from headwater.core.serialization import Info
-from headwater.engines.availability import Presence
-from headwater.engines.base import EVERY, Done, Files, Infos, Job, Ref
-from headwater.engines.workers.scheduler import Cell, Kept, Name, Order, Queue, Several, choose, names_of, when_there
+from headwater.engines.base import Done, Files, Infos
+from headwater.engines.execution import Availability
+from headwater.engines.jobs import EVERY, Job, Ref
+from headwater.engines.workers.scheduler import (
+    GroupView,
+    ReadyQueue,
+    StoredValue,
+    ValueSlot,
+    ValueView,
+    WorkItem,
+    choose,
+    views_of,
+)
 from headwater.errors import TaskError
 
-TRIES = 3  # workers that may die over one job, or before they are ready for any
+MAX_DEATHS = 3  # workers that may die over one work item, or before they are ready
 
 
 class WorkerEngine(ABC):
+    """An engine whose jobs are executed by workers. A subclass starts workers, sends them items and takes replies.
+
+    The lock `_changed` guards the workers and all state of a run. A subclass calls `ValueSlot.fill` when a result is
+    there, `_worker_died` when an item has to be repeated and `_fail` when the run cannot go on; then it notifies
+    `_changed`.
+    """
+
     def __init__(self) -> None:
         self.done: list[Done] = []
         self.watch: Callable[[Done], None] | None = None
         self._closing = False
-        self._changed = threading.Condition()  # guards the crew and all that belongs to a run
-        self._count = self._run = 0
-        self._forget()
+        self._changed = threading.Condition()
+        self._count = self._run = 0  # work items and other stored values; runs
+        self._reset()
 
-    def _forget(self, presence: Presence | None = None) -> None:
-        self._names: dict[str, Name | Several] = {}
-        self._untold: set[str] = set()  # names whose size `finish` has not told yet
-        self._dropped: dict[str, Name | Several] = {}  # those of them that were dropped
-        self._ready = Queue(presence, self._someone_came)
-        self._reports: list[Done] = []  # not yet passed on
+    def _reset(self, availability: Availability | None = None) -> None:
+        """Forget all state of a run."""
+        self._names: dict[str, ValueView | GroupView] = {}
+        self._unreported: set[str] = set()  # names whose size `finish` has not returned yet
+        self._dropped: dict[str, ValueView | GroupView] = {}  # those of them that were dropped
+        self._ready = ReadyQueue(availability, self._client_available)
+        self._reports: list[Done] = []  # not passed on yet
         self._error: Exception | None = None
-        self._stillborn = 0
-        self._call: tuple[int, tuple[Key, ...]] = (0, ())  # the first order of the last run of a task
+        self._failed_starts = 0
+        self._call: tuple[int, tuple[Key, ...]] = (0, ())  # first item of the last call of a task, and the call's key
 
-    # -- what an engine adds; called with the lock held ---------------------------------------------------------------
+    # -- provided by a subclass; called with the lock held ------------------------------------------------------------
 
     @abstractmethod
     def _dispatch(self) -> None:
-        """Hand waiting orders to workers that are free."""
+        """Send items of the ready queue to idle workers."""
 
     @abstractmethod
-    def _take_up(self, path: Path) -> Kept:
-        """Keep what is in a file."""
+    def _store_file(self, path: Path) -> StoredValue:
+        """Store the value in a file of a checkpoint."""
 
-    # -- what the federation calls, in one thread -------------------------------------------------------------------
+    # -- the contract of engines; called in one thread ----------------------------------------------------------------
 
     def submit(self, *jobs: Job) -> None:
         try:
             pickled = cloudpickle.dumps(jobs)
         except Exception as error:
-            told = f"{jobs[0].title} at {jobs[0].node}"
-            raise TaskError(f"{told} cannot be sent to a worker process: {error}") from error
+            title = f"{jobs[0].title} at {jobs[0].node}"
+            raise TaskError(f"{title} cannot be sent to a worker process: {error}") from error
         with self._changed:
             if self._error is not None:
                 raise self._error.with_traceback(None)
             self._count += 1
-            if jobs[0].key[:-1] != self._call[1]:  # else another order of the same run of a task
+            if jobs[0].key[:-1] != self._call[1]:  # otherwise another item of the same call of a task
                 self._call = self._count, jobs[0].key[:-1]
-            inputs = {ref.key: self._of(ref) for job in jobs for ref in job.refs()}
-            cells = tuple(Cell() for _ in jobs)
-            order = Order(self._count, self._call[0], self._run, jobs, pickled, inputs, cells)
-            members = {job.node: Name(cell) for job, cell in zip(jobs, cells, strict=True)}
-            self._name(jobs[0].name, Several(members) if len(jobs) > 1 else Name(cells[0]))
-            order.missing = len(inputs)
-            for held in inputs.values():
-                held.cell.holders += 1
-                when_there(held, lambda: self._one_less(order))
-            if not inputs:
-                self._ready.push(order)
+            inputs = {ref.key: self._view(ref) for job in jobs for ref in job.refs()}
+            slots = tuple(ValueSlot() for _ in jobs)
+            item = WorkItem(self._count, self._call[0], self._run, jobs, pickled, inputs, slots)
+            members = {job.node: ValueView(slot) for job, slot in zip(jobs, slots, strict=True)}
+            self._assign(jobs[0].name, GroupView(members) if len(jobs) > 1 else ValueView(slots[0]))
+            for view in inputs.values():
+                view.slot.references += 1
+            self._ready.push_when_available(item, inputs.values())
             self._dispatch()
 
     def move(self, ref: Ref, home: str, name: str, tiers: tuple[str, ...] = ()) -> None:
         with self._changed:
-            held = self._names[ref.name]
-            if ref.member == EVERY and isinstance(held, Several):
-                parts = {node: Name(cell, part + ref.part) for node, (cell, part) in held.members.items()}
-                moved: Name | Several = Several(parts)
+            view = self._names[ref.name]
+            if ref.member == EVERY and isinstance(view, GroupView):
+                parts = {node: ValueView(slot, part + ref.part) for node, (slot, part) in view.members.items()}
+                moved: ValueView | GroupView = GroupView(parts)
             else:
-                cell, part = self._of(ref)
-                moved = Name(cell, part + ref.part)
-            for each in names_of(moved):
-                each.cell.holders += 1
-            self._name(name, moved)
+                slot, part = self._view(ref)
+                moved = ValueView(slot, part + ref.part)
+            for each in views_of(moved):
+                each.slot.references += 1
+            self._assign(name, moved)
 
     def either(self, new: Ref, old: Ref, name: str) -> None:
         with self._changed:
-            known = [self._of(ref) for ref in (new, old)]
-            parts = [Name(cell, part + ref.part) for (cell, part), ref in zip(known, (new, old), strict=True)]
-            self._name(name, Name(choose(*parts)))
+            views = [self._view(ref) for ref in (new, old)]
+            parts = [ValueView(slot, part + ref.part) for (slot, part), ref in zip(views, (new, old), strict=True)]
+            self._assign(name, ValueView(choose(*parts)))
 
-    def info(self, ref: Ref) -> Info | None:
-        return self._settled(self._of(ref)).info()
+    def info(self, ref: Ref) -> serialization.Info | None:
+        return self._available(self._view(ref)).info()
 
     def read(self, ref: Ref) -> Any:
-        return self._settled(self._of(ref)).value(ref.part)
+        return self._available(self._view(ref)).value(ref.part)
 
     def drop(self, names: Iterable[str]) -> None:
         with self._changed:
             for name in names:
-                held = self._names.pop(name, None)
-                if held is None:
+                view = self._names.pop(name, None)
+                if view is None:
                     continue
-                if name in self._untold:
-                    self._dropped[name] = held
-                for each in names_of(held):
-                    if not self._stays(name, each):
-                        each.cell.release()
+                if name in self._unreported:
+                    self._dropped[name] = view
+                for each in views_of(view):
+                    if not self._needed_for_size(name, each):
+                        each.slot.release()
 
     def trim(self, members: Mapping[str, Collection[str]]) -> None:
         with self._changed:
             for name, kept in members.items():
-                held = self._names.get(name)
-                if not isinstance(held, Several) or name in self._untold:
+                view = self._names.get(name)
+                if not isinstance(view, GroupView) or name in self._unreported:
                     continue
-                for node in [node for node in held.members if node not in kept]:
-                    held.members.pop(node).cell.release()
+                for node in [node for node in view.members if node not in kept]:
+                    view.members.pop(node).slot.release()
 
     def finish(self, names: Iterable[str]) -> dict[str, Infos]:
         infos: dict[str, Infos] = {}
         for name in names:
-            held = self._names[name] if name in self._names else self._dropped[name]
-            if isinstance(held, Several):
-                infos[name] = {node: self._settled(each).info() for node, each in held.members.items()}
+            view = self._names[name] if name in self._names else self._dropped[name]
+            if isinstance(view, GroupView):
+                infos[name] = {node: self._available(each).info() for node, each in view.members.items()}
             else:
-                infos[name] = self._settled(held).info()
+                infos[name] = self._available(view).info()
         with self._changed:
             for name in infos:
                 if name in self._dropped:
-                    for each in names_of(self._dropped.pop(name)):
-                        if self._stays(name, each):
-                            each.cell.release()
-                self._untold.discard(name)
+                    for each in views_of(self._dropped.pop(name)):
+                        if self._needed_for_size(name, each):
+                            each.slot.release()
+                self._unreported.discard(name)
         return infos
 
     def save(self, names: Iterable[str], directory: Path) -> Files:
-        held = {name: self._names[name] for name in names}  # after an error, what is there can still be saved
-        parts = {name: x.members if isinstance(x, Several) else {"": x} for name, x in held.items()}
-        each = {(name, node): one for name, members in parts.items() for node, one in members.items()}
-        real = {key: x.real if x.cell.there else self._settled(x) for key, x in each.items()}
-        files = serialization.store_all({key: partial(x.save, directory) for key, x in real.items()})
+        views = {name: self._names[name] for name in names}  # after an error, available values can still be saved
+        members = {name: x.members if isinstance(x, GroupView) else {"": x} for name, x in views.items()}
+        each = {(name, node): view for name, group in members.items() for node, view in group.items()}
+        resolved = {key: x.resolved if x.slot.available else self._available(x) for key, x in each.items()}
+        files = serialization.store_all({key: partial(x.save, directory) for key, x in resolved.items()})
         return {
-            name: {node: files[name, node] for node in x.members} if isinstance(x, Several) else files[name, ""]
-            for name, x in held.items()
+            name: {node: files[name, node] for node in x.members} if isinstance(x, GroupView) else files[name, ""]
+            for name, x in views.items()
         }
 
     def load(self, files: Files, directory: Path) -> None:
-        every = {f for file in files.values() for f in ([file] if isinstance(file, str) else file.values()) if f}
-        infos = {path: serialization.info(serialization.read(directory / path)) for path in every}  # all are whole
-        cells = {"": Cell(0, there=True)}
+        paths = {f for file in files.values() for f in ([file] if isinstance(file, str) else file.values()) if f}
+        # All files are read before any is used, so that a damaged one changes nothing.
+        infos = {path: serialization.info(serialization.read(directory / path)) for path in paths}
+        slots = {"": ValueSlot(0, available=True)}
         with self._changed:
             for path, info in infos.items():
-                cells[path] = Cell(0, True, self._take_up(directory / path), info, {(directory, ()): path})
+                stored = self._store_file(directory / path)
+                slots[path] = ValueSlot(0, True, stored, info, {(directory, ()): path})
             for name, file in files.items():
                 if isinstance(file, str):
-                    held: Name | Several = Name(cells[file])
+                    view: ValueView | GroupView = ValueView(slots[file])
                 else:
-                    held = Several({node: Name(cells[one]) for node, one in file.items()})
-                for each in names_of(held):
-                    each.cell.holders += 1
-                self._names[name] = held
+                    view = GroupView({node: ValueView(slots[one]) for node, one in file.items()})
+                for each in views_of(view):
+                    each.slot.references += 1
+                self._names[name] = view
 
-    def _of(self, ref: Ref) -> Name:
-        """What a ref names: one value, perhaps a member of a group."""
-        held = self._names[ref.name]
-        return held.members[ref.member] if isinstance(held, Several) else held
+    # -- names and waiting --------------------------------------------------------------------------------------------
 
-    def _settled(self, held: Name) -> Name:
-        """Where a value is, once it is there."""
-        self._wait(lambda: held.cell.there)
-        return held.real
+    def _view(self, ref: Ref) -> ValueView:
+        """The value of a ref, perhaps a member of a group; `ref.part` is not applied."""
+        view = self._names[ref.name]
+        return view.members[ref.member] if isinstance(view, GroupView) else view
 
-    def _name(self, name: str, held: Name | Several) -> None:
-        self._names[name] = held
-        self._untold.add(name)
+    def _available(self, view: ValueView) -> ValueView:
+        """Wait for a value; return where it is stored."""
+        self._wait(lambda: view.slot.available)
+        return view.resolved
 
-    def _stays(self, name: str, held: Name) -> bool:
-        """Whether a dropped value is needed until its size is told: that of a part is known from its file only."""
-        return name in self._untold and (bool(held.part) or held.cell.choice)
+    def _assign(self, name: str, view: ValueView | GroupView) -> None:
+        self._names[name] = view
+        self._unreported.add(name)
+
+    def _needed_for_size(self, name: str, view: ValueView) -> bool:
+        """Whether `finish` needs a dropped value: the size of a part, or of a choice, is read from what is stored."""
+        return name in self._unreported and (bool(view.part) or view.slot.choice)
 
     def _wait(self, until: Callable[[], bool]) -> None:
         while True:
@@ -206,28 +224,28 @@ class WorkerEngine(ABC):
             if over:
                 return
 
-    def _someone_came(self) -> None:
+    def _client_available(self) -> None:
         with self._changed:
             if not self._closing:
                 self._dispatch()
 
-    # -- with the lock held -------------------------------------------------------------------------------------------
+    # -- failures; with the lock held ---------------------------------------------------------------------------------
 
-    def _one_less(self, order: Order) -> None:
-        order.missing -= 1
-        if not order.missing:
-            self._ready.push(order)
+    def _worker_died(self, item: WorkItem, how: str) -> None:
+        """Repeat an item whose worker died, unless it has killed too many workers.
 
-    def _died_over(self, order: Order, how: str) -> None:
-        """An order whose worker died goes back to its place in the queue, unless it is the order that kills them."""
-        order.deaths += 1
-        if order.deaths < TRIES:
-            self._ready.push(order)
+        Args:
+            item: what the worker was executing.
+            how: how it died, for the message.
+        """
+        item.deaths += 1
+        if item.deaths < MAX_DEATHS:
+            self._ready.push(item)
         else:
-            told = f"{order.title} failed: a worker process died over it {TRIES} times, the last {how}"
-            self._fail(TaskError(f"{told}; memory may be short, so try fewer workers or smaller batches"))
+            failure = f"{item.title} failed: a worker process died over it {MAX_DEATHS} times, the last {how}"
+            self._fail(TaskError(f"{failure}; memory may be short, so try fewer workers or smaller batches"))
 
     def _fail(self, error: Exception) -> None:
-        """The first error counts: whoever waits raises it, and nothing more is begun."""
+        """End the run: the thread that calls the engine raises the first error, and nothing more is started."""
         self._error = self._error or error
         self._ready.clear()

@@ -1,4 +1,4 @@
-"""Processes of our own, seen from the one that starts them: how they are started, spoken to and ended."""
+"""Child processes, seen from the process that starts them: start, messages, end. `start.py` is the other side."""
 
 from __future__ import annotations
 
@@ -8,39 +8,53 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Sequence
 from contextlib import suppress
 from multiprocessing.connection import Connection
+from typing import Any
 
 from headwater.core import numerics
-from headwater.engines.workers.shared_memory import Reply, Space
 from headwater.startup import CBWR, ENVIRONMENT
 
 
-class Process:
-    """Started afresh, never forked: no main module has to be guarded, and no lock can be inherited.
+class ChildProcess:
+    """A new Python process that exchanges pickled messages with this one.
 
-    `module` is run with the number of its end of a pipe before its other arguments.
+    It is started afresh, never forked: a user's script needs no `if __name__ == "__main__"`, and no lock is inherited.
+
+    Args:
+        module: its function `open_worker` provides what the process does; see `headwater.engines.workers.start`.
+        *arguments: of `open_worker`, as text.
+        threads: threads of OpenMP and MKL in the process.
     """
 
-    def __init__(self, module: str, words: Sequence[str], threads: int) -> None:
+    def __init__(self, module: str, *arguments: str, threads: int) -> None:
         ours, theirs = socket.socketpair()
         self.pipe = Connection(ours.detach())
+        command = [sys.executable, "-P", "-m", "headwater.engines.workers.start"]
         with theirs:
             self.process = subprocess.Popen(
-                [sys.executable, "-P", "-m", module, str(theirs.fileno()), *words],
-                stdin=subprocess.PIPE,  # ends when this process does; nothing is ever written
+                [*command, module, str(theirs.fileno()), *arguments],
+                stdin=subprocess.PIPE,  # closed when this process ends; nothing is ever written
                 pass_fds=[theirs.fileno()],
                 env=environment(threads),
-                process_group=0,  # Ctrl-C is for this process, which then ends the workers
+                process_group=0,  # Ctrl-C reaches only this process, which then ends its children
             )
 
-    def send(self, message: bytes) -> None:
-        with suppress(OSError):  # it died, which listening will tell
-            self.pipe.send_bytes(message)
+    def send(self, message: Any) -> None:
+        """Send a message. If the process has died nothing happens; `receive` tells."""
+        data = pickle.dumps(message)
+        with suppress(OSError):
+            self.pipe.send_bytes(data)
+
+    def receive(self) -> Any:
+        """Wait for the next message; None if the process has died."""
+        try:
+            return pickle.loads(self.pipe.recv_bytes())
+        except (EOFError, OSError, pickle.UnpicklingError):
+            return None
 
     def end(self) -> str:
-        """See that the process is gone and nothing is left of it; tells how it ended."""
+        """Kill the process and release its resources; return how it ended, for messages."""
         self.process.kill()
         code = self.process.wait()
         self.pipe.close()
@@ -49,38 +63,20 @@ class Process:
         return f"by signal {signal.Signals(-code).name}" if code < 0 else f"with exit status {code}"
 
 
-class Hand(Process):
-    """A worker of the pool."""
-
-    def __init__(self, number: int, threads: int, space: Space) -> None:
-        self.number, self.ready = number, False
-        super().__init__(
-            "headwater.engines.workers.start", [str(number), str(threads), *map(str, space.folders)], threads
-        )
-
-    def hear(self) -> Reply | None:
-        """The next reply. Waits; None if the process has died."""
-        try:
-            reply: Reply = pickle.loads(self.pipe.recv_bytes())
-        except (EOFError, OSError, pickle.UnpicklingError):
-            return None
-        return reply
-
-
 def environment(threads: int) -> dict[str, str]:
-    """What a worker must find when it starts: where modules are, the number of threads, and how to allocate memory.
+    """Return the environment of a child process: import path, number of threads, memory allocator.
 
-    Training frees and takes the same large blocks over and over. By default they go back to the system and are zeroed
-    page by page when they are taken again; keeping them saved an eighth of the time of a small residual net.
+    Training frees and allocates the same large blocks over and over. By default they go back to the system and are
+    zeroed page by page when they are allocated again; keeping them saved an eighth of the time of a small residual net.
     """
     allocator = {
-        "MALLOC_MMAP_THRESHOLD_": str(32 << 20),  # the most that glibc takes
+        "MALLOC_MMAP_THRESHOLD_": str(32 << 20),  # the maximum of glibc
         "MALLOC_TRIM_THRESHOLD_": str(512 << 20),
         "MALLOC_TOP_PAD_": str(64 << 20),
         "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1",
     }
-    found = (
-        allocator  # under what the user has set
+    variables = (
+        allocator  # the user's own settings come later and win
         | ENVIRONMENT
         | os.environ
         | {
@@ -89,6 +85,6 @@ def environment(threads: int) -> dict[str, str]:
             "MKL_NUM_THREADS": str(threads),
         }
     )
-    if numerics.too_late():  # workers compute as this process does
-        found[CBWR] = ""  # what MKL takes for "off"
-    return found
+    if numerics.too_late():  # children compute as this process does
+        variables[CBWR] = ""  # "off" for MKL
+    return variables

@@ -1,9 +1,12 @@
-"""Values and jobs as an engine with a crew keeps track of them."""
+"""Values and work items of engines with workers: which value is where, which job waits for which input.
+
+A `ValueSlot` is a reference-counted future. A `ValueView` is a slot, or a part of its value, under some name. A
+`WorkItem` is a job that waits for its inputs, waits in the `ReadyQueue` or is at a worker.
+"""
 
 from __future__ import annotations
 
 import heapq
-import pickle
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping
@@ -15,240 +18,279 @@ from weakref import ref
 
 from headwater.core import serialization
 from headwater.core.serialization import Info
-from headwater.engines.availability import Presence
-from headwater.engines.base import LOST, Job, Ref, pick
-from headwater.engines.workers.shared_memory import Failure
-from headwater.errors import TaskError
+from headwater.engines.execution import Availability
+from headwater.engines.jobs import LOST, Job, Ref, pick
 
 
-class Kept(Protocol):
-    """Where a value is kept: a file, or an object of a store."""
+class StoredValue(Protocol):
+    """Where a value is stored: in a file, or in an object store."""
 
-    def value(self) -> Any: ...
+    def value(self) -> Any:
+        """Read it."""
 
     def info(self, part: tuple[Any, ...]) -> Info:
-        """Size and kind of a part of it."""
+        """Return size and kind of a part of it."""
 
-    def remove(self) -> None: ...
+    def remove(self) -> None:
+        """Delete it."""
 
 
 @dataclass(eq=False)
-class Cell:
-    """One value, under way or there. Names and jobs hold it; it is removed when nobody does any more."""
+class ValueSlot:
+    """One value, computed or still being computed. It is deleted when nothing refers to it any more.
 
-    holders: int = 1
-    there: bool = False
-    kept: Kept | None = None
-    info: Info | None = None  # a lost value has none
-    stored: dict[tuple[Path, tuple[Any, ...]], str] = field(default_factory=dict)  # (directory, part) → saved as
-    waiting: list[Callable[[], None]] = field(default_factory=list)  # what to do once it is there
-    choice: bool = False  # between two other values; `same` is the one that it turned out to be
-    same: Name | None = None
-    maker: Order | None = None  # what makes it once more, where it can get lost after it was there
-    spare: Kept | None = None  # what others are made from once more: there as long as they can get lost
+    Args:
+        references: names and work items that need it.
+        available: whether it was computed; a lost value is available too.
+        stored: where it is; None for a lost value.
+        info: size and kind; None for a lost value.
+        saved_as: (directory, part) → file name of a checkpoint.
+        callbacks: called once it is available.
+        choice: whether this is the result of `either`; `target` is then what was chosen.
+        producer: the work item that can compute it again, on engines that can lose an available value.
+        backup: keeps the stored value for producers that may have to run again, even if nothing else needs it.
+    """
+
+    references: int = 1
+    available: bool = False
+    stored: StoredValue | None = None
+    info: Info | None = None
+    saved_as: dict[tuple[Path, tuple[Any, ...]], str] = field(default_factory=dict)
+    callbacks: list[Callable[[], None]] = field(default_factory=list)
+    choice: bool = False
+    target: ValueView | None = None
+    producer: WorkItem | None = None
+    backup: StoredValue | None = None
 
     def remove(self) -> None:
-        if self.kept is not None:
-            self.kept.remove()
-            self.kept = None
+        if self.stored is not None:
+            self.stored.remove()
+            self.stored = None
 
-    def fill(self, kept: Kept | None, info: Info | None) -> None:
-        self.kept, self.info = kept, info
-        if not self.holders:  # its name was dropped before it was there
+    def fill(self, stored: StoredValue | None, info: Info | None) -> None:
+        """Note that the value was computed."""
+        self.stored, self.info = stored, info
+        if not self.references:  # its name was dropped before it was computed
             self.remove()
-        self.arrive()
+        self.set_available()
 
-    def arrive(self) -> None:
-        self.there = True
-        waiting, self.waiting = self.waiting, []
-        for act in waiting:
-            act()
+    def set_available(self) -> None:
+        self.available = True
+        callbacks, self.callbacks = self.callbacks, []
+        for callback in callbacks:
+            callback()
 
     def release(self) -> None:
-        self.holders -= 1
-        if not self.holders:
+        """Remove one reference."""
+        self.references -= 1
+        if not self.references:
             self.remove()
-        if not self.holders and self.same is not None:
-            self.same.cell.release()
+        if not self.references and self.target is not None:
+            self.target.slot.release()
 
 
-class Name(NamedTuple):
-    """What a name stands for: a value or, after a move, perhaps a part of one."""
+class ValueView(NamedTuple):
+    """What a name stands for: the value of a slot or, after a move, perhaps a part of it."""
 
-    cell: Cell
+    slot: ValueSlot
     part: tuple[Any, ...] = ()
 
     @property
-    def real(self) -> Name:
-        """Where the value is to be found, once it is there."""
-        same = self.cell.same
-        return self if same is None else Name(same.cell, same.part + self.part)
+    def resolved(self) -> ValueView:
+        """Where the value is stored, once it is available: a choice is replaced by what was chosen."""
+        target = self.slot.target
+        return self if target is None else ValueView(target.slot, target.part + self.part)
+
+    def when_available(self, callback: Callable[[], None]) -> None:
+        if self.slot.available:
+            callback()
+        else:
+            self.slot.callbacks.append(callback)
 
     def value(self, part: tuple[Any, ...] = ()) -> Any:
-        """The value that is there, or a part of it."""
-        value = LOST if self.cell.kept is None else self.cell.kept.value()
+        """Read an available value, or a part of it."""
+        value = LOST if self.slot.stored is None else self.slot.stored.value()
         return pick(value, Ref("", "", self.part + part))
 
     def save(self, directory: Path) -> str:
-        """Write it under a name made from its content, unless that was done before; a lost value has no file."""
-        if self.cell.kept is None:
+        """Write it to a file named by its content, unless that was done before; "" for a lost value."""
+        if self.slot.stored is None:
             return ""
-        known = self.cell.stored.get((directory, self.part))
+        known = self.slot.saved_as.get((directory, self.part))
         if known is None or not (directory / known).exists():
-            known = self.cell.stored[directory, self.part] = serialization.store(self.value(), directory)
+            known = self.slot.saved_as[directory, self.part] = serialization.store(self.value(), directory)
         return known
 
     def info(self) -> Info | None:
-        """Its size and kind."""
-        return self.cell.kept.info(self.part) if self.part and self.cell.kept is not None else self.cell.info
+        """Return size and kind; None for a lost value."""
+        return self.slot.stored.info(self.part) if self.part and self.slot.stored is not None else self.slot.info
 
 
 @dataclass(frozen=True)
-class Several:
-    """What the name of a group stands for: a value for each of its nodes."""
+class GroupView:
+    """What the name of a group stands for: node → value."""
 
-    members: dict[str, Name]
-
-
-def names_of(held: Name | Several) -> Collection[Name]:
-    return held.members.values() if isinstance(held, Several) else (held,)
+    members: dict[str, ValueView]
 
 
-def choose(new: Name, old: Name) -> Cell:
-    """A cell that becomes the new value or, if that was lost, the old one; it holds both until it is known which."""
-    cell = Cell(choice=True)
+def views_of(view: ValueView | GroupView) -> Collection[ValueView]:
+    """Return the values behind a name: one, or those of all members."""
+    return view.members.values() if isinstance(view, GroupView) else (view,)
+
+
+def choose(new: ValueView, old: ValueView) -> ValueSlot:
+    """Return a slot for the new value or, if that is lost, the old one. It refers to both until it is known which."""
+    slot = ValueSlot(choice=True)
     for each in (new, old):
-        each.cell.holders += 1
+        each.slot.references += 1
 
-    def settle(chosen: Name, other: Name) -> None:
-        real = chosen.real
-        real.cell.holders += 1
-        cell.same = real
-        if not cell.holders:  # everybody has let go of it meanwhile
-            real.cell.release()
+    def settle(chosen: ValueView, other: ValueView) -> None:
+        target = chosen.resolved
+        target.slot.references += 1
+        slot.target = target
+        if not slot.references:  # the choice itself was dropped meanwhile
+            target.slot.release()
         for each in (chosen, other):
-            each.cell.release()
-        cell.arrive()
+            each.slot.release()
+        slot.set_available()
 
-    def look() -> None:
-        if new.real.cell.info is not None:
+    def decide() -> None:
+        if new.resolved.slot.info is not None:
             settle(new, old)
         else:
-            when_there(old, lambda: settle(old, new))
+            old.when_available(lambda: settle(old, new))
 
-    when_there(new, look)
-    return cell
-
-
-def when_there(name: Name, act: Callable[[], None]) -> None:
-    if name.cell.there:
-        act()
-    else:
-        name.cell.waiting.append(act)
+    new.when_available(decide)
+    return slot
 
 
 @dataclass(eq=False)
-class Order:
-    """A job on its way, or several that are carried out as one. It can go to a worker when no input is missing."""
+class WorkItem:
+    """A job, or a group that is executed as one. It can go to a worker when no input is missing.
+
+    Args:
+        number: in the order of submission.
+        call: number of the first item of the same call of a task, such as one training step of all clients.
+        run: number of the run it belongs to.
+        jobs: the job, or the jobs of the group.
+        pickled: `jobs`, pickled.
+        inputs: key of a ref → the value.
+        slots: where the results go, in the order of `jobs`.
+        missing: inputs that are not available yet.
+        deaths: workers that died while they executed it.
+        depth: length of the chain of items that would have to run again if all their values were lost.
+        produced: weak references to `slots`, where slots refer to their producer, so that there is no cycle.
+        due: when the clients of a group have all been available once.
+    """
 
     number: int
-    call: int  # the number of the first order of the same run of a task
+    call: int
     run: int
     jobs: tuple[Job, ...]
     pickled: bytes
-    inputs: Mapping[str, Name]
-    cells: tuple[Cell, ...]
+    inputs: Mapping[str, ValueView]
+    slots: tuple[ValueSlot, ...]
     missing: int = 0
     deaths: int = 0
-    depth: int = 0  # orders one upon the other that would have to be repeated, were all their values lost
-    made: tuple[ref[Cell], ...] = ()  # the cells, where they know who made them: nothing then holds itself
-    due: float | None = None  # when the clients of a group have all come
+    depth: int = 0
+    produced: tuple[ref[ValueSlot], ...] = ()
+    due: float | None = None
 
     @property
     def title(self) -> str:
+        """Task, node and home, for messages."""
         first, more = self.jobs[0], len(self.jobs) - 1
         return f"{first.title} at {first.node} (home {first.home})" + (f" and {more} more" if more else "")
 
     @property
-    def files(self) -> list[str]:
+    def file_names(self) -> list[str]:
+        """Names of the files for its values."""
         return [f"value-{self.number}-{at}" for at in range(len(self.jobs))]
 
     @cached_property
     def _rank(self) -> tuple[int, int, int]:
         return self.call, -sum(job.size for job in self.jobs), self.number
 
-    def error(self, failure: Failure) -> Exception:
-        """What is raised here for what went wrong in a worker."""
-        if failure.error:
-            kind, arguments = pickle.loads(failure.error)
-            error: Exception = kind.__new__(kind, *arguments)  # without its __init__, which may take others
-        else:
-            error = TaskError(f"{self.title} failed: {failure.summary}")
-        if isinstance(error, TaskError):  # a user's mistake is a sentence and nothing more
-            error.add_note(f"In a worker process:\n{failure.trace}")
-        return error
-
-    def __lt__(self, other: Order) -> bool:
-        """In the order of the program, and of one task the longest first: the last to end is then a short one."""
+    def __lt__(self, other: WorkItem) -> bool:
+        """In program order; within one call the longest first, so that the last to end is a short one."""
         return self._rank < other._rank
 
 
-class Queue:
-    """Not safe for threads by itself: whoever uses it holds a lock. `ring` is called when a client has come."""
+class ReadyQueue:
+    """Priority queue of work items whose inputs are available. Not thread-safe: the caller holds the engine's lock.
 
-    def __init__(self, presence: Presence | None, ring: Callable[[], None]) -> None:
-        self._presence, self._ring = presence, ring
-        self._orders: list[Order] = []  # a heap
-        self._alarm: threading.Timer | None = None
+    Args:
+        availability: of the simulated clients; None before the first run.
+        wake: called by a timer thread when a client has become available.
+    """
+
+    def __init__(self, availability: Availability | None, wake: Callable[[], None]) -> None:
+        self._availability, self._wake = availability, wake
+        self._items: list[WorkItem] = []  # a heap
+        self._timer: threading.Timer | None = None
 
     def __len__(self) -> int:
-        return len(self._orders)
+        return len(self._items)
 
-    def push(self, order: Order) -> None:
-        heapq.heappush(self._orders, order)
+    def push(self, item: WorkItem) -> None:
+        heapq.heappush(self._items, item)
 
-    def pop(self, fits: Callable[[Order], bool] | None = None) -> Order | None:
-        """The first that may begin now, of those that fit; where there are only others, an alarm is set for the next.
+    def push_when_available(self, item: WorkItem, inputs: Collection[ValueView]) -> None:
+        """Push an item as soon as these inputs are available."""
+        item.missing = len(inputs)
 
-        One that does not fit waits without an alarm.
+        def input_available() -> None:
+            item.missing -= 1
+            if not item.missing:
+                self.push(item)
+
+        for view in inputs:
+            view.when_available(input_available)
+        if not inputs:
+            self.push(item)
+
+    def pop(self, fits: Callable[[WorkItem], bool] | None = None) -> WorkItem | None:
+        """Return the first item that fits and may begin now.
+
+        If items fit but their clients are not available yet, a timer is set for the first of them. Items that do not
+        fit stay in the queue without a timer.
         """
-        away: list[tuple[float, Order]] = []
-        other: list[Order] = []
+        delayed: list[tuple[float, WorkItem]] = []
+        unfit: list[WorkItem] = []
         found = None
-        while self._orders and found is None:
-            order = heapq.heappop(self._orders)
-            if fits is not None and not fits(order):
-                other.append(order)
-            elif seconds := self._seconds(order):
-                away.append((seconds, order))
+        while self._items and found is None:
+            item = heapq.heappop(self._items)
+            if fits is not None and not fits(item):
+                unfit.append(item)
+            elif seconds := self._delay(item):
+                delayed.append((seconds, item))
             else:
-                found = order
-        for order in (*other, *(order for _, order in away)):
-            heapq.heappush(self._orders, order)
-        if found is None and away:
-            self.silence()
-            self._alarm = threading.Timer(min(seconds for seconds, _ in away), self._ring)
-            self._alarm.daemon = True
-            self._alarm.start()
+                found = item
+        for item in (*unfit, *(item for _, item in delayed)):
+            heapq.heappush(self._items, item)
+        if found is None and delayed:
+            self._stop_timer()
+            self._timer = threading.Timer(min(seconds for seconds, _ in delayed), self._wake)
+            self._timer.daemon = True
+            self._timer.start()
         return found
 
-    def _seconds(self, order: Order) -> float:
-        """Until it may begin. The clients of a group need not be there at the same time: each has to have come."""
-        waits = [self._wait(job) for job in order.jobs if not job.lost]
-        if len(order.jobs) == 1 or not waits:
-            return max(waits, default=0.0)
-        if order.due is None:
-            order.due = time.monotonic() + max(waits)
-        return max(0.0, order.due - time.monotonic())
-
-    def _wait(self, job: Job) -> float:
-        return 0.0 if self._presence is None else self._presence.wait(job)
-
     def clear(self) -> None:
-        self._orders.clear()
-        self.silence()
+        self._items.clear()
+        self._stop_timer()
 
-    def silence(self) -> None:
-        if self._alarm is not None:
-            self._alarm.cancel()
-        self._alarm = None
+    def _delay(self, item: WorkItem) -> float:
+        """Seconds until it may begin. The clients of a group need not be available at once: each has to be once."""
+        if self._availability is None:
+            return 0.0
+        delays = [self._availability.delay(job) for job in item.jobs if not job.lost]
+        if len(item.jobs) == 1 or not delays:
+            return max(delays, default=0.0)
+        if item.due is None:
+            item.due = time.monotonic() + max(delays)
+        return max(0.0, item.due - time.monotonic())
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = None

@@ -1,7 +1,7 @@
-"""Where the processes of a pool meet: directories of files that hold one value each and are mapped by whoever needs it.
+"""Values in shared memory: files that hold one value each, which worker processes map instead of copying.
 
-The first directory lies in shared memory; what finds no room there goes to the second, on disk. A directory is locked
-as long as the process that made it lives, so that what a killed run left behind can be told from what is in use.
+They are in two directories: one in shared memory (/dev/shm) and, for values that find no room there, one on disk. A
+directory is locked as long as the process that created it lives, so that those of killed processes can be removed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ import shutil
 import tempfile
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -24,74 +23,66 @@ import cloudpickle
 import torch
 
 from headwater.core import serialization
-from headwater.core.serialization import Info
-from headwater.engines.base import Done
 from headwater.errors import ConfigError, OutputError
-from headwater.tasks.task import RunContext
+from headwater.tasks.run_context import RunContext
 
 PREFIX = "headwater-pool-"
-OURS = re.compile(rf"{PREFIX}\d+-\w+(-gone)?")  # nobody else names a directory so
+OURS = re.compile(rf"{PREFIX}\d+-\w+(-gone)?")  # directories of this program
 FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
-@dataclass(frozen=True)
-class Failure:
-    """What went wrong in a worker."""
+class SharedFiles:
+    """Files of values, shared by processes of this machine.
 
-    error: bytes  # type and arguments of an exception that is raised as it is; empty for any other
-    summary: str
-    trace: str
+    Args:
+        folders: directories to write to, the preferred one first. The last one is on disk.
+    """
 
-
-@dataclass(frozen=True)
-class Result:
-    """What one job made: where the value is (nowhere if it was lost)."""
-
-    info: Info | None = None
-    file: Path | None = None
-    memory: int = 0  # bytes of shared memory that the file takes
-
-
-@dataclass(frozen=True)
-class Reply:
-    """What a worker says: the results of the jobs that it was given, or what went wrong; nothing when it is ready."""
-
-    results: tuple[Result, ...] = ()
-    done: Done | None = None
-    failure: Failure | None = None
-
-
-class Space:
     def __init__(self, folders: list[Path]) -> None:
         self.folders = folders
         self._locks: list[int] = []
 
     @staticmethod
-    def create(memory: bool = True) -> Space:
-        """New directories of this process; those of processes that are gone are swept away."""
+    def create(memory: bool = True) -> SharedFiles:
+        """Create directories of this process, and remove those of processes that were killed.
+
+        Args:
+            memory: whether to use shared memory, if the machine has any; otherwise all files are on disk.
+        """
         temporary, shared = Path(tempfile.gettempdir()), Path("/dev/shm")
-        space = Space([])
+        files = SharedFiles([])
         for root in [shared, temporary] if memory and shared.is_dir() and os.access(shared, os.W_OK) else [temporary]:
-            sweep(root)
-            folder, lock = _claim(root)
-            space.folders.append(folder)
-            space._locks.append(lock)
-        return space
+            remove_stale(root)
+            folder, lock = _create_locked(root)
+            files.folders.append(folder)
+            files._locks.append(lock)
+        return files
 
     def write(self, name: str, value: Any, room: int | None = None) -> Path:
-        """A new file; on disk if it takes more than there is room for in memory."""
+        """Write a value to a new file.
+
+        Args:
+            name: name of the file.
+            value: anything that `headwater.core.serialization` takes.
+            room: bytes that may be taken of shared memory; a larger value goes to disk. None for no limit.
+
+        Raises:
+            OutputError: all directories are full.
+        """
         laid = serialization.Laid.out(value)
         return self._put(name, laid.write, room is None or laid.bytes <= room)
 
     def copy(self, name: str, source: Path, room: int | None = None) -> Path:
+        """Copy a file, with the arguments of `write`."""
+
         def fill(file: BinaryIO) -> None:
-            with source.open("rb") as given:
-                shutil.copyfileobj(given, file, 1 << 20)
+            with source.open("rb") as original:
+                shutil.copyfileobj(original, file, 1 << 20)
 
         return self._put(name, fill, room is None or source.stat().st_size <= room)
 
     def in_memory(self, path: Path) -> int:
-        """How much memory a file takes."""
+        """Return the bytes of shared memory that a file takes; 0 if it is on disk."""
         return path.stat().st_size if len(self.folders) > 1 and path.parent == self.folders[0] else 0
 
     def _put(self, name: str, fill: Callable[[BinaryIO], None], memory: bool) -> Path:
@@ -110,48 +101,48 @@ class Space:
         raise OutputError(f"there is no room left for values in {roots}; make room, or set TMPDIR to a larger disk")
 
     def discard(self, name: str) -> None:
-        """Remove what a worker that died may have left of a value."""
+        """Remove a file, complete or not, if it exists."""
         for folder in self.folders:
             (folder / name).unlink(missing_ok=True)
 
     def clear(self) -> None:
-        """Remove every file; what a worker may still write is discarded when it says so."""
+        """Remove every file. Files that workers are still writing have to be discarded when they reply."""
         for folder in self.folders:
             for path in folder.iterdir():
                 path.unlink(missing_ok=True)
 
     def remove(self) -> None:
-        """Remove everything; any process may, and several at once."""
+        """Remove the directories. Any process may do so, and several at once."""
         for folder in self.folders:
             gone = folder.with_name(folder.name + "-gone")
             with suppress(OSError):
-                folder.rename(gone)  # from here on nobody can add a file
+                folder.rename(gone)  # from here on no process can add a file
             shutil.rmtree(gone, ignore_errors=True)
         for lock in self._locks:
             os.close(lock)
         self._locks = []
 
 
-def _claim(root: Path) -> tuple[Path, int]:
+def _create_locked(root: Path) -> tuple[Path, int]:
     while True:
         folder = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-", dir=root))
         with suppress(FileNotFoundError):
             lock = os.open(folder, os.O_RDONLY)
-            with suppress(OSError):  # a file system without locks: then nobody can sweep there either
+            with suppress(OSError):  # a file system without locks, where stale directories cannot be found either
                 fcntl.flock(lock, fcntl.LOCK_EX)
-            if folder.exists():  # it was not swept away just before it was locked
+            if folder.exists():  # it was not removed as stale before it was locked
                 return folder, lock
             os.close(lock)
 
 
-def sweep(root: Path) -> None:
-    """Remove the directories of processes that were killed before they could."""
+def remove_stale(root: Path) -> None:
+    """Remove the directories of processes that were killed before they could do it themselves."""
     for folder in root.glob(f"{PREFIX}*"):
         if not OURS.fullmatch(folder.name):
             continue
         try:
             lock = os.open(folder, os.O_RDONLY | os.O_NOFOLLOW)
-        except OSError:  # somebody else's, or gone meanwhile
+        except OSError:  # another user's, or removed meanwhile
             continue
         with suppress(OSError):  # locked: its process lives
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -168,7 +159,7 @@ class _Packer(cloudpickle.Pickler):  # type: ignore[misc]
         if type(thing) is not torch.Tensor or thing.requires_grad or not thing.is_contiguous():
             return None
         self.tensors[id(thing)] = thing
-        # Strides too: those of an axis of length one are arbitrary, but kernels are chosen by them.
+        # Strides too: those of an axis of length one are arbitrary, but kernels are selected by them.
         return list(self.tensors).index(id(thing)), thing.stride()
 
 
@@ -182,8 +173,12 @@ class _Unpacker(pickle.Unpickler):
         return tensor.as_strided(tensor.shape, key[1])
 
 
-def parts_of(context: RunContext) -> list[torch.Tensor]:
-    """A context as tensors: all that is none as a pickle that only names the others, then these."""
+def context_to_tensors(context: RunContext) -> list[torch.Tensor]:
+    """Split a run context into tensors: the pickle of everything else, which refers to tensors by number, comes first.
+
+    Raises:
+        ConfigError: the model cannot be pickled.
+    """
     text = io.BytesIO()
     packer = _Packer(text)
     try:
@@ -197,17 +192,18 @@ def parts_of(context: RunContext) -> list[torch.Tensor]:
     return [pickled, *packer.tensors.values()]
 
 
-def joined(parts: list[torch.Tensor]) -> RunContext:
-    """A context from its tensors."""
+def context_from_tensors(parts: list[torch.Tensor]) -> RunContext:
+    """Reverse `context_to_tensors`. The context uses the tensors without copying them."""
     pickled, *tensors = parts
     context: RunContext = _Unpacker(io.BytesIO(pickled.numpy().tobytes()), tensors).load()
     return context
 
 
-def pack(context: RunContext, space: Space, name: str) -> Path:
-    """A context as one file, whose tensors can be mapped."""
-    return space.write(name, parts_of(context))
+def write_context(context: RunContext, files: SharedFiles, name: str) -> Path:
+    """Write a run context as one file, which workers map."""
+    return files.write(name, context_to_tensors(context))
 
 
-def unpack(path: Path) -> RunContext:
-    return joined(serialization.read(path))
+def read_context(path: Path) -> RunContext:
+    """Map the file of `write_context`."""
+    return context_from_tensors(serialization.read(path))

@@ -1,6 +1,6 @@
-"""Values that wait, within a budget of memory: what exceeds it is on disk, and is mapped when somebody needs it.
+"""Memory budgets for values that wait to be used: an in-memory cache that spills to disk, and a budget for files.
 
-What a task works with does not wait, and is not counted.
+Values that a task is using are not counted.
 """
 
 from __future__ import annotations
@@ -17,47 +17,53 @@ from typing import TYPE_CHECKING, Any
 from headwater.core import serialization
 
 if TYPE_CHECKING:
-    from headwater.engines.workers.shared_memory import Space
+    from headwater.engines.workers.shared_memory import SharedFiles
 
 MEGABYTE = 1 << 20
-SMALL = 4096  # bytes below which a value is neither counted nor put on disk: a file takes no less
+SMALL = 4096  # bytes; smaller values are neither counted nor spilled, since a file takes no less
 
 
 def budget_of(megabytes: float) -> int:
-    """The budget in bytes; without one, a quarter of the memory that there is for this process."""
+    """Convert `engine.memory` to bytes; 0 stands for a quarter of the memory that this process may use."""
     if megabytes > 0:
         return int(megabytes * MEGABYTE)
-    there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    with suppress(OSError, ValueError):  # a container may have less than its machine; "max" says that it has not
-        there = min(there, int(Path("/sys/fs/cgroup/memory.max").read_text(encoding="ascii")))
-    return there // 4
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    with suppress(OSError, ValueError):  # the limit of a container; ValueError for "max", which is no limit
+        memory = min(memory, int(Path("/sys/fs/cgroup/memory.max").read_text(encoding="ascii")))
+    return memory // 4
 
 
 class SpillCache(Mapping[str, Any]):
-    """A dict whose least recently used values are files once the others take up the budget."""
+    """A dict that moves its least recently used values to disk when the others exceed a budget.
+
+    Values on disk are memory-mapped when they are read.
+
+    Args:
+        budget: bytes of values in memory.
+    """
 
     def __init__(self, budget: int) -> None:
-        self.budget, self.held = budget, 0  # `held`: bytes in memory
-        self._small: dict[str, Any] = {}
-        self._large: OrderedDict[str, tuple[Any, int]] = OrderedDict()  # with its size, the least recently used first
-        self._away: dict[str, Path] = {}
-        self._space: Space | None = None
+        self.budget, self.bytes_in_memory = budget, 0
+        self._small: dict[str, Any] = {}  # not counted
+        self._large: OrderedDict[str, tuple[Any, int]] = OrderedDict()  # with its size, least recently used first
+        self._on_disk: dict[str, Path] = {}
+        self._directory: SharedFiles | None = None
         self._count = 0
 
     def __setitem__(self, name: str, value: Any) -> None:
         self.put(name, value, serialization.info(value).bytes)
 
     def put(self, name: str, value: Any, size: int) -> None:
-        """A value of so many bytes."""
+        """Set a value whose size in bytes is known."""
         if name in self:
             self.discard(name)
         if size < SMALL:
             self._small[name] = value
             return
         self._large[name] = (value, size)
-        self.held += size
-        while self.held > self.budget and self._large:
-            self._put_away(next(iter(self._large)))
+        self.bytes_in_memory += size
+        while self.bytes_in_memory > self.budget and self._large:
+            self._spill(next(iter(self._large)))
 
     def __getitem__(self, name: str) -> Any:
         if name in self._small:
@@ -65,33 +71,32 @@ class SpillCache(Mapping[str, Any]):
         if name in self._large:
             self._large.move_to_end(name)
             return self._large[name][0]
-        return serialization.read(self._away[name])
+        return serialization.read(self._on_disk[name])
 
     def __contains__(self, name: object) -> bool:
-        return name in self._large or name in self._small or name in self._away
+        return name in self._large or name in self._small or name in self._on_disk
 
     def __iter__(self) -> Iterator[str]:
-        yield from (*self._small, *self._large, *self._away)
+        yield from (*self._small, *self._large, *self._on_disk)
 
     def __len__(self) -> int:
-        return len(self._small) + len(self._large) + len(self._away)
+        return len(self._small) + len(self._large) + len(self._on_disk)
 
     def discard(self, name: str) -> None:
-        """Let go of a value, if it is there."""
+        """Remove a value, if it is there."""
         self._small.pop(name, None)
         if name in self._large:
-            self.held -= self._large.pop(name)[1]
-        if name in self._away:
-            self._away.pop(name).unlink(missing_ok=True)
+            self.bytes_in_memory -= self._large.pop(name)[1]
+        if name in self._on_disk:
+            self._on_disk.pop(name).unlink(missing_ok=True)
 
-    def take_up(self, values: Mapping[str, Any]) -> None:
-        """Values that are mapped from files already, and so take no memory."""
-        for name, value in values.items():
-            self.discard(name)
-            self._small[name] = value
+    def put_mapped(self, name: str, value: Any) -> None:
+        """Set a value that is memory-mapped from a file already, and so is not counted."""
+        self.discard(name)
+        self._small[name] = value
 
-    def settle(self, name: str) -> None:
-        """See that a value which goes on waiting does not keep in memory what it is only a part of."""
+    def detach(self, name: str) -> None:
+        """Copy a value that is a view of a larger tensor, so that it does not keep that in memory."""
         if name in self._large:
             value, _ = self._large[name]
             own = serialization.on_its_own(value)
@@ -100,47 +105,59 @@ class SpillCache(Mapping[str, Any]):
 
     @property
     def files(self) -> list[Path]:
-        return list(self._away.values())
+        """Files of the values on disk."""
+        return list(self._on_disk.values())
 
     def close(self) -> None:
-        """Let go of everything, on disk too; safe to call twice."""
-        for part in (self._small, self._large, self._away):
+        """Remove all values, on disk too. Safe to call twice."""
+        for part in (self._small, self._large, self._on_disk):
             part.clear()
-        self.held = 0
-        if self._space is not None and os.getpid() == self._owner:  # a process forked off this one has no say
-            self._space.remove()
+        self.bytes_in_memory = 0
+        if self._directory is not None and os.getpid() == self._owner:  # not in a process that was forked off
+            self._directory.remove()
             atexit.unregister(self.close)
-        self._space = None
+        self._directory = None
 
-    def _put_away(self, name: str) -> None:
-        if self._space is None:
-            from headwater.engines.workers.shared_memory import Space
+    def _spill(self, name: str) -> None:
+        if self._directory is None:
+            from headwater.engines.workers.shared_memory import SharedFiles
 
-            self._space, self._owner = Space.create(memory=False), os.getpid()
+            self._directory, self._owner = SharedFiles.create(memory=False), os.getpid()
             atexit.register(self.close)
         value, _ = self._large[name]
         self._count += 1
-        path = self._space.write(f"value-{self._count}", value)
+        path = self._directory.write(f"value-{self._count}", value)
         self.discard(name)
-        self._away[name] = path
+        self._on_disk[name] = path
 
 
 @dataclass
 class Budget:
-    """What shared memory may hold: how much it does hold, and what was promised to workers that are busy."""
+    """Budget of shared memory: what files use, and what is reserved for workers that may write some.
+
+    Args:
+        bytes: the budget.
+        used: bytes of existing files.
+    """
 
     bytes: int
     used: int = 0
-    _promised: dict[Hashable, int] = field(default_factory=dict)
+    _reserved: dict[Hashable, int] = field(default_factory=dict)
 
     @property
-    def left(self) -> int:
-        return max(0, self.bytes - self.used - sum(self._promised.values()))
+    def free(self) -> int:
+        return max(0, self.bytes - self.used - sum(self._reserved.values()))
 
-    def promise(self, who: Hashable, askers: int) -> int:
-        """An equal part of what is left, where so many may ask."""
-        self._promised[who] = room = self.left // max(1, askers)
+    def reserve(self, worker: Hashable, idle: int) -> int:
+        """Reserve an equal share of what is free, and return its bytes.
+
+        Args:
+            worker: key of the reservation.
+            idle: workers among which the free memory is shared, this one included.
+        """
+        self._reserved[worker] = room = self.free // max(1, idle)
         return room
 
-    def redeem(self, who: Hashable) -> None:
-        self._promised.pop(who, None)
+    def release(self, worker: Hashable) -> None:
+        """End a reservation."""
+        self._reserved.pop(worker, None)

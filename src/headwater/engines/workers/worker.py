@@ -1,75 +1,157 @@
-"""A worker process of the pool: takes a job, carries it out, says where the value is, and so on until the pool is gone.
+"""A worker process of the pool: receives jobs, executes them, writes their values to files and replies where they are.
 
-Standard input tells it so: nothing ever comes in there, and it ends when the process that started this one does,
-however that went. The last thing a worker then does is to remove the directories that the pool no longer can.
+When the parent process has ended, the workers remove the directories that it can no longer remove.
 """
 
 from __future__ import annotations
 
-import os
 import pickle
-import signal
-import threading
 import traceback
 from collections import Counter
 from collections.abc import Callable, Sequence
-from multiprocessing.connection import Connection
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import cloudpickle
 import torch
 
 from headwater.core import serialization
-from headwater.engines.base import LOST, Done, Job, Ref, pick
+from headwater.core.serialization import Info
+from headwater.engines.base import Done
 from headwater.engines.execution import execute, execute_together
-from headwater.engines.workers.shared_memory import Failure, Reply, Result, Space, unpack
+from headwater.engines.jobs import LOST, Job, Ref, pick
+from headwater.engines.workers.shared_memory import SharedFiles, read_context
 from headwater.errors import TaskError, UserError
-from headwater.tasks.task import RunContext
+from headwater.tasks.run_context import RunContext
 
 
-class Worker:
-    def __init__(self, number: int, space: Space) -> None:
-        self.number, self.space = number, space
-        self._taken_up: Path | None = None
+@dataclass(frozen=True)
+class Failure:
+    """An exception in a worker, as it is sent to the process of the run.
 
-    def reply(self, message: bytes) -> Reply:
-        """Carry out what a message asks for. Whatever goes wrong is part of the reply: a worker outlives its jobs."""
+    Args:
+        error: type and arguments of a TaskError or UserError, pickled; empty for any other exception.
+        summary: type and message.
+        trace: the traceback.
+    """
+
+    error: bytes
+    summary: str
+    trace: str
+
+    @staticmethod
+    def of(error: BaseException) -> Failure:
+        """Describe the exception that is being handled."""
+        pickled = b""
+        if isinstance(error, TaskError | UserError):
+            with suppress(Exception):  # type and arguments, since not every constructor accepts `args`
+                pickled = bytes(cloudpickle.dumps((type(error), error.args)))
+        return Failure(pickled, f"{type(error).__name__}: {error}", traceback.format_exc())
+
+    def exception(self, title: str) -> Exception:
+        """Return the exception to raise in the process of the run.
+
+        Args:
+            title: which job failed.
+        """
+        if self.error:
+            kind, arguments = pickle.loads(self.error)
+            error: Exception = kind.__new__(kind, *arguments)  # without __init__, whose parameters may be others
+        else:
+            error = TaskError(f"{title} failed: {self.summary}")
+        if isinstance(error, TaskError):  # a user's mistake is one sentence without a traceback
+            error.add_note(f"In a worker process:\n{self.trace}")
+        return error
+
+
+@dataclass(frozen=True)
+class Result:
+    """Where the value of one job is; all fields are empty for a lost value.
+
+    Args:
+        info: size and kind.
+        file: the file that holds it.
+        memory: bytes of shared memory that the file takes.
+    """
+
+    info: Info | None = None
+    file: Path | None = None
+    memory: int = 0
+
+
+@dataclass(frozen=True)
+class Reply:
+    """Answer of a worker: the results of its jobs and their report, or a failure. Empty when the worker is ready."""
+
+    results: tuple[Result, ...] = ()
+    done: Done | None = None
+    failure: Failure | None = None
+
+
+class PoolWorker:
+    """The child's side of a worker process; see `headwater.engines.workers.start.ChildWorker`."""
+
+    def __init__(self, send: Callable[[Reply], None], number: int, files: SharedFiles) -> None:
+        self._send, self._number, self._files = send, number, files
+        self._context_path: Path | None = None
+
+    def begin(self) -> None:
+        self._send(Reply())
+
+    def handle(self, message: Any) -> None:
+        """Execute jobs. Any exception becomes part of the reply, so that the worker survives its jobs."""
         try:
-            context, names, files, jobs, self._room = pickle.loads(message)
-            return self._carry_out(pickle.loads(jobs), self._context(context), names, files)
+            context, names, inputs, jobs, self._room = message
+            reply = self._execute(pickle.loads(jobs), self._read_context(context), names, inputs)
         except BaseException as error:
-            return Reply(failure=failure_of(error))
+            reply = Reply(failure=Failure.of(error))
+        self._send(reply)
 
-    def _context(self, path: Path) -> RunContext:
-        if path != self._taken_up:
-            self._current, self._taken_up = unpack(path), path
-        return self._current
+    def leave(self) -> None:
+        self._files.remove()
 
-    def _carry_out(
-        self, jobs: tuple[Job, ...], context: RunContext, names: list[str], files: dict[str, tuple[Path | None, Any]]
+    def _read_context(self, path: Path) -> RunContext:
+        if path != self._context_path:
+            self._context, self._context_path = read_context(path), path
+        return self._context
+
+    def _execute(
+        self, jobs: tuple[Job, ...], context: RunContext, names: list[str], inputs: dict[str, tuple[Path | None, Any]]
     ) -> Reply:
         def read(key: str) -> Any:
-            file, _ = files[key]
-            return LOST if file is None else serialization.read(file)
+            path, _ = inputs[key]
+            return LOST if path is None else serialization.read(path)
 
-        found, done = carried_out(jobs, context, fetching(jobs, read, lambda key: files[key][1]), self.number)
-        return Reply(tuple(self._result(name, value) for name, value in zip(names, found, strict=True)), done)
+        values, done = execute_jobs(jobs, context, fetcher(jobs, read, lambda key: inputs[key][1]), self._number)
+        return Reply(tuple(self._write(name, value) for name, value in zip(names, values, strict=True)), done)
 
-    def _result(self, name: str, value: Any) -> Result:
+    def _write(self, name: str, value: Any) -> Result:
         if value is LOST:
             return Result()
-        file = self.space.write(name, value, self._room)
-        taken = self.space.in_memory(file)
-        self._room -= taken
-        return Result(serialization.info(value), file, taken)
+        path = self._files.write(name, value, self._room)
+        memory = self._files.in_memory(path)
+        self._room -= memory
+        return Result(serialization.info(value), path, memory)
 
 
-def fetching(
+def open_worker(send: Callable[[Reply], None], number: str, threads: str, *folders: str) -> PoolWorker:
+    """Called by `headwater.engines.workers.start` in the new process."""
+    torch.set_num_threads(int(threads))
+    return PoolWorker(send, int(number), SharedFiles([Path(folder) for folder in folders]))
+
+
+def fetcher(
     jobs: Sequence[Job], read: Callable[[str], Any], part: Callable[[str], tuple[Any, ...]]
 ) -> Callable[[Ref], Any]:
-    """Fetches inputs of some jobs: the value under a key, and what part of it the key stands for. What several jobs
-    have in common, as after a broadcast, is read once."""
+    """Return a function that fetches the inputs of some jobs. Inputs that they share are read once.
+
+    Args:
+        jobs: the jobs of one work item.
+        read: returns the stored value for the key of a ref.
+        part: returns which part of the stored value the key stands for.
+    """
     count = Counter(ref.key for job in jobs for ref in job.refs()) if len(jobs) > 1 else Counter()
     known: dict[str, Any] = {}
 
@@ -83,51 +165,12 @@ def fetching(
     return fetch
 
 
-def carried_out(
+def execute_jobs(
     jobs: tuple[Job, ...], context: RunContext, fetch: Callable[[Ref], Any], number: int
 ) -> tuple[list[Any], Done]:
-    """What one order asks for: a job, or several as one. Values in the order of the jobs, and the report."""
+    """Execute a job, or a group as one; return the values in the order of the jobs, and the report."""
     if len(jobs) == 1:
         value, done = execute(jobs[0], context, fetch, lambda ref: None, number)
         return [value], done
-    found, done = execute_together(jobs, context, fetch, number)
-    return [found[job.node] for job in jobs], done
-
-
-def failure_of(error: BaseException) -> Failure:
-    return Failure(_pickled(error), f"{type(error).__name__}: {error}", traceback.format_exc())
-
-
-def _pickled(error: BaseException) -> bytes:
-    """An error that the pool raises as it is; any other becomes a TaskError there."""
-    if isinstance(error, TaskError | UserError):
-        try:  # type and arguments, since not every constructor takes back its own arguments
-            return bytes(cloudpickle.dumps((type(error), error.args)))
-        except Exception:
-            pass
-    return b""
-
-
-def main(number: int, threads: int, pipe: int, folders: list[str]) -> NoReturn:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that started this one
-    os.set_inheritable(pipe, False)
-    torch.set_num_threads(threads)
-    space = Space([Path(folder) for folder in folders])
-    threading.Thread(target=_follow, args=(space,), daemon=True).start()
-    worker, pool = Worker(number, space), Connection(pipe)
-    try:
-        pool.send_bytes(pickle.dumps(Reply()))  # ready
-        while True:
-            pool.send_bytes(pickle.dumps(worker.reply(pool.recv_bytes())))
-    except (EOFError, OSError):
-        _leave(space)
-
-
-def _follow(space: Space) -> None:
-    os.read(0, 1)
-    _leave(space)
-
-
-def _leave(space: Space) -> NoReturn:
-    space.remove()
-    os._exit(0)
+    values, done = execute_together(jobs, context, fetch, number)
+    return [values[job.node] for job in jobs], done

@@ -1,4 +1,4 @@
-"""The batches of many clients that are trained as one."""
+"""Batches of many clients that are trained as one."""
 
 from __future__ import annotations
 
@@ -19,13 +19,22 @@ Ints = np.ndarray[Any, np.dtype[np.int64]]
 def batches_of_all(
     contexts: Sequence[TaskContext], rows: Sequence[Ints], spec: LocalSpec, width: int, steps: int, dtype: torch.dtype
 ) -> tuple[Tensor, Tensor]:
-    """Rows of the table by (step, client, place in the batch), and each place's share in the batch's mean loss.
+    """The batches of all clients, from the same draws as `optimizers.batches` makes for each client alone.
 
-    The same draws as `optimize.batches` makes for each client alone; `steps` are those of whoever has most.
+    Args:
+        contexts: the clients.
+        rows: each client's rows of the table.
+        spec: the stage.
+        width: places in a batch.
+        steps: steps of the client that takes the most.
+        dtype: type of the shares.
+
+    Returns:
+        Rows of the table by (step, client, place), and each place's share in the mean loss of its batch.
     """
     index = np.zeros((steps, len(contexts), width), dtype=np.int64)
     share = np.full((steps, len(contexts), width), 1 / spec.batch)
-    chances = task_generators(contexts)
+    generators = task_generators(contexts)
     alike: dict[int, list[int]] = {}
     for at, own in enumerate(rows):
         alike.setdefault(len(own), []).append(at)
@@ -34,7 +43,7 @@ def batches_of_all(
         while left > 0:
             order = np.array([rows[at] for at in places], dtype=np.int64)
             for at, own in zip(places, order, strict=True):
-                chances[at].shuffle(own)
+                generators[at].shuffle(own)
             taken = min(each, left)
             used = min(count, taken * spec.batch)
             whole, rest = divmod(used, spec.batch)
@@ -46,11 +55,3 @@ def batches_of_all(
                 share[last, places, :rest], share[last, places, rest:] = 1 / rest, 0
             first, left = first + taken, left - taken
     return torch.from_numpy(index), torch.from_numpy(share).to(dtype)
-
-
-def samples_seen(rows: int, spec: LocalSpec, steps: int) -> int:
-    """Samples that so many steps look at."""
-    each = steps_per_epoch(rows, spec)
-    whole = min(rows, each * spec.batch)
-    epochs, rest = divmod(steps, each)
-    return epochs * whole + min(rest * spec.batch, whole)

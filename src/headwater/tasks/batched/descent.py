@@ -1,9 +1,9 @@
-"""Steps of many perceptrons at once, in a part of Python that torch can carry out by itself.
+"""Gradient steps of many perceptrons at once, in TorchScript.
 
-Python lets one thread at a time into its interpreter. A step of a small stack is some forty short operations, so two
-threads that train a stack each would wait for one another. TorchScript carries out the same
-operations in the same order without the interpreter. It is told to optimise nothing, so that the bits are those of the
-plain functions, which are used where it is not available.
+Python runs one thread at a time. A step of a small stack is some forty short operations, so two threads that train a
+stack each would wait for one another. TorchScript runs the same operations in the same order without the interpreter.
+Its optimisation is switched off, so that the bits are those of the plain functions, which are used where TorchScript is
+not available.
 
 A perceptron is given by its layers (`kinds`: "linear", "relu", "tanh", "sigmoid") and, for each linear one from the
 first to the last, the weights of all members (member, out, in) and their biases (member, out). A batch is `x` (member,
@@ -22,7 +22,7 @@ from torch import Tensor
 
 
 def _forward(kinds: list[str], weights: list[Tensor], biases: list[Tensor | None], x: Tensor) -> list[Tensor]:
-    """What goes into each layer, and what comes out of the last."""
+    """The input of each layer, and the output of the last."""
     passed = [x]
     linear = 0
     for kind in kinds:
@@ -35,14 +35,14 @@ def _forward(kinds: list[str], weights: list[Tensor], biases: list[Tensor | None
             now = now.relu()
         elif kind == "tanh":
             now = now.tanh()
-        else:  # a sigmoid by the hyperbolic tangent: torch's own rounds by where in a tensor a number stands
+        else:  # a sigmoid by tanh: torch's own rounds by the position of a number in a tensor
             now = (now * 0.5).tanh_().add_(1).mul_(0.5)
         passed.append(now)
     return passed
 
 
 def _losses(output: Tensor, y: Tensor, share: Tensor) -> tuple[Tensor, Tensor]:
-    """Each member's cross-entropy, and its slope by the output."""
+    """Each member's cross-entropy, and its derivative by the output."""
     logs = torch.log_softmax(output, 2)
     true = y.unsqueeze(2)
     loss = -(logs.gather(2, true).squeeze(2) * share).sum(1)
@@ -53,7 +53,7 @@ def _losses(output: Tensor, y: Tensor, share: Tensor) -> tuple[Tensor, Tensor]:
 def _backward(
     kinds: list[str], weights: list[Tensor], passed: list[Tensor], slope: Tensor
 ) -> tuple[list[Tensor], list[Tensor]]:
-    """Of each linear layer from the first to the last, what went in and the slope by what came out."""
+    """For each linear layer, first to last: its input, and the derivative by its output."""
     inputs: list[Tensor] = []
     slopes: list[Tensor] = []
     for step in range(len(kinds)):
@@ -79,7 +79,7 @@ def _backward(
 def _there_and_back(
     kinds: list[str], weights: list[Tensor], biases: list[Tensor | None], x: Tensor, y: Tensor, share: Tensor
 ) -> tuple[Tensor, list[Tensor], list[Tensor]]:
-    """Each member's loss, and of each linear layer what went in and the slope by what came out."""
+    """Each member's loss, and for each linear layer its input and the derivative by its output."""
     passed = _forward(kinds, weights, biases, x)
     loss, slope = _losses(passed[-1], y, share)
     inputs, slopes = _backward(kinds, weights, passed, slope)
@@ -96,7 +96,7 @@ def _gradient(
     into: list[Tensor],
     bias_into: list[Tensor | None],
 ) -> Tensor:
-    """Put each member's gradient by the weights and biases where it is wanted; gives each member's loss."""
+    """Write each member's gradients into `into` and `bias_into`; returns each member's loss."""
     loss, inputs, slopes = _there_and_back(kinds, weights, biases, x, y, share)
     for at in range(len(weights)):
         torch.bmm(slopes[at].transpose(1, 2), inputs[at], out=into[at])
@@ -115,7 +115,7 @@ def _step(
     share: Tensor,
     lr: float,
 ) -> Tensor:
-    """A step of plain gradient descent, without the gradient ever being written down."""
+    """A step of plain gradient descent that never stores the gradient."""
     loss, inputs, slopes = _there_and_back(kinds, weights, biases, x, y, share)
     for at in range(len(weights)):
         weights[at].baddbmm_(slopes[at].transpose(1, 2), inputs[at], alpha=-lr)
@@ -126,12 +126,12 @@ def _step(
 
 
 def twice(part: Tensor) -> Tensor:
-    """A member that is alone is computed twice, so that its products take the path of all others."""
+    """The first member twice, since products of a single member may be rounded differently."""
     return torch.cat([part[:1], part[:1]])
 
 
 def _first(biases: list[Tensor | None], now: int) -> list[Tensor | None]:
-    """The biases of the first so many members; of one alone, twice."""
+    """The biases of the first `now` members; of a single one, twice."""
     found: list[Tensor | None] = []
     for bias in biases:
         if bias is None:
@@ -155,11 +155,11 @@ def _descend(
     rates: list[float],
     room: Tensor,
 ) -> Tensor:
-    """All steps of plain gradient descent: members end earlier than others, the first ones last.
+    """All steps of plain gradient descent. Members with fewer steps end earlier; they come last.
 
     `index`, `labels` and `share` are by (step, member, place), `counts` says how many members take part in a step,
     `rates` are the learning rates, and `room` is memory for the inputs of a step. Weights and biases are changed in
-    place. Gives each member's loss summed over all samples that it has seen.
+    place. Returns each member's loss, summed over all samples that it has seen.
     """
     total = torch.zeros(index.size(1), dtype=share.dtype)
     seen = (share > 0).sum(2)
@@ -187,26 +187,28 @@ def _descend(
 
 @cache
 def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function of this file as TorchScript, or as it is where there is none."""
+    """A function of this file as TorchScript, or the function itself where TorchScript is not available."""
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # it is kept but no longer developed; newer ways need a compiler installed
+            warnings.simplefilter("ignore")  # TorchScript is deprecated; its successors need a compiler
             script = torch.jit.script(function)
-    except Exception:  # a Python or torch without it, or a place without source files
+    except Exception:  # a Python or torch without it, or no source files
         return function
 
-    def run(*given: Any) -> Any:
+    def run(*arguments: Any) -> Any:
         with torch.jit.optimized_execution(False):  # type: ignore[attr-defined]
-            return script(*given)
+            return script(*arguments)
 
     return run
 
 
-def gradient(*given: Any) -> Tensor:
-    found: Tensor = compiled(_gradient)(*given)
-    return found
+def gradient(*arguments: Any) -> Tensor:
+    """See `_gradient`."""
+    loss: Tensor = compiled(_gradient)(*arguments)
+    return loss
 
 
-def descend(*given: Any) -> Tensor:
-    found: Tensor = compiled(_descend)(*given)
-    return found
+def descend(*arguments: Any) -> Tensor:
+    """See `_descend`."""
+    losses: Tensor = compiled(_descend)(*arguments)
+    return losses

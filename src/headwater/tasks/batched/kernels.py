@@ -24,13 +24,20 @@ GENERIC = (*ACTIVATIONS, *PLAIN, nn.Linear, nn.Bilinear, nn.LayerNorm, nn.GELU, 
 
 
 class Kernel(Protocol):
+    """Computes the gradients of many models of one architecture."""
+
     def takes(self, shape: Sequence[int]) -> bool:
-        """Whether it does what the module does for inputs of this shape."""
+        """True if it computes what the module computes for inputs of this shape."""
 
     def gradient(self, weights: Tensor, x: Tensor, y: Tensor, share: Tensor, out: Tensor) -> Tensor:
-        """Put each member's gradient into its row of `out`; gives each member's loss.
+        """Write each member's gradient into its row of `out`, and return each member's loss.
 
-        `x` is (member, place, …), `y` and `share` (member, place): a place counts in the loss by its share.
+        Args:
+            weights: one row per member.
+            x: inputs (member, place, …).
+            y: labels (member, place).
+            share: weight of each place in its member's loss.
+            out: one row per member.
         """
 
 
@@ -55,8 +62,8 @@ def _leaves(module: nn.Module) -> Iterator[nn.Module]:
 
 
 def _chain(module: nn.Module) -> tuple[list[nn.Module], bool] | None:
-    """Linear layers and activations in a row, and whether all else is flattened before; None where it is anything
-    else."""
+    """The linear layers and activations of a sequential module, and whether it flattens its input first; None for any
+    other module."""
     found: list[nn.Module] = []
     flattens = False
 
@@ -84,7 +91,7 @@ Apart = tuple[list[Tensor], list[Tensor | None]]  # by linear layer: weights (me
 
 @dataclass(frozen=True)
 class Layer:
-    """A linear layer, by where its numbers are in the vector, or an activation."""
+    """A linear layer, by the places of its numbers in the vector, or an activation."""
 
     kind: type[nn.Module]
     weight: slice | None = None
@@ -94,10 +101,10 @@ class Layer:
 
 @dataclass(frozen=True)
 class Chain:
-    """Linear layers and activations in a row, with the gradient written out."""
+    """Sequential linear layers and activations, with the gradient written out."""
 
     layers: tuple[Layer, ...]
-    flattens: bool  # else it is for inputs that are flat already
+    flattens: bool  # otherwise it takes flat inputs only
 
     @staticmethod
     def of(module: nn.Module, layers: list[nn.Module], flattens: bool, layout: Layout) -> Chain:
@@ -131,7 +138,7 @@ class Chain:
         return descent.gradient(self.kinds, *self._views(weights), x.flatten(2), y, share, *self._views(out))
 
     def descend(self, layers: Apart, table: Tensor, *batches: Any) -> Tensor:
-        """All steps of plain gradient descent, as `descent` has it; layers are changed in place."""
+        """All steps of plain gradient descent, see `descent`; layers are changed in place."""
         return descent.descend(self.kinds, *layers, table.flatten(1), *batches)
 
     def _views(self, weights: Tensor) -> Apart:
@@ -139,7 +146,7 @@ class Chain:
         return [_matrix(weights, layer) for layer in self.linear], biases
 
     def apart(self, weights: Tensor, buffers: Buffers) -> Apart:
-        """The layers of all members, each a tensor of its own: products can then go straight into them."""
+        """The layers of all members as separate tensors, so that products can be written straight into them."""
 
         def own(part: Tensor, name: str) -> Tensor:
             return buffers.scratch(name, tuple(part.shape), part.dtype).copy_(part)
@@ -151,11 +158,11 @@ class Chain:
         )
 
     def join(self, layers: Apart, weights: Tensor) -> None:
-        """Layers that were apart back into the members' rows."""
+        """Copy separate layers back into the members' rows."""
         matrices, biases = self._views(weights)
-        for part, found in zip((*matrices, *biases), (*layers[0], *layers[1]), strict=True):
-            if part is not None and found is not None:
-                part.copy_(found)
+        for part, layer in zip((*matrices, *biases), (*layers[0], *layers[1]), strict=True):
+            if part is not None and layer is not None:
+                part.copy_(layer)
 
 
 def _matrix(rows: Tensor, layer: Layer) -> Tensor:
@@ -166,10 +173,10 @@ def _matrix(rows: Tensor, layer: Layer) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class Mapped:
-    """Any small module without statistics or chance, by torch's own batching.
+    """Any small module without statistics or random numbers, by torch's `vmap`.
 
-    Some of torch's functions round by where in a tensor a number stands, so the last digits may depend on who else is
-    in the stack.
+    Some of torch's functions round by the position of a number in a tensor, so the last digits may depend on the other
+    members of the stack.
     """
 
     module: nn.Module

@@ -1,4 +1,4 @@
-"""Memory that is used again: the system clears every fresh page, which takes longer than what a stack does with it."""
+"""Reusable memory: the system clears every new page, which takes longer than what a stack computes in it."""
 
 from __future__ import annotations
 
@@ -10,16 +10,18 @@ import torch
 from torch import Tensor
 
 LINE = 64  # bytes of a cache line
-MOST = 64 << 20  # bytes that are worth keeping: whoever works with more has other things to wait for
+MOST = 64 << 20  # bytes that are worth keeping: with more, clearing pages is a small part of the time
 
 
 class Buffers:
+    """Memory of one thread, by name."""
+
     def __init__(self) -> None:
         self._scratch: dict[str, Tensor] = {}
         self._last: np.ndarray | None = None
 
     def scratch(self, name: str, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-        """For work that is over before this name is asked for again; it holds whatever it held."""
+        """A tensor with arbitrary content, valid until this name is asked for again."""
         held, count = self._scratch.get(name), prod(shape)
         if count * dtype.itemsize > MOST:
             return torch.empty(shape, dtype=dtype)
@@ -28,40 +30,39 @@ class Buffers:
         return held[:count].view(shape)
 
     def lasting(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-        """To be given away: its memory is used again once nobody has any part of it."""
+        """A tensor that is given away. Its memory is reused once no view of it exists any more."""
         need = prod(shape) * dtype.itemsize
         if need > MOST:
             return torch.empty(shape, dtype=dtype)
-        # A much larger block would be kept alive by the few who hold a part of it.
+        # A small view of a much larger block would keep the whole block alive.
         if self._last is None or not need <= self._last.nbytes - LINE <= 1.25 * need or self._holders() > ALONE:
             self._last = _block(need)
         return _part(self._last, need).view(dtype).view(shape)
 
     def _holders(self) -> int:
-        """A tensor made from an array holds it for as long as one of its views lives. Beside it there are this object
-        and, in some versions of Python, the call that counts."""
+        """References to the block: a tensor with views, this object and, in some versions of Python, this call."""
         return sys.getrefcount(self._last)
 
 
 def whole_lines(count: int, dtype: torch.dtype) -> int:
-    """So many numbers and as many more as fill whole cache lines."""
+    """The count of numbers, rounded up to whole cache lines."""
     line = LINE // dtype.itemsize
     return -(-count // line) * line
 
 
 def _block(size: int) -> np.ndarray:
-    """Room for so many bytes. numpy asks for large pages, of which a few do."""
+    """Memory for so many bytes. numpy asks for large pages, of which a few are enough."""
     return np.empty(size + LINE, dtype=np.uint8)
 
 
 def _part(block: np.ndarray, size: int) -> Tensor:
-    """So many bytes from the first whole cache line on."""
+    """So many bytes, beginning at a cache line."""
     first = -block.ctypes.data % LINE
     return torch.from_numpy(block[first : first + size])
 
 
 def _alone() -> int:
-    """The holders of a block that nobody else has a part of."""
+    """References to a block that has no view."""
     fresh = Buffers()
     fresh._last = _block(1)
     return fresh._holders()

@@ -1,41 +1,62 @@
-"""Whether clients are trained together, and how many at a time: a function of the configuration alone."""
+"""Decides whether clients are trained as one and how many at a time, from the configuration alone."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import torch
 
 from headwater.core.params import Layout, Params
-from headwater.data.base import Examples, Split
+from headwater.data.base import Examples
+from headwater.data.split import Split
 from headwater.models.base import ModelSpec
 from headwater.specs import LocalSpec
 from headwater.tasks.batched.kernels import Chain, Kernel, kernel_of
 from headwater.tasks.batched.trainer import train_together
-from headwater.tasks.task import RunContext, TaskContext
+from headwater.tasks.run_context import RunContext
+from headwater.tasks.task import TaskContext
 
-WIDEST = 32  # wider ones save few calls, and leave little for other threads to do
-NUMBERS = 1 << 22  # in one stack: beyond that it no longer fits the processor's cache
+WIDEST = 32  # clients in a stack: more save few calls and leave little work for other threads
+NUMBERS = 1 << 22  # parameters in a stack: more do not fit the processor's cache
 
 
 @dataclass(frozen=True)
 class Stacking:
-    way: Literal["hand", "vmap", "loop"]  # gradients written out, torch's own batching, or one client after the other
-    width: int  # clients in one stack, at most
+    """How clients are trained.
+
+    Args:
+        way: "hand": as one, with gradients written out; "vmap": as one, by torch's batching; "loop": one by one.
+        width: clients trained as one, at most.
+        why: the reason, for the user.
+    """
+
+    way: Literal["hand", "vmap", "loop"]
+    width: int
     why: str
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
 
 
-def stacking(method: Any, models: Mapping[str, ModelSpec], asked: str, threads: int = 1) -> Stacking:
-    """How the clients of a method are trained.
+class Trained(Protocol):
+    """What the decision needs to know of a method."""
 
-    `engine.stack` = "off" trains each alone. "auto" stacks models that are a mere row of layers, if this machine gives
-    a client the same bits alone as in a stack. "on" stacks them in any case, and lets `vmap` stack others.
+    def uses_features(self) -> bool: ...
+
+
+def stacking(method: Trained, models: Mapping[str, ModelSpec], asked: str, threads: int = 1) -> Stacking:
+    """Decide how the clients of a method are trained.
+
+    Args:
+        method: the method.
+        models: all architectures of the run.
+        asked: `engine.stack`. "off" trains each client alone. "auto" stacks sequences of linear layers and activations,
+            if this machine gives a client the same bits alone as in a stack. "on" always stacks these, and other models
+            by `vmap`.
+        threads: of every task.
     """
     if asked == "off":
         return alone("engine.stack is off")
@@ -44,13 +65,11 @@ def stacking(method: Any, models: Mapping[str, ModelSpec], asked: str, threads: 
         return alone("the method trains no clients")
     if any(spec.low_bit != "none" for spec in specs):
         return alone("weights of one bit are trained alone")
-    if "features" in getattr(method, "NEEDS", ()) or getattr(method, "local", None) == "moon":  # a slot of the frame
+    if method.uses_features():
         return alone("the method's loss looks at features")
     found = [_of_model(spec, asked) for spec in models.values()]
-    chosen = min(found, key=lambda each: each.width)  # they go together, so each must be fit for it
+    chosen = min(found, key=lambda each: each.width)  # one decision for all architectures
     if asked == "auto" and chosen.width > 1:
-        from headwater.tasks.batched.policy import same_alone
-
         for model in models.values():
             if not all(same_alone(model, spec, chosen.width, threads) for spec in specs):
                 return alone(
@@ -79,11 +98,11 @@ def _of_model(spec: ModelSpec, asked: str) -> Stacking:
 
 
 def _works(kernel: Kernel, layout: Layout, shape: tuple[int, ...]) -> bool:
-    """Whether a module of one's own lets itself be batched: it may do anything."""
+    """Whether vmap can batch a module of the user's own, by a trial."""
     weights = torch.zeros(2, layout.size)
     try:
         kernel.gradient(weights, torch.zeros(2, 2, *shape), torch.zeros(2, 2).long(), torch.ones(2, 2), weights)
-    except Exception:  # whatever the module does that vmap does not
+    except Exception:  # the module may do anything
         return False
     return True
 
@@ -106,7 +125,7 @@ def same_alone(spec: ModelSpec, local: LocalSpec, width: int, threads: int) -> b
         threads: of every task.
 
     Returns:
-        What a trial of a few steps showed; asked once a process for each kind of model and training.
+        The result of a trial of a few steps, which is cached for each kind of model and training.
     """
     layout = Layout.of(spec.outline(), spec.name)
     key = (layout.trainable, spec.shape, local, width, threads)

@@ -1,4 +1,4 @@
-"""Threads of this process, beside the one that leads a run."""
+"""Helper threads of this process, beside its main thread."""
 
 from __future__ import annotations
 
@@ -11,39 +11,50 @@ import torch
 
 
 class Helpers:
-    """So many threads, each of which computes an operation on `threads` threads, as every task does."""
+    """Helper threads.
+
+    Args:
+        count: how many.
+        threads: threads that each of them uses inside an operation, as every task does.
+    """
 
     def __init__(self, count: int, threads: int) -> None:
         self.count = count
         self._pool = ThreadPoolExecutor(count, "headwater", _settle, (threads,))
 
     def begin(self, work: Callable[[], None]) -> Future[None]:
-        """Have something done by whoever is free first; what was begun earlier is taken up earlier."""
+        """Start work on the first free helper, in the order of calls."""
         return self._pool.submit(work)
 
     def share(self, work: Callable[[Any], None], pieces: Iterable[Any]) -> None:
-        """Have pieces of work done that do not depend on each other, by this thread and by helpers that are free."""
+        """Do independent pieces of work in this thread and in free helpers. Waits.
+
+        Args:
+            work: does one piece.
+            pieces: what `work` is called with.
+        """
         left = deque(pieces)
 
         def take() -> None:
             while left:
                 try:
                     piece = left.popleft()
-                except IndexError:  # somebody else was faster
+                except IndexError:  # another thread was faster
                     return
                 work(piece)
 
-        asked = [self._pool.submit(take) for _ in range(min(self.count, len(left) - 1))]
+        futures = [self._pool.submit(take) for _ in range(min(self.count, len(left) - 1))]
         take()
-        for each in asked:
-            if not each.cancel():  # who is busy with something else need not come any more
-                each.result()
+        for future in futures:
+            if not future.cancel():  # a helper that has not begun is not needed any more
+                future.result()
 
     def close(self) -> None:
+        """End the threads."""
         self._pool.shutdown(cancel_futures=True)
 
 
 def _settle(threads: int) -> None:
-    """What a helper does first. Only a thread that has asked for the number of its threads keeps the one it sets."""
+    """Sets the number of threads. Only a thread that has read this number before keeps the one that it sets."""
     torch.get_num_threads()
     torch.set_num_threads(threads)

@@ -1,4 +1,4 @@
-"""MOON's loss term: features near those of the global model and away from those of the client's own earlier ones."""
+"""MOON's loss term: features close to those of the global model, and far from those of the client's earlier models."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from headwater.core.params import Params
+from headwater.tasks.cost import ITSELF, Cost
 from headwater.tasks.local import Batch
 from headwater.tasks.task import TaskContext, task
 
@@ -19,24 +20,37 @@ class Contrast:
     """mu · cross-entropy of label 0 over the cosines (z · z_global, z · z_earlier, …) / tau.
 
     The other models are frozen, so their features of the home's rows are computed once, in evaluation mode, before the
-    first step. Who has no earlier model yet takes the run's first one (`first = "initial"`) or the one just received.
+    first step.
+
+    Args:
+        mu: weight of the term.
+        tau: temperature of the cosines.
+        previous: the client's earlier models.
+        first: stands in for a missing earlier model: the run's "initial" one or the one just "received".
+        number: which of the run's initial draws that is, where there are several models.
+        known: unit features of the home's rows (models, rows, width), set by `begin`.
     """
 
     mu: float
     tau: float
     previous: tuple[Params, ...] | None = None
     first: Literal["initial", "received"] = "initial"
-    number: int = 0  # which of the run's first draws that is, where there are several models
-    known: Tensor | None = None  # unit features of the home's rows: (models, rows, width)
+    number: int = 0
+    known: Tensor | None = None
 
     FEATURES: ClassVar[bool] = True
+
+    def cost(self, ctx: TaskContext, start: Params, rows: int, steps: int) -> Cost:
+        """One pass of the global and of each earlier model over the home's rows, before the first step."""
+        models = 1 + max(1, len(self.previous or ()))
+        return Cost(passes={start.layout.arch: rows * models} if self.mu else {})
 
     def begin(self, ctx: TaskContext, start: Params) -> Self:
         if not self.mu:
             return self
         assert ctx.data is not None
-        unmet = start if self.first == "received" else ctx.initial(start.layout.arch, self.number)
-        others = (start, *(self.previous or (unmet,)))
+        other = start if self.first == "received" else ctx.initial(start.layout.arch, self.number)
+        others = (start, *(self.previous or (other,)))
         tables = [F.normalize(ctx.flat_module(model, slot=1).represent(ctx.data.x), dim=1) for model in others]
         return replace(self, known=torch.stack(tables))
 
@@ -47,7 +61,7 @@ class Contrast:
         return self.mu * F.cross_entropy(cosines / self.tau, torch.zeros_like(step.y))
 
 
-@task("average")
+@task("average", returns=ITSELF)
 def remember(ctx: TaskContext, new: Params, old: tuple[Params, ...] | None, most: int) -> tuple[Params, ...]:
     """The latest models of this home, newest first."""
     return (new, *(old or ()))[:most]

@@ -1,4 +1,4 @@
-"""FedAlign's loss term: the last block, run thinner, should be as steep as the whole of it."""
+"""FedAlign's loss term: the last block with fewer channels should have the Lipschitz constant of the full block."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Steepness:
 
 
 def steepness(inside: Tensor, outside: Tensor, iterations: int) -> Tensor:
-    """A stand-in for the Lipschitz constant of what maps `inside` to `outside`, one number a sample.
+    """An estimate of the Lipschitz constant of the map from `inside` to `outside`, one number per sample.
 
     The root of the largest eigenvalue of T·Tᵀ, where T is the product of both maps over their pixels.
     """

@@ -1,4 +1,4 @@
-"""Loss terms that need nothing but the model that is trained and the one that was received."""
+"""Loss terms that need only the model that is trained and the one that was received."""
 
 from __future__ import annotations
 

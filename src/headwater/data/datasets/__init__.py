@@ -1,0 +1,1 @@
+"""Published data sets: one file per family, found by scanning for `DatasetInfo`."""

@@ -1,0 +1,99 @@
+"""Access control of a SuperLink: which calls it answers, and which nodes it admits.
+
+The SuperLink serves three interfaces on its one port, and only the one for nodes (SuperNodes of members) authenticates
+its callers. Through the other two anybody who reaches the port could admit a key of their own, or run code. So all that
+is not for nodes needs a secret here, which never leaves this process.
+"""
+
+from __future__ import annotations
+
+import hmac
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import flwr.superlink.main
+import httpx
+from cryptography.hazmat.primitives import serialization
+from flwr.proto.control_pb2 import RegisterNodeRequest
+from flwr.supercore.control import ControlHttpClient
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+KEY = "x-headwater-key"
+NODES = "/v1/fleet/"
+NEWS = ("push-messages", "activate-node", "deactivate-node")  # calls of nodes after which the bridge should poll
+MAX_REQUEST = 16 << 20  # bytes read before the sender is known; Flower cuts arrays into pieces of 5 MiB
+
+
+def install(key: str, news: threading.Event, admitted: threading.Event) -> None:
+    """Put a `Guard` before every interface of the SuperLink that this process starts."""
+    create_app = flwr.superlink.main.create_app
+
+    def guarded(*args: Any, **more: Any) -> Any:
+        app = create_app(*args, **more)
+        app.add_middleware(Guard, key=key, news=news, admitted=admitted)  # before all others
+        return app
+
+    flwr.superlink.main.create_app = guarded
+
+
+def check(address: str, ca: str | None) -> None:
+    """Raise RuntimeError if the SuperLink answers a call that is not for nodes and has no key.
+
+    Args:
+        address: of the SuperLink.
+        ca: file of the CA certificate; None without TLS.
+    """
+    verify: Any = ca or False
+    bare = httpx.post(f"{'https' if ca else 'http'}://{address}/v1/control/list-nodes", verify=verify)
+    if bare.status_code != httpx.codes.FORBIDDEN:
+        raise RuntimeError("the SuperLink is not guarded; this version of Flower cannot be used")
+
+
+def admit(control: ControlHttpClient, members: Mapping[str, str]) -> None:
+    """Register the keys of the members and no others. The name goes with the key, so a node cannot choose it.
+
+    Args:
+        members: file of the public key, by name.
+    """
+    for name, path in members.items():
+        key = serialization.load_ssh_public_key(Path(path).read_bytes())
+        pem = key.public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
+        control.RegisterNode(RegisterNodeRequest(public_key=pem, name=name))
+
+
+class Guard:
+    """ASGI middleware that refuses calls to all but the interface for nodes, unless they carry the key.
+
+    Args:
+        key: the secret of this process.
+        news: set when a node has sent a message, come or left.
+        admitted: until it is set, nodes are told to try again later, since the members' keys are not registered yet.
+    """
+
+    def __init__(self, app: ASGIApp, key: str, news: threading.Event, admitted: threading.Event) -> None:
+        self.app, self.key, self.news, self.admitted = app, key.encode(), news, admitted
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self.app(scope, receive, send)
+        elif scope["type"] != "http":
+            await send({"type": "websocket.close", "code": 1008})
+        elif refusal := self._refusal(scope):
+            await send({"type": "http.response.start", "status": refusal, "headers": [(b"content-length", b"0")]})
+            await send({"type": "http.response.body", "body": b""})
+        else:
+            await self.app(scope, receive, send)
+            if scope["path"].removeprefix(NODES) in NEWS:
+                self.news.set()
+
+    def _refusal(self, scope: Scope) -> int:
+        """The HTTP status of a refusal, or 0."""
+        headers = dict(scope["headers"])
+        if hmac.compare_digest(headers.get(KEY.encode(), b""), self.key):
+            return 0
+        length = headers.get(b"content-length", b"")
+        if not scope["path"].startswith(NODES) or not length.isdigit() or int(length) > MAX_REQUEST:
+            return int(httpx.codes.FORBIDDEN)
+        return 0 if self.admitted.is_set() else int(httpx.codes.SERVICE_UNAVAILABLE)

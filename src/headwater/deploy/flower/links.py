@@ -1,0 +1,231 @@
+"""The two ends of a link over Flower, in the party's process.
+
+`FlowerDownlink` runs a SuperLink, which members join; `FlowerUplink` runs a SuperNode, which joins it.
+"""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import queue
+import socket
+import threading
+import time
+from collections.abc import Callable
+from importlib import metadata
+from typing import TYPE_CHECKING, Any
+
+from headwater.deploy.flower.child_process import FlowerProcess
+from headwater.deploy.transport import Address, Message, Unanswered
+from headwater.errors import ConfigError, said
+
+if TYPE_CHECKING:
+    from headwater.deploy.folder import PartyFolder
+
+VERSION = "1.41"  # of Flower
+MAX_BYTES = 2048 << 20
+START = 180.0  # seconds in which a link must be up, also on a busy machine
+FREE = 15.0  # seconds in which an earlier process must have released the address
+ANY = {"0.0.0.0": "127.0.0.1", "::": "localhost"}  # hosts besides its own that a link's certificate is valid for
+TICK = 0.2  # seconds between two checks of `stop`
+
+
+def need_flower() -> None:
+    """Raise ConfigError unless the right version of Flower is installed.
+
+    Its internals are used, and a link that is guarded in one version might be open in another. Flower itself is loaded
+    in child processes only.
+    """
+    try:
+        installed = metadata.version("flwr")
+    except metadata.PackageNotFoundError:
+        installed = None
+    if installed is None or not installed.startswith(f"{VERSION}."):
+        lack = "which is not installed" if installed is None else f"version {VERSION}; {installed} is installed"
+        raise ConfigError(f"links between parties need Flower, {lack}: pip install 'headwater[flower]'")
+
+
+class FlowerDownlink:
+    """Implements `Downlink`. The link is up when the constructor returns.
+
+    Args:
+        folder: of the party that runs the link.
+        max_bytes: largest payload of a message, in both directions.
+    """
+
+    def __init__(self, folder: PartyFolder, max_bytes: int = MAX_BYTES) -> None:
+        need_flower()
+        if folder.link is None:
+            raise ConfigError(f"{folder.path} has no [link]: this party has nobody below it")
+        self._max_bytes = max_bytes
+        self._lock = threading.Condition()
+        self._numbers = itertools.count(1)
+        self._open: set[int] = set()
+        self._arrived: list[tuple[int, Message | Unanswered]] = []
+        self._present: frozenset[str] = frozenset()
+        self._ready = False
+        self._failed: str | None = None
+        address = Address.parse(folder.link.address, "link.address")
+        _await_free(address)
+        settings = {
+            "words": _superlink_options(folder, address),
+            "dial": str(Address(ANY.get(address.host, address.host), address.port)),
+            "ca": None if folder.insecure else str((folder.keys / "ca.crt").resolve()),
+            "members": {name: str((folder.keys / "members" / f"{name}.pub").resolve()) for name in folder.members},
+            "max_bytes": max_bytes,
+        }
+        module = "headwater.deploy.flower.superlink"
+        self._process = FlowerProcess("superlink", module, settings, folder.state, self._on_frame, self._on_exit)
+        with self._lock:
+            self._lock.wait_for(lambda: self._ready or self._failed is not None, START)
+        if not self._ready:
+            reason = self._failed or "it took too long"
+            self.close()
+            raise ConfigError(f"the link at {folder.link.address} did not start: {reason}")
+
+    def present(self) -> frozenset[str]:
+        with self._lock:
+            return self._present
+
+    def send(self, to: str, message: Message) -> int:
+        with self._lock:
+            number = next(self._numbers)
+            if not self._ready:
+                self._settle(number, Unanswered("the link is not up"))
+            elif message.payload > self._max_bytes:
+                self._settle(number, Unanswered(f"the message is {_too_large(self._max_bytes)}"))
+            else:
+                self._open.add(number)
+                self._process.send({"number": number, "to": to}, message)
+            return number
+
+    def replies(self, seconds: float) -> list[tuple[int, Message | Unanswered]]:
+        with self._lock:
+            self._lock.wait_for(lambda: self._arrived, seconds)
+            arrived, self._arrived = self._arrived, []
+            return arrived
+
+    def forget(self, number: int) -> None:
+        with self._lock:
+            self._open.discard(number)
+            self._arrived = [entry for entry in self._arrived if entry[0] != number]
+            if self._ready:
+                self._process.send({"forget": number})
+
+    def close(self) -> None:
+        self._process.close()
+        self._on_exit("the link has been closed")
+
+    def _on_frame(self, frame: dict[str, Any], message: Message | None) -> None:
+        with self._lock:
+            match frame["say"]:
+                case "ready":
+                    self._ready = True
+                    self._lock.notify_all()
+                case "present":
+                    self._present = frozenset(frame["names"])
+                case "reply" | "unanswered" if frame["number"] in self._open:
+                    self._open.discard(frame["number"])
+                    self._settle(frame["number"], message or Unanswered(frame["reason"]))
+
+    def _on_exit(self, reason: str) -> None:
+        with self._lock:
+            self._ready, self._present = False, frozenset()
+            self._failed = reason
+            for number in sorted(self._open):
+                self._settle(number, Unanswered("the link broke down meanwhile"))
+            self._open.clear()
+            self._lock.notify_all()
+
+    def _settle(self, number: int, answer: Message | Unanswered) -> None:
+        self._arrived.append((number, answer))
+        self._lock.notify_all()
+
+
+def _superlink_options(folder: PartyFolder, address: Address) -> list[str]:
+    options = ["--host", address.host, "--port", str(address.port), "--isolation", "process"]
+    if folder.insecure:
+        return [*options, "--insecure"]
+    keys = folder.keys.resolve()
+    options += ["--enable-supernode-auth", "--ssl-ca-certfile", str(keys / "ca.crt")]
+    return [*options, "--ssl-certfile", str(keys / "link.crt"), "--ssl-keyfile", str(keys / "link.key")]
+
+
+def _await_free(address: Address) -> None:
+    """Raise ConfigError if an address cannot be bound to, rather than start a SuperLink over and over."""
+    host, port = address
+    family, kind, proto, _, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+    end = time.monotonic() + FREE
+    while True:
+        with socket.socket(family, kind, proto) as trial:
+            trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                return trial.bind(where)
+            except OSError as error:
+                if error.errno != errno.EADDRINUSE or time.monotonic() > end:
+                    raise ConfigError(
+                        f"the link cannot be opened at {host}:{port} ({error.strerror}); "
+                        "change [link] address in party.toml, or end what uses it"
+                    ) from error
+        time.sleep(0.2)
+
+
+class FlowerUplink:
+    """Implements `Uplink`. It keeps trying to connect while the party above is not up.
+
+    Args:
+        folder: of the party that joins.
+        max_bytes: largest payload of a message, in both directions.
+    """
+
+    def __init__(self, folder: PartyFolder, max_bytes: int = MAX_BYTES) -> None:
+        need_flower()
+        if folder.above is None:
+            raise ConfigError(f"{folder.path} has no [above]: this party has nobody above it")
+        Address.parse(folder.above, "above.address")
+        options = ["--superlink", folder.above, "--node-config", f'name="{folder.name}"']
+        if folder.insecure:
+            options.append("--insecure")
+        else:
+            keys = folder.keys.resolve()
+            options += ["--root-certificates", str(keys / "ca.crt")]
+            options += ["--auth-supernode-private-key", str(keys / "node.key")]
+        self._max_bytes = max_bytes
+        self._requests: queue.SimpleQueue[tuple[int, Message]] = queue.SimpleQueue()
+        self._life = 0  # counts child processes; a reply is only for the one that passed on the request
+        settings = {"words": options, "name": folder.name, "max_bytes": max_bytes}
+        module = "headwater.deploy.flower.supernode"
+        self._process = FlowerProcess("supernode", module, settings, folder.state, self._on_frame, self._on_exit)
+
+    def serve(self, answer: Callable[[Message], Message], stop: threading.Event) -> None:
+        while not stop.is_set():
+            try:
+                life, message = self._requests.get(timeout=TICK)
+            except queue.Empty:
+                continue
+            if life != self._life:
+                continue
+            frame: dict[str, Any] = {}
+            reply: Message | None = None
+            try:
+                reply = answer(message)
+                if reply.payload > self._max_bytes:
+                    raise Unanswered(f"its answer is {_too_large(self._max_bytes)}")
+            except Exception as error:
+                frame, reply = {"reason": said(error)}, None
+            if life == self._life:
+                self._process.send(frame, reply)
+
+    def close(self) -> None:
+        self._process.close()
+
+    def _on_frame(self, frame: dict[str, Any], message: Message | None) -> None:
+        if message is not None:
+            self._requests.put((self._life, message))
+
+    def _on_exit(self, reason: str) -> None:
+        self._life += 1
+
+
+def _too_large(max_bytes: int) -> str:
+    return f"larger than the {max_bytes / 1e6:g} MB that are accepted"

@@ -1,0 +1,222 @@
+"""Messages in Flower's format, and the tasks through which Flower hands them over. Loaded in child processes only.
+
+A message is a ConfigRecord with the head as JSON and, if it has a payload, an ArrayRecord with the arrays as bytes
+under their numbers. Flower cuts arrays into pieces and transfers each separately. When it assembles them it trusts
+what the sender says about the pieces, so their sizes are added up here first.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import httpx
+from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
+from flwr.app import Message as FlowerMessage
+from flwr.app.error import Error
+from flwr.app.message import remove_content_from_message
+from flwr.common.constant import ErrorCode
+from flwr.common.serde import message_to_proto
+from flwr.proto.message_pb2 import ConfirmMessageReceivedRequest, ObjectTree
+from flwr.proto.node_pb2 import Node
+from flwr.proto.runtime_pb2 import PushAppMessagesRequest, SendTaskHeartbeatRequest
+from flwr.supercore.inflatable.inflatable_object import (
+    get_all_nested_objects,
+    get_object_body,
+    get_object_head_values_from_object_content,
+    get_object_tree,
+    iterate_object_tree,
+    no_object_id_recompute,
+)
+from flwr.supercore.inflatable.inflatable_protobuf_utils import (
+    make_pull_object_fn_protobuf,
+    make_push_object_fn_protobuf,
+)
+from flwr.supercore.inflatable.inflatable_utils import (
+    ObjectPullError,
+    inflate_object_from_contents,
+    pull_objects,
+    push_objects,
+)
+from flwr.supercore.interceptors import RuntimeTokenHttpInterceptor, RuntimeVersionHttpInterceptor
+from flwr.supercore.protobuf.client import ProtobufCall, ProtobufRequestContext
+from flwr.supercore.runtime import RuntimeHttpClient
+
+from headwater.deploy.transport import Message, RawArray, Unanswered
+
+RAW = "headwater.raw"
+SLACK = 1 << 20  # bytes of a message that are not payload
+HEARTBEAT = 10.0  # seconds between heartbeats of a task; Flower gives up a task after a minute without
+NOT_OURS = "what came is not a message of Headwater"
+
+
+def to_flower(message: Message) -> RecordDict:
+    content = RecordDict({"head": ConfigRecord({"head": json.dumps(message.head).encode()})})
+    if message.parts:  # Flower transfers each record separately, even an empty one
+        arrays = {f"{n:05}": Array(p.dtype, p.shape, RAW, p.data) for n, p in enumerate(message.parts)}
+        content["parts"] = ArrayRecord(arrays)
+    return content
+
+
+def from_flower(content: RecordDict) -> Message:
+    """Read a message. Only its form is checked here; `headwater.deploy.payload` checks the arrays.
+
+    Raises:
+        Unanswered: if it is not a message of Headwater.
+    """
+    try:
+        text: Any = content.config_records["head"]["head"]
+        head = json.loads(text)
+        arrays = content.array_records.get("parts", ArrayRecord())
+        parts = tuple(RawArray(str(a.dtype), tuple(map(int, a.shape)), a.data) for _, a in sorted(arrays.items()))
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise Unanswered(NOT_OURS) from error
+    if not isinstance(head, dict):
+        raise Unanswered(NOT_OURS)
+    return Message(head, parts)
+
+
+class HeaderInterceptor:
+    """Adds HTTP headers to every request."""
+
+    def __init__(self, headers: dict[str, str]) -> None:
+        self.headers = headers
+
+    def intercept(self, context: ProtobufRequestContext, call_next: ProtobufCall) -> httpx.Response:
+        context.request.headers.update(self.headers)
+        return call_next(context)
+
+
+class FlowerTask:
+    """A task that was acquired from Flower: sends and fetches its messages and sends its heartbeats, until `end`.
+
+    Args:
+        address: of the SuperLink or SuperNode.
+        root: CA certificate of the address; None without TLS.
+        token: of the task.
+        component: name of the app that Flower expects to run the task.
+        max_bytes: largest payload of a message.
+        interceptors: of requests, besides Flower's own.
+        on_lost: called if Flower has given up the task.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        root: bytes | None,
+        token: str,
+        component: str,
+        max_bytes: int,
+        interceptors: Sequence[Any] = (),
+        on_lost: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.client = RuntimeHttpClient.from_server_address(
+            address,
+            insecure=root is None,
+            root_certificates=root,
+            interceptors=[RuntimeVersionHttpInterceptor(component), RuntimeTokenHttpInterceptor(token), *interceptors],
+        )
+        self.max_bytes = max_bytes
+        self.run_id, self.node = 0, Node()
+        self._on_lost = on_lost
+        self._ended = threading.Event()
+        threading.Thread(target=self._heartbeat, daemon=True).start()
+
+    def set_run(self, run_id: int, node_id: int) -> None:
+        """Set run and node, which are known once the task's input has been fetched."""
+        self.run_id, self.node = run_id, Node(node_id=node_id)
+
+    def push(self, message: FlowerMessage) -> str:
+        """Send a message. Returns Flower's id of it, or an empty string if it was refused."""
+        message.metadata.__dict__["_message_id"] = message.object_id
+        with no_object_id_recompute():
+            response = self.client.PushMessages(
+                PushAppMessagesRequest(
+                    messages_list=[message_to_proto(remove_content_from_message(message))],
+                    message_object_trees=[get_object_tree(message)],
+                )
+            )
+            push_objects(
+                get_all_nested_objects(message),
+                make_push_object_fn_protobuf(self.client.PushObject, self.node, self.run_id, response.session_id),
+                object_ids_to_push=set(response.objects_to_push),
+            )
+        return str(response.message_ids[0]) if response.message_ids else ""
+
+    def fetch(self, tree: ObjectTree) -> FlowerMessage:
+        """Fetch a message. Waits for pieces that have not arrived yet.
+
+        Raises:
+            Unanswered: if it is too large, incomplete or no message of Headwater.
+        """
+        pull = make_pull_object_fn_protobuf(self.client.PullObject, self.node, self.run_id)
+        total, lock = [0], threading.Lock()
+
+        def counted(piece: str) -> bytes:
+            data = pull(piece)
+            with lock:
+                total[0] += len(data)
+            if total[0] > self.max_bytes + SLACK:
+                raise Unanswered(self._too_large())
+            return data
+
+        try:
+            pieces = pull_objects(
+                [branch.object_id for branch in iterate_object_tree(tree)],
+                counted,
+                max_tries_per_object=None,  # Flower itself gives up an upload that makes no progress for three minutes
+                initial_backoff=0.05,
+                backoff_cap=1.0,
+            )
+            if _assembled_size(pieces) > self.max_bytes:
+                raise Unanswered(self._too_large())
+            message = inflate_object_from_contents(tree.object_id, pieces)
+        except ObjectPullError as error:
+            raise Unanswered("the message did not arrive whole") from error
+        except (KeyError, ValueError, TypeError, IndexError) as error:
+            raise Unanswered(NOT_OURS) from error
+        finally:
+            self.client.ConfirmMessageReceived(
+                ConfirmMessageReceivedRequest(node=self.node, run_id=self.run_id, message_object_id=tree.object_id)
+            )
+        if not isinstance(message, FlowerMessage):
+            raise Unanswered(NOT_OURS)
+        message.metadata.__dict__["_message_id"] = tree.object_id
+        return message
+
+    def end(self) -> None:
+        self._ended.set()
+        self.client.close()
+
+    def _too_large(self) -> str:
+        return f"the message is larger than the {self.max_bytes / 1e6:g} MB that are accepted here"
+
+    def _heartbeat(self) -> None:
+        while not self._ended.wait(HEARTBEAT):
+            try:
+                alive = self.client.SendTaskHeartbeat(SendTaskHeartbeatRequest()).success
+            except httpx.HTTPStatusError:
+                alive = False
+            except (httpx.HTTPError, RuntimeError):
+                continue  # not reached, which the next heartbeat may be
+            if not alive and not self._ended.is_set():
+                self._on_lost()
+                return
+
+
+def _assembled_size(pieces: dict[str, bytes]) -> int:
+    """Bytes of all arrays after assembly. A small array may name one piece a million times."""
+    total = 0
+    for data in pieces.values():
+        kind, children, _ = get_object_head_values_from_object_content(data)
+        if kind == Array.__qualname__:
+            order = json.loads(get_object_body(data, Array))["arraychunk_ids"]
+            total += sum(len(pieces[children[int(n)]]) for n in order)
+    return total
+
+
+def refusal(reason: str, to: FlowerMessage) -> FlowerMessage:
+    """A reply that only says why there is none."""
+    return FlowerMessage(Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, reason), reply_to=to)

@@ -1,0 +1,143 @@
+"""What a party has during one run: data, models, its values on disk, its checks and its record of what it sends."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+from urllib.parse import quote, unquote
+
+from headwater.core import serialization
+from headwater.deploy.payload import PayloadReader
+from headwater.deploy.steps import Choice, Trusted
+from headwater.engines.jobs import LOST, Ref, pick
+from headwater.tasks.run_context import RunContext
+
+SUFFIX = ".value"
+RELAY = "relay"  # in place of a tier, for what crosses an edge without a move of the method
+
+
+class ValueStore:
+    """The named values of one run, one file each, so that a restarted party finds them again.
+
+    Args:
+        place: directory of all runs of this party.
+        run: name of this run. Values of other runs are deleted at the first call of `keep`.
+    """
+
+    def __init__(self, place: Path, run: str) -> None:
+        self._folder = place / quote(run, safe="")
+        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        for draft in self._folder.glob("*.draft"):  # left by a process that was killed while it wrote
+            draft.unlink()
+        self._held = {unquote(path.name.removesuffix(SUFFIX)) for path in self._folder.glob(f"*{SUFFIX}")}
+        self._lost: set[str] = set()  # names of lost values, which have no file
+        self._unsynced: set[str] = set()
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._held or name in self._lost
+
+    def __getitem__(self, name: str) -> Any:
+        """The value, or LOST if there is none of this name."""
+        return serialization.read(self._path(name)) if name in self._held else LOST
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        self.discard(name)
+        if value is LOST:
+            self._lost.add(name)
+            return
+        path = self._path(name)
+        draft = path.with_suffix(".draft")
+        with draft.open("wb") as file:
+            serialization.write(value, file)
+        os.replace(draft, path)
+        self._held.add(name)
+        self._unsynced.add(name)
+
+    def link(self, name: str, source: str) -> None:
+        """Give the value `source` a second name without copying it."""
+        self.discard(name)
+        if source not in self._held:
+            self._lost.add(name)
+            return
+        os.link(self._path(source), self._path(name))
+        self._held.add(name)
+        self._unsynced.add(name)
+
+    def sync(self) -> None:
+        """Flush all values to disk; called before a reply says that they are here."""
+        new = [self._path(name) for name in self._unsynced & self._held]
+        for path in [*new, self._folder] if new else ():  # the folder last, since it has their names
+            file = os.open(path, os.O_RDONLY)
+            try:
+                os.fsync(file)
+            finally:
+                os.close(file)
+        self._unsynced.clear()
+
+    def keep(self, names: Iterable[str]) -> None:
+        """Delete all values but these."""
+        for other in self._folder.parent.iterdir():
+            if other != self._folder:
+                shutil.rmtree(other, ignore_errors=True)
+        wanted = set(names)
+        for name in (self._held | self._lost) - wanted:
+            self.discard(name)
+
+    def discard(self, name: str) -> None:
+        self._lost.discard(name)
+        if name in self._held:
+            self._held.discard(name)
+            self._path(name).unlink(missing_ok=True)
+
+    def _path(self, name: str) -> Path:
+        return self._folder / f"{quote(name, safe='')}{SUFFIX}"
+
+
+class SendRecorder(Protocol):
+    """Records what this party sends; `headwater.deploy.audit.SentLog` writes it to a file."""
+
+    def add(self, round: int, to: str, kind: str, tier: str, direction: str, bytes: int, name: str) -> None: ...
+
+
+@dataclass(frozen=True)
+class PartyRun:
+    """One party in one run.
+
+    Args:
+        name: of the party.
+        context: its data, the models and the seed.
+        store: the values it holds.
+        reader: checks and reads values of messages.
+        sent: records what it sends.
+        trusted: whether tasks of a module may be run.
+        stamp: head fields of every message, which name the federation and the run.
+        log: takes one log line.
+        log_from_below: takes a log line that a party below reported.
+    """
+
+    name: str
+    context: RunContext
+    store: ValueStore
+    reader: PayloadReader
+    sent: SendRecorder
+    trusted: Trusted
+    stamp: Mapping[str, Any]
+    log: Callable[[str], None]
+    log_from_below: Callable[[str], None] = lambda line: None
+
+    def fetch(self, ref: Ref) -> Any:
+        return pick(self.store[ref.name], ref)
+
+    def choose(self, choice: Choice) -> Any:
+        """The new value or, if it was lost, the old one."""
+        new = self.fetch(choice.new)
+        return self.fetch(choice.old) if new is LOST else new
+
+    def record_sent(self, round: int, to: str, name: str, value: Any, tier: str, direction: str) -> None:
+        if value is not LOST:
+            info = serialization.info(value)
+            self.sent.add(round, to, info.kind, tier, direction, info.bytes, name)

@@ -1,0 +1,189 @@
+"""Runs grouped by method, and their curves over seeds.
+
+Runs that differ only in their seed form one group; any other difference of configuration makes another group, so that
+the runs of a sweep over one method are never averaged as if they were seeds. Where several groups have the same name,
+the keys in which they differ are added to it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from headwater.report.runs import RowValue, RunRecord
+
+# Keys that change how a run is executed or observed, but not what it computes.
+IGNORED = ("seed", "extends", "eval_every", "engine", "out")
+
+
+@dataclass(frozen=True)
+class MethodRuns:
+    """The runs of one method in one setting, by seed."""
+
+    label: str
+    runs: tuple[RunRecord, ...]
+
+    @property
+    def finished(self) -> tuple[RunRecord, ...]:
+        return tuple(run for run in self.runs if run.finished)
+
+    @property
+    def counted(self) -> tuple[RunRecord, ...]:
+        """The runs that a mean is taken over: the finished ones, or all while none is finished."""
+        return self.finished or self.runs
+
+
+@dataclass(frozen=True)
+class Grouping:
+    """The groups in the order of the runs, and the runs that repeat a seed and were left out.
+
+    A repeated seed would make an interval over seeds narrower than it is.
+    """
+
+    groups: tuple[MethodRuns, ...]
+    dropped: tuple[Path, ...]
+
+
+@dataclass(frozen=True)
+class Point:
+    """The mean over the seeds that reached this round."""
+
+    round: int
+    bytes: float  # between server and sectors up to this round, mean over the same seeds
+    value: float
+    low: float  # lowest and highest seed; with few seeds, an interval per round would claim more than is known
+    high: float
+    seeds: int
+
+
+@dataclass(frozen=True)
+class Series:
+    """One curve. After the shortest run has ended, its points are means over fewer seeds."""
+
+    label: str
+    slot: int  # number of its colour and dash, the same in every chart of a report
+    points: tuple[Point, ...]
+
+    @property
+    def full(self) -> tuple[Point, ...]:
+        """The points with all seeds."""
+        return tuple(point for point in self.points if point.seeds == self.points[0].seeds)
+
+    @property
+    def tail(self) -> tuple[Point, ...]:
+        """The other points, joined to the last full one."""
+        rest = self.points[len(self.full) :]
+        return (self.full[-1], *rest) if rest else ()
+
+
+def group(runs: Sequence[RunRecord]) -> Grouping:
+    """Group runs by method and setting. Of two runs with the same seed, the one that got further is kept."""
+    by_key: dict[str, list[RunRecord]] = {}
+    for run in runs:
+        by_key.setdefault(_key(run), []).append(run)
+    dropped: list[Path] = []
+    chosen: list[list[RunRecord]] = []
+    for members in by_key.values():
+        by_seed: dict[int, RunRecord] = {}
+        for run in members:
+            kept = by_seed.setdefault(run.seed, run)
+            if kept is not run:
+                better, worse = (run, kept) if (run.finished, run.done) > (kept.finished, kept.done) else (kept, run)
+                by_seed[run.seed] = better
+                dropped.append(worse.path)
+        chosen.append([by_seed[seed] for seed in sorted(by_seed)])
+    names = _names(chosen)
+    groups = tuple(MethodRuns(name, tuple(seeds)) for name, seeds in zip(names, chosen, strict=True))
+    return Grouping(groups, tuple(dropped))
+
+
+def as_groups(runs: Sequence[RunRecord] | Sequence[MethodRuns]) -> list[MethodRuns]:
+    """Groups as they are, or runs grouped by method."""
+    groups = [each for each in runs if isinstance(each, MethodRuns)]
+    return groups or list(group([each for each in runs if isinstance(each, RunRecord)]).groups)
+
+
+def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """A configuration with dotted keys."""
+    found: dict[str, Any] = {}
+    for key, value in config.items():
+        if isinstance(value, Mapping):
+            found |= flat(value, f"{prefix}{key}.")
+        else:
+            found[f"{prefix}{key}"] = value
+    return found
+
+
+def differing(groups: Sequence[Sequence[RunRecord]]) -> list[str]:
+    """Dotted keys whose value is not the same in every group."""
+    configs = [_settings(runs[0]) for runs in groups]
+    keys = dict.fromkeys(key for config in configs for key in config)
+    return [key for key in keys if len({_json(config.get(key)) for config in configs}) > 1]
+
+
+def over_seeds(runs: Sequence[RunRecord], key: RowValue = "accuracy") -> tuple[Point, ...]:
+    """One point per round that was measured in every run that had not ended by then."""
+    curves = [(dict(run.curve(key)), run.traffic()) for run in runs]
+    ends = [(max(curve), curve, traffic) for curve, traffic in curves if curve]
+    points: list[Point] = []
+    for at in sorted({at for _, curve, _ in ends for at in curve}):
+        going = [(curve, traffic) for end, curve, traffic in ends if end >= at]
+        # Without a value of every seed, the mean would jump only because other seeds are in it.
+        if any(at not in curve for curve, _ in going):
+            continue
+        values = [curve[at] for curve, _ in going]
+        sent = fmean(traffic[at] for _, traffic in going)
+        if points:  # when a seed ends, the mean over the others may be smaller; a curve must not go back
+            sent = max(sent, points[-1].bytes)
+        points.append(Point(at, sent, fmean(values), min(values), max(values), len(values)))
+    return tuple(points)
+
+
+def accuracy(groups: Sequence[MethodRuns]) -> list[Series]:
+    """The accuracy curve of every group that has one."""
+    found = [Series(each.label, slot, over_seeds(each.runs)) for slot, each in enumerate(groups)]
+    return [series for series in found if series.points]
+
+
+def _settings(run: RunRecord) -> dict[str, Any]:
+    return flat({key: value for key, value in run.config.items() if key not in IGNORED})
+
+
+def _key(run: RunRecord) -> str:
+    return _json([run.algorithm, _settings(run)])
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, sort_keys=True, default=str)
+
+
+def _names(groups: Sequence[Sequence[RunRecord]]) -> list[str]:
+    # An unfinished run has no display name and takes that of a finished seed.
+    first = [next((run.label for run in runs if run.finished), runs[0].label) for runs in groups]
+    names = list(first)
+    for name in dict.fromkeys(first):
+        alike = [index for index, other in enumerate(first) if other == name]
+        if len(alike) < 2:
+            continue
+        keys = differing([groups[index] for index in alike])
+        for index in alike:
+            settings = _settings(groups[index][0])
+            parts = [f"{_short(key, keys)} {_shown(settings.get(key))}" for key in keys]
+            names[index] = f"{name} ({', '.join(parts)})" if parts else name
+    return [
+        name if names.index(name) == at else f"{name} #{names[:at].count(name) + 1}" for at, name in enumerate(names)
+    ]
+
+
+def _short(key: str, keys: Sequence[str]) -> str:
+    """The key without its section where that is unambiguous."""
+    tail = key.rpartition(".")[2]
+    return tail if sum(other.rpartition(".")[2] == tail for other in keys) == 1 else key
+
+
+def _shown(value: Any) -> str:
+    return "unset" if value is None else str(value)

@@ -1,0 +1,89 @@
+"""The context of a run: all that a process needs to run the tasks of any home."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from headwater.core.params import Params
+from headwater.core.rng import derive
+from headwater.core.serialization import aligned
+from headwater.data.base import Examples
+from headwater.data.split import Split
+from headwater.models.base import ModelSpec
+from headwater.tasks.batched.threads import Helpers
+from headwater.tasks.flat_module import FlatModule
+
+ALONE = "loop"  # the way of training in which every client is computed by itself
+
+
+@dataclass
+class RunContext:
+    """All that a process needs to run the tasks of any home. Never changed after it is made.
+
+    Args:
+        split: the data: training, validation, test and reference set.
+        rows: client → its rows of the training set.
+        test_rows: client → rows that it keeps for a test of its own.
+        models: architecture → how to build its model.
+        seed: seed of the run.
+        method: name of the method, for messages.
+        bad_update: what happens to a result that is not finite: "drop" or "stop".
+        causes: phase → settings that may have caused such a result, for messages.
+        stack: how models of clients are trained: a way of `tasks.batched.policy`.
+        server_threads: threads of a student that is trained at the server; 0: as many as any task has.
+        availability: share of the time during which a client can begin a task (simulated).
+        period: seconds from one arrival of a client to the next (simulated).
+        sector_of: client → its sector, for engines that place work; tasks do not see it.
+        secret: known to this party alone, where noise has to hide something from the others.
+        helpers: threads of this process, for parts of a task that do not depend on each other.
+    """
+
+    split: Split
+    rows: Mapping[str, np.ndarray]
+    test_rows: Mapping[str, np.ndarray]
+    models: Mapping[str, ModelSpec]
+    seed: int
+    method: str = ""
+    bad_update: str = "drop"
+    causes: Mapping[str, str] = field(default_factory=dict)
+    stack: str = ALONE
+    server_threads: int = 0
+    availability: float = 1.0
+    period: float = 10.0
+    sector_of: Mapping[str, str] = field(default_factory=dict)
+    secret: str = ""
+    helpers: Helpers | None = None
+    _flat_modules: dict[tuple[str, int], FlatModule] = field(default_factory=dict)
+    _cache: dict[Hashable, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Align the data in memory as on every other engine, since kernels may round by where their operands lie."""
+        split, moved = self.split, dict[str, Any]()
+        for name in ("train", "validation", "test"):
+            rows: Examples = getattr(split, name)
+            if (x := aligned(rows.x)) is not rows.x:
+                moved[name] = Examples(x, rows.y)
+        if (reference := aligned(split.reference)) is not split.reference:
+            moved["reference"] = reference
+        if moved:
+            self.split = replace(split, **moved)
+
+    def flat_module(self, arch: str, slot: int) -> FlatModule:
+        """The module of an architecture, one per process; `slot` distinguishes several that are used at once."""
+        if (arch, slot) not in self._flat_modules:
+            self._flat_modules[arch, slot] = FlatModule(self.models[arch], arch)
+        return self._flat_modules[arch, slot]
+
+    def initial(self, arch: str, number: int) -> Params:
+        """A freshly drawn model; each number gives another one."""
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(derive(self.seed, "model", arch, *((number,) if number else ())))
+            return Params.of(self.models[arch].build(), arch, self.models[arch].buffers, weight=0.0)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_flat_modules": {}, "_cache": {}, "sector_of": {}, "helpers": None}

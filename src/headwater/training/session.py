@@ -1,0 +1,58 @@
+"""Opens a run: its context for tasks, and the first view of its federation. Used by training, planning and pictures."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from headwater.core.federation import Federation
+from headwater.core.ledger import Ledger
+from headwater.core.precompute import Precompute
+from headwater.core.session import Session
+from headwater.engines.base import Engine
+from headwater.specs import LocalSpec
+from headwater.tasks.batched.policy import NUMBERS
+from headwater.tasks.run_context import RunContext
+from headwater.training.experiment import Experiment
+
+SMALL = 2.5e8  # multiplications: clients that need fewer share a job, because a job costs about as much
+BACKWARD = 3  # cost of a gradient step on a row, in forward passes over it
+
+
+def run_context(experiment: Experiment) -> RunContext:
+    """What tasks of this run can use, and how a result that is not finite is treated."""
+    faults = experiment.config.faults
+    return replace(
+        experiment.context(),
+        method=experiment.config.method,
+        bad_update=faults.bad_update,
+        causes=experiment.method.likely_causes(),
+        availability=faults.availability,
+        period=faults.period,
+        stack=experiment.stacking.way,
+        server_threads=experiment.config.engine.server_threads,
+        sector_of=experiment.tree.sector_of,
+    )
+
+
+def open_federation(experiment: Experiment, engine: Engine, context: RunContext) -> Federation:
+    """The first view of a run, with a new session. Which jobs run as one follows from the experiment alone.
+
+    Args:
+        experiment: the run.
+        engine: where its tasks run; the caller starts it.
+        context: what `run_context` gave for the experiment.
+    """
+    config, precompute = experiment.config, Precompute.of(context)
+    specs = [value for value in vars(experiment.method).values() if isinstance(value, LocalSpec)]
+    epochs = max((spec.epochs or 0 for spec in specs), default=0)  # a number of steps does not tell the rows
+    session = Session(
+        engine,
+        Ledger(),
+        config.seed,
+        dropout=config.faults.dropout,
+        width=experiment.stacking.width,
+        rows=int(SMALL / (BACKWARD * precompute.work * epochs)) if precompute.work and epochs else 0,
+        small=NUMBERS // max(1, experiment.model.count()),  # no more models at a time than a batch would have
+        precompute=precompute,
+    )
+    return Federation(experiment.tree, session, experiment.tree.holders, purpose="setup")

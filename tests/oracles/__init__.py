@@ -1,0 +1,1 @@
+"""Closed forms and by-hand calculations that tests compare results with."""
