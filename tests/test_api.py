@@ -94,7 +94,8 @@ class TestRun:
         hw.run("fedavg", data=mine, watch=lambda event: seen.append((event.kind, event.round)), **QUICK)
         assert [item for item in seen if item[0] != "task"] == [("start", 0), ("round", 1), ("round", 2), ("end", 2)]
 
-    @pytest.mark.parametrize("engine", ["inline", pytest.param("pool", marks=pytest.mark.thorough)])
+    @pytest.mark.thorough
+    @pytest.mark.parametrize("engine", ["inline", "pool"])
     def test_it_works_unguarded_from_standard_input(self, engine: str, tmp_path: Path) -> None:
         script = (
             "import headwater as hw, torch\n"

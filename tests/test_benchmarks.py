@@ -81,9 +81,8 @@ def same(found: dict[str, torch.Tensor], wanted: dict[str, torch.Tensor]) -> Non
         torch.testing.assert_close(found[name], tensor, rtol=1e-4, atol=2e-5, msg=lambda text, n=name: f"{n}: {text}")
 
 
-@pytest.mark.parametrize(
-    "model", [pytest.param(MLP, marks=pytest.mark.thorough), RESNET, CNN], ids=["mlp", "resnet8", "cnn"]
-)
+@pytest.mark.thorough
+@pytest.mark.parametrize("model", [MLP, RESNET, CNN], ids=["mlp", "resnet8", "cnn"])
 def test_the_researchers_loop_does_the_librarys_work(tmp_path: Path, model: dict[str, Any]) -> None:
     from contestants import bare
 
@@ -117,6 +116,7 @@ def test_the_tuned_loop_does_the_librarys_work(tmp_path: Path, model: dict[str, 
     same(worked(tuned, pack), library(pack))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("environment", "module", "arguments"),
     [("jax", "jax_loop", ["scan"]), ("jax", "jax_loop", ["vmap"]), ("fedjax", "fed_jax", [])],

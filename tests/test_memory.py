@@ -18,9 +18,9 @@ def most_models_held(method: str, clients: int, **more: Any) -> int:
     most = 0
 
     class Counting(Inline):
-        def _carry_out(self, name: str) -> None:
+        def _execute(self, name: str) -> None:
             nonlocal most
-            super()._carry_out(name)
+            super()._execute(name)
             held = [each for v in self._values.values() for each in (v.values() if isinstance(v, dict) else [v])]
             models = {v.vector.data_ptr() for v in held if isinstance(v, Params)}
             most = max(most, len(models))
@@ -29,6 +29,7 @@ def most_models_held(method: str, clients: int, **more: Any) -> int:
     sections: dict[str, Any] = {"partition": {"clients": clients, "scheme": "iid"}, "rounds": 3} | more
     train(toys.tiny(method, **sections), engine=engine)
     engine.close()
+    assert most > 0
     return most
 
 

@@ -39,6 +39,7 @@ def test_by_hand() -> None:
     assert found.weight == 4  # the mean of 2, 4 and 6
 
 
+@pytest.mark.thorough
 def test_mean_and_covariance() -> None:
     """Over many draws: the mean, and ½·diag(σ²) + DᵀD / (2(K − 1)) = diag(⅓, 4) + ½·((1, 0), (0, 12))."""
     sample = np.stack([m.vector.numpy() for m in drawn(20_000).values()])

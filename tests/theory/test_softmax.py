@@ -115,7 +115,7 @@ def test_joined_is_the_weighted_mean() -> None:
     )
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", [2, 5, *(pytest.param(n, marks=pytest.mark.thorough) for n in (0, 1, 3, 4, 6, 7))])
 def test_h14_sectors_are_less_unlike_than_clients(seed: int) -> None:
     """H14 on this model: 0 ≤ Γ_sec ≤ Γ_client, and both as the definition says."""
     rng = np.random.default_rng(seed)

@@ -105,7 +105,7 @@ def test_a_bad_update_is_left_out_and_named(engine: str, engines: dict[str, Engi
     ]
 
 
-@pytest.mark.parametrize("engine", ["inline", "pool"])
+@pytest.mark.parametrize("engine", ["inline", pytest.param("pool", marks=pytest.mark.thorough)])
 @pytest.mark.parametrize("method", ["fedavg", "hfedavg", "fedhead", "local"])
 def test_if_every_update_is_bad_the_model_stays(method: str, engine: str, engines: dict[str, Engine]) -> None:
     made = toys.tiny(method, **WILD)

@@ -72,7 +72,8 @@ def test_killed_and_carried_on_is_the_same_as_undisturbed(name: str, tmp_path: P
         capture_output=True,
         text=True,
         timeout=10 * PATIENCE,
-        env=os.environ | {"OMP_NUM_THREADS": "1"},  # a process with threads should not be forked
+        # One thread: a process with threads should not be forked.
+        env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parents[1])},
     )
     assert process.returncode == 0, process.stderr
     found = Outcome(**json.loads(process.stdout))
