@@ -1,4 +1,4 @@
-"""The methods by name: one paper, one file. A file that defines a class with `INFO = MethodInfo(...)` is listed."""
+"""Registry of methods. A file in this folder is listed if it defines a class with `INFO = MethodInfo(...)`."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ class Methods(Registry[MethodInfo]):
     """The registry of methods."""
 
     def load(self, name: str) -> Any:
-        """The class of this name, or the user's own at "package.module:Name", with a default for every hook."""
+        """Return the class of a listed method, or of "package.module:Name". Hooks that it lacks have defaults."""
         from headwater.algorithms.base import as_method  # imports torch
 
         return as_method(super().load(name))
 
     def info(self, name: str) -> MethodInfo:
-        """What a method says about itself; a listed one is not imported for it."""
+        """Return the description of a method. A listed method is not imported for this."""
         if name in self:
             return self[name].info
         own: MethodInfo = self.load(name).INFO

@@ -22,7 +22,9 @@ __all__ = ["Method", "MethodInfo", "State", "Team"]
 
 @dataclass(frozen=True)
 class State:
-    """What must survive a round. A method that keeps more extends it; every field is a handle or a plain value.
+    """State of a method between rounds. A method that keeps more extends it.
+
+    Every field is a handle or a plain value.
 
     Three further attributes (fields or properties) are optional and are tested after a round: `personal`, clients' own
     models; `team`, models at the server that predict together; `also`, further models at the server by name.
@@ -66,7 +68,7 @@ class Team:
 
 @dataclass(frozen=True)
 class Outputs:
-    """What a state has to be tested; None or empty where it has no such thing."""
+    """Models of a state that are tested after a round. Absent ones are None or empty."""
 
     model: Located | None
     personal: Located | None
@@ -75,7 +77,7 @@ class Outputs:
 
 
 def outputs(state: Any) -> Outputs:
-    """The models of any state. The only place that looks for optional attributes of a state."""
+    """Return the models of a state. Optional attributes of a state are read only here."""
     model, personal, team, also = (getattr(state, name, None) for name in ("model", "personal", "team", "also"))
     return Outputs(model, personal, team, also or {})
 
@@ -134,12 +136,12 @@ class Method(ABC):
 
         Args:
             fed: the federation with the clients that take part in this round; `fed.round` counts from 1.
-            state: the state before it. Values that stay behind in neither state are freed.
+            state: the state before it. Values that the returned state does not hold are freed.
         """
 
     @classmethod
     def defaults(cls, options: Mapping[str, Any]) -> Mapping[str, Mapping[str, Any]]:
-        """Section → settings that suit the method, for these options of it."""
+        """Return the method's default settings by configuration section, given its options."""
         return cls.INFO.defaults
 
     def models(self, spec: ModelSpec) -> dict[str, ModelSpec]:
@@ -155,15 +157,15 @@ class Method(ABC):
         return ()
 
     def privacy(self, rounds: int, dimension: int) -> dict[str, Any] | None:
-        """The differential privacy that so many rounds spend on representations of this size; None: no guarantee."""
+        """Return the privacy that `rounds` rounds spend on representations of size `dimension`; None: no guarantee."""
         return None
 
     def distils(self, stage: str) -> bool:
-        """Whether the options let this stage ("sector" or "server") distil at all."""
+        """Whether this stage ("sector" or "server") distils, given the options."""
         return True
 
     def validates_on_server_data(self, stage: str) -> bool:
-        """Whether this stage is judged on the validation set of the server, and so needs one."""
+        """Whether this stage is evaluated on the server's validation set, which must then exist."""
         return True
 
     def validation_options(self) -> tuple[str, ...]:
@@ -171,15 +173,15 @@ class Method(ABC):
         return ()
 
     def uses_features(self) -> bool:
-        """Whether the local loss uses features, so that clients cannot be trained as one."""
+        """Whether the local loss uses features. Clients can then not be trained as one batched computation."""
         return self.INFO.features
 
     def reference_models(self) -> int:
-        """Models that a client holds during training beside its own: what it is pulled to or corrected by."""
+        """Return how many further models a client holds during training, such as a proximal centre or a correction."""
         return 0
 
     def likely_causes(self) -> dict[str, str]:
-        """Phase → settings with their values that make it diverge if they are too large."""
+        """Return, for each phase, the settings (with values) that make it diverge if they are too large."""
         values = {f.name: getattr(self, f.name) for f in fields(self)}  # type: ignore[arg-type]
         local = [value.lr for value in values.values() if isinstance(value, LocalSpec)]
         train = ({"local.lr": local[0]} if local else {}) | {name: values[name] for name in self.INFO.strengths}
@@ -192,7 +194,7 @@ class Method(ABC):
 
 @cache
 def as_method(kind: Any) -> type[Method]:
-    """The class of a method as generic code uses it: with a default for every hook.
+    """Return the class of a method, completed with a default for every hook.
 
     Args:
         kind: a subclass of `Method`, or any dataclass with `init` and `round`. The latter may describe itself by class
@@ -200,7 +202,7 @@ def as_method(kind: Any) -> type[Method]:
             `mixed_architectures`.
 
     Raises:
-        ConfigError: it is neither.
+        ConfigError: `kind` is neither.
     """
     if isinstance(kind, type) and issubclass(kind, Method) and is_dataclass(kind):
         return kind
@@ -226,25 +228,28 @@ def as_method(kind: Any) -> type[Method]:
 
 
 def voting(spec: DistillSpec) -> Weights:
-    """How teachers count when they are tested together: as they teach, unless that takes more than their outputs."""
+    """Return the weights of teachers that are tested as an ensemble.
+
+    They are the weights of the distillation if sample counts and outputs determine these, else uniform.
+    """
     return spec.weights if spec.weights in ("samples", "confidence") else "uniform"
 
 
 def spread(fed: Federation, x: Located, through: bool = False) -> Located:
-    """From the server to every client: straight or, with `through`, relayed by the sectors."""
+    """Send a value from the server to every client, directly or, with `through`, relayed by the sectors."""
     return fed.down(fed.down(x)) if through else fed.down(x, to=CLIENTS)
 
 
 def gather(
     fed: Federation, x: Located, through: bool = False, task: Callable[..., Any] = average, **options: Any
 ) -> Located:
-    """From the clients to the server, combined there by a task.
+    """Send the clients' values to the server, and combine them there by a task.
 
     Args:
         fed: the view of this round.
         x: one value per client.
-        through: whether sectors combine their clients' values first. The result over parts must then be the result over
-            all, as it is for a weighted mean.
+        through: whether sectors combine their clients' values first. The task must then give the same result in two
+            steps as in one, as a weighted mean does.
         task: combines the mapping that it gets as `models`.
         options: further inputs of the task.
     """
@@ -254,7 +259,7 @@ def gather(
 
 
 def rejoined(before: Located, again: Located) -> Located:
-    """What sectors sent to the server; values that some of them sent once more replace their first ones."""
+    """Merge two sets of values that sectors sent to the server. A sector's second value replaces its first."""
     old, new = (held for x in (before, again) for held in x.nodes.values())
     assert isinstance(old, Bundle)
     assert isinstance(new, Bundle)
@@ -262,7 +267,7 @@ def rejoined(before: Located, again: Located) -> Located:
 
 
 def kept(fed: Federation, keep: bool, state: Any, local: Located) -> Located | None:
-    """Clients' models as trained, the last ones of those that sat out this round; None unless `keep`."""
+    """Return the most recently trained model of every client; None unless `keep`."""
     return fed.update(outputs(state).personal or nothing(CLIENTS), local) if keep else None
 
 

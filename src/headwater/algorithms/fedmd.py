@@ -21,8 +21,8 @@ from headwater.tasks.local import local_train
 class MdState:
     personal: Located  # at clients
     public: Located  # at clients: the public set
-    consensus: Located  # at the server: the last round's, for the flavours with one model
-    model: Located | None = None  # at the server, for these
+    consensus: Located  # at the server: mean predictions of the last round, for the flavours with a global model
+    model: Located | None = None  # at the server: the global model of these flavours
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -111,7 +111,7 @@ class FedMd(Method):
                 mine = fed.run(local_train, at=CLIENTS, start=mine, spec=spec, data=there)
             mine = fed.run(local_train, at=CLIENTS, start=mine, spec=self.local)
             return MdState(mine, there, nothing(SERVER))
-        if epochs:  # all would do the same, so the server does it once
+        if epochs:  # every client would compute the same, so the server computes it once
             model = fed.run(local_train, at=SERVER, start=model, spec=spec, data=rows)
         return MdState(nothing(CLIENTS), there, nothing(SERVER), model)
 
@@ -119,17 +119,17 @@ class FedMd(Method):
         return self._personal(fed, state) if state.model is None else self._averaged(fed, state, state.model)
 
     def _personal(self, fed: Federation, state: MdState) -> MdState:
-        """The listing of FedMD: communicate, aggregate, distribute, digest, revisit."""
+        """One round as in the paper: communicate, aggregate, distribute, digest, revisit."""
         at: dict[str, Any] = {"public": state.public, "rows": Rows(self.align, int(fed.rng("align").integers(2**31)))}
-        said = fed.run(predict, at=CLIENTS, model=state.personal, **at)
-        consensus = gather(fed, said, self.through_sectors, task=mean_of)[0]
+        predictions = fed.run(predict, at=CLIENTS, model=state.personal, **at)
+        consensus = gather(fed, predictions, self.through_sectors, task=mean_of)[0]
         target = spread(fed, consensus, self.through_sectors)
         mine = fed.run(digest, at=CLIENTS, start=state.personal, target=target, spec=self._digest, **at)
         mine = fed.run(local_train, at=CLIENTS, start=mine, spec=self.local)
         return replace(state, personal=fed.update(state.personal, mine))
 
     def _averaged(self, fed: Federation, state: MdState, model: Located) -> MdState:
-        """Models are averaged; what they said before that is the consensus of the next round."""
+        """One round with averaged models. The clients' predictions before averaging are the next consensus."""
         at: dict[str, Any] = {"public": state.public, "rows": Rows(self.align)}
         start, target = (spread(fed, x, self.through_sectors) for x in (model, state.consensus))
         hkd = self.flavour == "fedhkd"
@@ -138,8 +138,8 @@ class FedMd(Method):
         heed = Heed(self.lam, target=maybe(target), batch=self.local.batch, temperature=self.temperature, **at)
         terms = (heed,) if hkd and self.lam else ()
         mine = fed.run(local_train, at=CLIENTS, start=start, spec=self.local, terms=terms, by=self.by)
-        said = fed.run(predict, at=CLIENTS, model=mine, temperature=self.temperature if hkd else None, **at)
-        consensus = gather(fed, said, self.through_sectors, task=mean_of)[0]
+        predictions = fed.run(predict, at=CLIENTS, model=mine, temperature=self.temperature if hkd else None, **at)
+        consensus = gather(fed, predictions, self.through_sectors, task=mean_of)[0]
         personal = fed.update(state.personal, mine)
         return MdState(personal, state.public, consensus, gather(fed, mine, self.through_sectors))
 
@@ -149,7 +149,7 @@ class FedMd(Method):
         return LocalSpec(epochs=epochs, batch=self.digest_batch, optimizer="adam", lr=self.digest_lr)
 
     def _pretraining(self, fed: Federation) -> int:
-        """Epochs on public labels; refuses what cannot be before anything is trained."""
+        """Return the epochs on public labels. Raises ConfigError for settings that cannot work, before training."""
         if self.flavour != "original" and len(fed.tree.archs) > 1:
             raise ConfigError(
                 f"algorithm.flavour = {self.flavour!r} averages models, which must be alike; use 'original' or remove "

@@ -64,7 +64,7 @@ class HFedProx(Method):
 
     def round(self, fed: Federation, state: State) -> State:
         mean, pull = fed.down(state.model), (Proximal(self.mu),)
-        for _ in range(self.sector_rounds):  # the server is not asked
+        for _ in range(self.sector_rounds):  # inside sectors, without the server
             local = fed.run(local_train, at=CLIENTS, start=fed.down(mean), spec=self.local, terms=pull)
             mean = fed.run(average, at=SECTORS, models=fed.up(local), by=self.by)
         return State(fed.run(average, at=SERVER, models=fed.up(mean), by=self.by))

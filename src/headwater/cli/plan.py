@@ -36,7 +36,7 @@ def plan(options: Options, source: Source = None) -> None:
         from headwater.planning.memory import resident
         from headwater.training.experiment import prepare
 
-        startup, bare = time.process_time(), resident()  # so far all was loading, as a worker has to
+        startup, bare = time.process_time(), resident()  # until here libraries were loaded, as in every worker
         experiment = prepare(config)
     with status("measuring …", options.quiet):
         from headwater.planning import plan as plan_run

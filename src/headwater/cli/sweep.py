@@ -36,8 +36,8 @@ def sweep(
 ) -> int:
     """Train one run for every combination of values.
 
-    Such as `--grid local.lr=0.01,0.1 --grid algorithm.name=fedavg,fedhead`. Finished runs are kept and skipped on the
-    next call; those that were interrupted go on where they were.
+    Example: `--grid local.lr=0.01,0.1 --grid algorithm.name=fedavg,fedhead`. Finished runs are kept and skipped on the
+    next call; interrupted runs are continued.
     """
     from headwater.cli.directory import check_path
     from headwater.cli.sweep_runs import exit_status, prepare_directories, say_interrupted, start_workers, train_all

@@ -2,7 +2,7 @@
 
 A file or preset holds only what differs from the defaults. A key is declared once, by the part that it belongs to: a
 section here, the dataclass of a method or partition scheme, the builder of a model or data set. Its default, its check
-and the sentence for a value that does not fit follow from that declaration.
+and the error message for an invalid value follow from that declaration.
 """
 
 from __future__ import annotations
@@ -75,8 +75,8 @@ class Config(Top):
 
         Args:
             source: a method, a preset or the path of a file; None: the defaults.
-            sets: KEY=VALUE pairs such as "local.lr=0.05", laid over the source.
-            direct: top-level keys or `section__key`, laid over these; None means not given.
+            sets: KEY=VALUE pairs such as "local.lr=0.05"; they override the source.
+            direct: top-level keys or `section__key`; they override `sets`. None means not given.
 
         Raises:
             ConfigError: a key or value is not accepted.
@@ -89,12 +89,12 @@ class Config(Top):
     ) -> list[Config]:
         """Read the same configuration for several methods; arguments as for `load`.
 
-        A setting that only some of the methods have is given to those; one that none has is refused.
+        A setting that only some methods have is passed to those methods. One that none has is an error.
         """
         return [cls(**tree) for tree in read_each(methods, source, sets, direct)]
 
     def merged(self, changes: Mapping[str, Any]) -> Config:
-        """A new configuration with these tables laid over this one; all of it is checked."""
+        """Return a new configuration in which these tables override this one. All of it is checked."""
         return Config(**merge(self.tree(), changes))
 
     def tree(self) -> dict[str, Any]:

@@ -1,7 +1,7 @@
-"""Single settings: what each accepts, whether a value fits, and the sentence if it does not.
+"""Single settings: what each accepts, the check of a value, and the error message for an invalid one.
 
-The same functions serve the sections of the configuration, dataclasses of methods and partition schemes, and builders
-of models and data sets, so that all refusals have the same form.
+The same functions are used for the sections of the configuration, dataclasses of methods and partition schemes, and
+builders of models and data sets, so that all error messages have the same form.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ MISSING: Any = inspect.Parameter.empty
 
 @dataclass(frozen=True)
 class Says:
-    """Put into `Annotated[...]`: the words for what a setting accepts, where the type alone says too little."""
+    """Metadata for `Annotated[...]`: describes in error messages what a setting accepts."""
 
     words: str
 
@@ -65,8 +65,8 @@ def named_parameters(function: Any) -> dict[str, Setting] | None:
     """The settings of a function or class of the user's own: every parameter that can be given by name.
 
     Returns:
-        The parameters without their defaults, which stay the function's own; None if it takes any name, has no
-        signature, or its annotations cannot be resolved.
+        The parameters without defaults, so that the function's own defaults apply; None if it takes arbitrary keywords,
+        has no signature, or its annotations cannot be resolved.
     """
     try:
         parameters = inspect.signature(function).parameters.values()
@@ -80,7 +80,7 @@ def named_parameters(function: Any) -> dict[str, Setting] | None:
 
 
 def check(key: str, setting: Setting, value: Any) -> Any:
-    """The value in the setting's own type, or a sentence that names the key."""
+    """Return the value in the setting's own type. Raises ConfigError, with the key, if it does not fit."""
     value = plain(value)
     annotation = setting.annotation
     if (value is None or value == NONE) and _optional(annotation):
@@ -88,7 +88,7 @@ def check(key: str, setting: Setting, value: Any) -> Any:
     try:
         if not _finite(value):
             raise ValueError
-        # JSON is the strictest reading that still takes a list for a tuple and 1 for 1.0.
+        # Strict validation of JSON is the strictest one that still accepts a list for a tuple and 1 for 1.0.
         return _adapter(annotation).validate_json(json.dumps(value), strict=True)
     except (ValidationError, ValueError, TypeError):
         close = nearest(value, _literals(annotation)) if isinstance(value, str) else ""
@@ -97,7 +97,7 @@ def check(key: str, setting: Setting, value: Any) -> Any:
 
 
 def plain(value: Any) -> Any:
-    """Tuples, paths and NumPy scalars as the types that TOML knows."""
+    """Convert tuples, paths and NumPy scalars to types that TOML has."""
     if isinstance(value, Mapping):
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
@@ -177,7 +177,7 @@ def _finite(value: Any) -> bool:
 
 
 def _whole(info: FieldInfo) -> Any:
-    """A field's annotation with the constraints that pydantic keeps apart put back."""
+    """A field's annotation together with its constraints, which pydantic stores separately."""
     annotation: Any = info.annotation
     for part in info.metadata:
         annotation = Annotated[annotation, part]

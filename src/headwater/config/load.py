@@ -19,12 +19,12 @@ def read(source: str | Path | None, sets: Sequence[str], direct: Mapping[str, An
 
     Args:
         source: a method, a preset or the path of a file; None: the defaults.
-        sets: KEY=VALUE pairs, laid over the source.
-        direct: options by `key` or `section__key`, laid over these. None means not given.
+        sets: KEY=VALUE pairs, which override the source.
+        direct: options by `key` or `section__key`, which override `sets`. None means not given.
     """
-    written, asked = _written(source), _asked(sets, direct)
-    method = catalog.chosen(asked if "name" in asked.get("algorithm", {}) else written, "algorithm")
-    return merge(without_unused(written, [method]), asked)
+    from_source, overrides = _written(source), _asked(sets, direct)
+    method = catalog.chosen(overrides if "name" in overrides.get("algorithm", {}) else from_source, "algorithm")
+    return merge(without_unused(from_source, [method]), overrides)
 
 
 def read_each(
@@ -34,7 +34,7 @@ def read_each(
     for method in methods:
         catalog.check_name("algorithm", method)
     written, asked = _written(source), _asked(sets, direct)
-    # Options of the file's own method do not disturb the others, but at least one method must have each option.
+    # Options of the file's own method are dropped for the others, but every option must belong to some method.
     _check_options(written, [*methods, catalog.chosen(written, "algorithm")])
     found = []
     for method, fitting in zip(methods, share(asked, methods), strict=True):
@@ -44,7 +44,7 @@ def read_each(
 
 
 def share(asked: Tree, methods: Sequence[str]) -> list[Tree]:
-    """The settings that each method can use; a setting that none of them can use is refused."""
+    """Return the settings that each method can use. Raises ConfigError for a setting that none of them can use."""
     _check_options(asked, methods)
     used = {method: catalog.stages(method) for method in methods}
     for stage in catalog.STAGES:

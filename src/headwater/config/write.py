@@ -25,7 +25,7 @@ ELSEWHERE = (
 
 
 def to_toml(tree: Mapping[str, Any]) -> str:
-    """Top-level keys, then the sections in the order of the documentation. Empty sections are left out."""
+    """Return TOML text: top-level keys, then the sections in the order of the documentation, without empty ones."""
     import tomli_w
 
     sections = {section: tree[section] for section in catalog.ORDER if tree.get(section)}
@@ -34,7 +34,7 @@ def to_toml(tree: Mapping[str, Any]) -> str:
 
 
 def differences(mine: Mapping[str, Any], theirs: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
-    """Dotted key and both values, for all keys that can change a result."""
+    """Yield the dotted key and both values of each difference that can change a result."""
     left, right = _flat(mine), _flat(theirs)
     for key in [*left, *(key for key in right if key not in left)]:
         if key not in ELSEWHERE and left.get(key) != right.get(key):

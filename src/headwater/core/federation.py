@@ -1,8 +1,8 @@
 """The view of the federation that a method works with.
 
-The law: a value lives at a home. `run` computes at a home with what is there. Only `up`, `down` and `hand` change a
-value's home, and only they are charged to the ledger. A method holds `Located` handles, never values; only what is at
-the server can be read.
+Every value is stored at one node, its home. `run` computes at a home with the values stored there. Only `up`, `down`
+and `hand` change a value's home, and only they are charged to the ledger. A method holds `Located` handles, never
+values; only values at the server can be read.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ __all__ = ["CLIENTS", "SECTORS", "SERVER", "Federation", "Located", "Session", "
 class Federation:
     """A view of the tree: some of its clients, their leaders, the round and its purpose.
 
-    Views are immutable and cheap: `seat`, `among` and the like return another one. In a view of all clients,
-    `clients` is the tree's own lazy sequence, which is not expanded unless somebody iterates over it.
+    Views are immutable and cheap: `seat`, `among` and the like return a new one. In a view of all clients, `clients` is
+    the tree's own lazy sequence. It is expanded only by iteration.
 
     Args:
         tree: server, sectors and clients.
@@ -114,7 +114,7 @@ class Federation:
         return replace(self, seats=dict(self.seats) | dict(seats), sat=self.sat.union(seats.values()))
 
     def unseat(self) -> Self:
-        """The view without leaders: every sector is its host again."""
+        """The view without leaders: the home of every sector is its host again."""
         return replace(self, seats={})
 
     def with_purpose(self, purpose: str) -> Self:
@@ -126,7 +126,7 @@ class Federation:
         return self.sectors if place is SECTORS else (ROOT,)
 
     def nodes_of(self, place: Place, values: Mapping[str, object]) -> Sequence[str]:
-        """Nodes at a place that hold a value, in tree order. Takes time by the number of values, not of clients."""
+        """Nodes at a place that hold a value, in tree order. Time grows with the number of values, not of clients."""
         if place is CLIENTS and self.clients is self.tree.holders and len(values) < len(self.clients):
             return self.tree.in_order(client for client in values if client in self.clients)
         return [node for node in self.nodes(place) if node in values]
@@ -179,7 +179,10 @@ class Federation:
         return Located(at, refs)
 
     def _is_lost(self, home: str, title: str, nth: int) -> bool:
-        """Simulated loss, drawn by (round, home, task) in program order: every engine loses the same clients."""
+        """Whether simulated dropout loses this task.
+
+        It is drawn by (round, home, task) in program order, so that every engine loses the same clients.
+        """
         if self.session.dropout and home in self.tree.sector_of and self.purpose == "train":
             if self.rng("faults", home, title, nth).random() < self.session.dropout:
                 self.session.lost.add(home)

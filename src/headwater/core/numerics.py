@@ -1,8 +1,8 @@
 """Facts about this process's floating-point arithmetic: the processor and the MKL reproducibility setting.
 
-Intel's MKL computes a product in one of several ways, and by default it chooses by the shape of the call, the number of
-threads and where operands lie. `MKL_CBWR=AUTO` (see `startup`) asks it to choose by the processor alone. It looks at
-that variable when it computes its first product, and never again.
+Intel's MKL has several kernels for a matrix product. By default it selects one by operand shapes, number of threads and
+memory alignment. With `MKL_CBWR=AUTO` (see `startup`) it selects by the processor alone. MKL reads this variable once,
+at its first product.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ def mkl_cbwr() -> str:
 
     if not torch.backends.mkl.is_available():  # type: ignore[no-untyped-call]
         return ""
-    asked = os.environ.get(startup.CBWR, "")
+    requested = os.environ.get(startup.CBWR, "")
     if startup.early:
-        return asked or "OFF"
-    told = re.search(rb"CNR:(\w+)", _verbose())
-    return told.group(1).decode() if told else asked or "OFF"
+        return requested or "OFF"
+    reported = re.search(rb"CNR:(\w+)", _verbose())
+    return reported.group(1).decode() if reported else requested or "OFF"
 
 
 def _verbose() -> bytes:
@@ -39,20 +39,20 @@ def _verbose() -> bytes:
     meanwhile. Needed only where torch was imported before this library."""
     import torch
 
-    some = torch.ones(8, 8)
+    matrix = torch.ones(8, 8)
     flush = ctypes.CDLL(None).fflush
     sys.stdout.flush()
     flush(None)
     with tempfile.TemporaryFile() as file:
-        usual = os.dup(1)
+        saved_stdout = os.dup(1)
         os.dup2(file.fileno(), 1)
         try:
             with torch.backends.mkl.verbose(torch.backends.mkl.VERBOSE_ON):  # type: ignore[no-untyped-call]
-                torch.mm(some, some)
+                torch.mm(matrix, matrix)
             flush(None)
         finally:
-            os.dup2(usual, 1)
-            os.close(usual)
+            os.dup2(saved_stdout, 1)
+            os.close(saved_stdout)
         file.seek(0)
         return file.read()
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 LEAST = 5e8  # multiplications: a smaller pass takes about as long as handing out a job and returning its result
 MOST = 1 << 30  # bytes of all outputs for one task, which exist at the same time
-PARTS = 8  # into which a mapping is cut whose keys are known only once it exists
+PARTS = 8  # jobs for a mapping whose keys are not known when the jobs are submitted
 
 
 @dataclass
@@ -62,8 +62,8 @@ class Precompute:
 def _work(spec: ModelSpec) -> float:
     """Approximate multiplications per input row.
 
-    A convolution's weights are used at every pixel; over layers that halve the image one after the other, about an
-    eighth of the input's pixels on average.
+    A convolution uses its weights at every pixel of its output. In a net that halves the image repeatedly, these are
+    about an eighth of the input's pixels on average.
     """
     layers = [m for m in spec.outline().modules() if m._parameters]
     pixels = prod(spec.shape[1:]) / 8
@@ -92,20 +92,20 @@ def _with_outputs(fed: Federation, job: Job, name: str, ask: Ask) -> Job:
     options = {key: job.inputs[key] for key in _parameters(ask.by) if key in job.inputs}
     outputs, new_jobs = {}, []
     for label, inputs in groups:
-        same = repr((ask.by.__name__, job.home, label, inputs, options))
-        if same not in session.precompute.submitted:
+        signature = repr((ask.by.__name__, job.home, label, inputs, options))
+        if signature not in session.precompute.submitted:
             title = ask.by.__name__
             value = session.name(fed.round, f"{title}@{job.node}")
             key = (fed.round, title, job.key[2], job.node, label)
             new_jobs.append(Job(value, ask.by, job.node, job.home, inputs | options, key, size=job.size))
-            session.precompute.submitted[same] = Ref(value, job.home)
-        outputs[label] = session.precompute.submitted[same]
+            session.precompute.submitted[signature] = Ref(value, job.home)
+        outputs[label] = session.precompute.submitted[signature]
     session.submit(fed.round, new_jobs)
     return replace(job, inputs={**job.inputs, name: Bundle(outputs)})
 
 
 def _groups(mapping: Any) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Values of a mapping one by one; in parts if the mapping is a single value whose keys are not known yet."""
+    """Yield a label and inputs for each value of a mapping, or for each of PARTS parts if its keys are unknown."""
     if isinstance(mapping, Ref):
         for number in range(PARTS):
             yield f"part {number}", {"members": mapping, "part": (number, PARTS)}

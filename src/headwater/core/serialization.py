@@ -1,9 +1,9 @@
 """Values as bytes: the same format on the wire, in shared memory and in checkpoints.
 
-A value is a tree of plain things (None, numbers, strings, tuples, lists, dicts) with tensors and a few known records
-(models, examples) in it. `flatten` splits it into a JSON skeleton and a list of tensors, `rebuild` joins them again;
-no code is ever executed by reading. A file is the skeleton, then each tensor on a 64-byte boundary, so that it can be
-used in place by mapping it.
+A value is a tree of plain Python values (None, numbers, strings, tuples, lists, dicts), tensors and a few known records
+(models, examples). `flatten` splits it into a JSON skeleton and a list of tensors, and `rebuild` joins them again.
+Reading never executes code. A file is the skeleton, then each tensor on a 64-byte boundary, so that a memory-mapped
+file can be used in place.
 """
 
 from __future__ import annotations
@@ -92,17 +92,17 @@ def rebuild(skeleton: Any, tensors: list[Tensor]) -> Any:
     if not isinstance(skeleton, dict):
         return skeleton
     kind: str = skeleton["$"]
-    held: Any = skeleton.get("v")
+    content: Any = skeleton.get("v")
     if kind == "tensor":
         return tensors[skeleton["n"]]
     if kind == "layout":
-        return _layout(held)
+        return _layout(content)
     if kind == "dict":
-        return {rebuild(key, tensors): rebuild(item, tensors) for key, item in held}
+        return {rebuild(key, tensors): rebuild(item, tensors) for key, item in content}
     if kind in ("tuple", "list"):
-        items = [rebuild(item, tensors) for item in held]
+        items = [rebuild(item, tensors) for item in content]
         return tuple(items) if kind == "tuple" else items
-    return RECORDS[kind](**{name: rebuild(item, tensors) for name, item in held.items()})
+    return RECORDS[kind](**{name: rebuild(item, tensors) for name, item in content.items()})
 
 
 def read_back(value: Any) -> Any:
@@ -119,7 +119,7 @@ def read_back(value: Any) -> Any:
 
 
 def aligned(tensor: Tensor) -> Tensor:
-    """The tensor at a 64-byte boundary. Kernels may round differently by alignment, so it is the same everywhere."""
+    """Return the tensor at a 64-byte boundary, because the rounding of kernels may depend on alignment."""
     return tensor.clone() if tensor.data_ptr() % ALIGN else tensor
 
 
@@ -170,12 +170,12 @@ def _weigh(value: Any) -> tuple[int, int]:
 
 
 def on_its_own(value: Any) -> Any:
-    """The value with tensors copied that are views of larger ones, so that these can be freed."""
+    """Copy tensors that are small views of a larger storage, so that the storage can be freed."""
     skeleton, tensors = flatten(value)
-    wide = [tensor.untyped_storage().nbytes() > 2 * tensor.nbytes for tensor in tensors]
-    if not any(wide):
+    views = [tensor.untyped_storage().nbytes() > 2 * tensor.nbytes for tensor in tensors]
+    if not any(views):
         return value
-    return rebuild(skeleton, [t.clone() if parted else t for t, parted in zip(tensors, wide, strict=True)])
+    return rebuild(skeleton, [t.clone() if is_view else t for t, is_view in zip(tensors, views, strict=True)])
 
 
 @dataclass(frozen=True)
@@ -210,7 +210,7 @@ def write(value: Any, file: BinaryIO) -> None:
 
 
 def read(path: Path) -> Any:
-    """Read a value. Its tensors are the mapped file (copy on write)."""
+    """Read a value. Its tensors are views of the memory-mapped file (copy on write)."""
     size, at = path.stat().st_size, len(MAGIC) + 8
     if size < at:
         raise ValueError(f"{path} does not hold a value")

@@ -15,7 +15,7 @@ T95 = {199: 1.9719565442517533}  # for 200 resamples, which every run needs: avo
 
 
 def ordinary_interval(correct: int, total: int) -> Interval:
-    """Wilson's 95 % interval of an accuracy, from the size of the test set."""
+    """Wilson's 95 % interval of an accuracy on a test set of `total` samples."""
     if total == 0:
         return (0.0, 1.0)
     share, z2 = correct / total, Z95**2
@@ -27,7 +27,8 @@ def ordinary_interval(correct: int, total: int) -> Interval:
 def bootstrap_mean_interval(correct: Sequence[bool], seed: int, resamples: int = 200) -> Interval:
     """95 % t interval of the mean over bootstrap resamples, as in FedHEAD's tables.
 
-    It shrinks with the number of resamples and says nothing about seeds or training: it is there for comparison.
+    It narrows with the number of resamples and does not cover the variation of seeds or training. It is computed only
+    for comparison with these tables.
     """
     hits = np.asarray(correct, dtype=np.uint8)
     draws = stream(seed, "bootstrap").integers(0, len(hits), size=(resamples, len(hits)))

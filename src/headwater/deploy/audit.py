@@ -22,7 +22,7 @@ CONTROL = "control"  # the kind of lines without payload: sizes, losses, times, 
 
 
 class SentKind(NamedTuple):
-    """The fields that lines of one sum have in common."""
+    """Key of a sum: the fields that all of its lines have in common."""
 
     tier: str
     direction: str
@@ -41,7 +41,7 @@ class SentSum(NamedTuple):
 
 
 class SentLog:
-    """Appends to the file; a line is on its way to the disk when `add` returns."""
+    """Appends to the file. `add` returns after the line was passed to the operating system."""
 
     def __init__(self, folder: PartyFolder) -> None:
         self._path, self._guard = folder.state / FILE, threading.Lock()
@@ -52,7 +52,7 @@ class SentLog:
         self._file = os.fdopen(
             os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600), "a", encoding="utf-8"
         )
-        if cut:  # the process was killed while it wrote; the next line must not become part of that
+        if cut:  # the process was killed while it wrote a line; the next entry must begin on a new line
             self._file.write("\n")
 
     def add(self, round: int, to: str, kind: str, tier: str, direction: str, bytes: int, name: str) -> None:

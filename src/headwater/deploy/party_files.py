@@ -251,7 +251,7 @@ def _node_keys(folder: Path, pair: KeyPair) -> None:
 
 def _directory(path: Path) -> None:
     path.mkdir(parents=True)
-    path.chmod(0o700)  # whatever the umask is
+    path.chmod(0o700)  # independent of the umask
 
 
 def _write(path: Path, content: bytes, mode: int = 0o644) -> None:

@@ -1,4 +1,4 @@
-"""The process of a party, from its folder to its end: what `headwater deploy server|sector|client` runs.
+"""The process of a party, which `headwater deploy server|sector|client` runs.
 
 Clients and hosts of sectors answer the messages of the party above. There are three kinds, named by `do` in the head:
 
@@ -119,10 +119,10 @@ class PartyProcess:
             left -= ask(link, sorted(left & link.present()), message, END_SECONDS).keys()
             if left and not waits:
                 waits = True
-                self.log(f"waiting up to {REJOIN:.0f} s for {', '.join(sorted(left))} to hear that it is over")
+                self.log(f"waiting up to {REJOIN:.0f} s to tell {', '.join(sorted(left))} that the run is over")
             time.sleep(0.5 if left else 0)
         if left:
-            self.log(f"{', '.join(sorted(left))} did not hear that it is over; end what waits there by hand")
+            self.log(f"{', '.join(sorted(left))} could not be told that the run is over; stop these processes by hand")
 
     def close(self) -> None:
         for link in reversed(self.links):
@@ -218,7 +218,7 @@ class _Answering:
         hello: answers a `hello` message.
         worker: creates the worker of a run.
         on_end: called before the process ends.
-        on_wait: called repeatedly.
+        on_wait: called for every message and at every heartbeat.
     """
 
     process: PartyProcess
@@ -248,7 +248,7 @@ class _Answering:
             case "hello":
                 return self.hello(head)
             case "end":
-                if not self.ended:  # later, so that the reply gets out first
+                if not self.ended:  # with a delay, so that the reply is sent first
                     threading.Timer(1.0, self._leave).start()
                 self.ended = True
                 return Message({})

@@ -33,14 +33,14 @@ def uses_of(job: Job | JobGroup) -> Counter[str]:
 
 
 def unstreamed_refs(job: Job) -> Sequence[Ref]:
-    """Return the refs of a job but those of its streaming inputs."""
+    """Return the refs of a job, without those of its streaming inputs."""
     streamed = getattr(job.task, "streaming", ())
     return refs_in([x for name, x in job.inputs.items() if name not in streamed]) if streamed else job.refs()
 
 
 class PendingGroup(NamedTuple):
     execution: GroupExecution
-    threaded: bool  # whether a helper thread computes it: only groups that take longer than starting a thread's work
+    threaded: bool  # whether a helper thread computes it, which pays only for groups that take long enough
 
 
 class GroupScheduler:
@@ -82,7 +82,7 @@ class GroupScheduler:
         self._begun[name] = execution, computed
 
     def next_ready(self, available: Callable[[str], bool]) -> JobGroup | None:
-        """Return a group for helper threads that are about to be idle, with all of its inputs available."""
+        """Return a pending group whose inputs are all available, if helper threads are or will soon be idle."""
         if self._helpers is None or len(self._begun) > self._helpers.count:
             return None
         for group, pending in self._pending.values():

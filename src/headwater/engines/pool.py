@@ -1,4 +1,4 @@
-"""Worker processes on this machine; values are files in shared memory, so that a move is only another name.
+"""Worker processes on this machine. Values are files in shared memory, so a move only adds a name for a file.
 
 One thread per worker receives its replies and sends it the next job. A worker that dies is replaced and its job is
 repeated.
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FileValue:
-    """A value in a file; `bytes` is what it takes of the budget of shared memory."""
+    """A value in a file; `bytes` counts towards the budget of shared memory."""
 
     path: Path
     budget: Budget
@@ -41,7 +41,7 @@ class FileValue:
 
     @staticmethod
     def counted(path: Path, budget: Budget, bytes: int) -> FileValue:
-        """Return a file that takes so many bytes of the budget from now on."""
+        """Return a file value whose bytes are charged to the budget."""
         budget.used += bytes
         return FileValue(path, budget, bytes)
 
@@ -114,7 +114,7 @@ class Pool(WorkerEngine):
         self._context = write_context(context, self._files, f"context-{self._run}")
 
     def close(self) -> None:
-        if self._files is None or os.getpid() != self._owner:  # not in a process that was forked off
+        if self._files is None or os.getpid() != self._owner:  # a forked process must not remove the files
             return
         with self._changed:
             self._closing = True
@@ -176,7 +176,7 @@ class Pool(WorkerEngine):
         self._budget.release(worker)
         if item is None:  # it reports that it is ready
             worker.ready, self._failed_starts = True, 0
-        elif item.run != self._run:  # of a run that was abandoned
+        elif item.run != self._run:  # the item belongs to an abandoned run
             self._discard(item)
         elif reply.failure is not None:
             self._fail(reply.failure.exception(item.title))

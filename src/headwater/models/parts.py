@@ -130,10 +130,10 @@ def split(module: nn.Module, x: Tensor) -> str | None:
     """
     if in_two_parts(module) and _parts_hold(module, x):
         return None
-    asked, trained = (_head(module.train(mode), x) for mode in (False, True))
-    if asked != trained:
-        raise ValueError(f"its output is that of {asked!r} in evaluation and of {trained!r} in training")
-    return asked
+    evaluated, trained = (_head(module.train(mode), x) for mode in (False, True))
+    if evaluated != trained:
+        raise ValueError(f"its output is that of {evaluated!r} in evaluation and of {trained!r} in training")
+    return evaluated
 
 
 @torch.no_grad()
@@ -143,7 +143,7 @@ def _parts_hold(module: nn.Module, x: Tensor) -> bool:
     try:
         features = module.features(x)  # type: ignore[operator]
         whole, joined = module(x), module.classifier(features)  # type: ignore[operator]
-    except Exception:  # parts of these names may have another purpose
+    except Exception:  # attributes of these names may have another purpose
         return False
     return features.dim() == 2 and whole.shape == joined.shape and torch.equal(whole, joined)
 
@@ -173,7 +173,7 @@ def _head(module: nn.Module, x: Tensor) -> str:
 
 
 def _same(one: Tensor, other: Tensor) -> bool:
-    """Whether two tensors are the same numbers in the same place."""
+    """Whether two tensors have the same memory, shape and strides."""
     alike = one.shape == other.shape and one.stride() == other.stride()
     return alike and one.data_ptr() == other.data_ptr()
 

@@ -101,7 +101,7 @@ def run(parts: Sequence[nn.Module], x: Tensor) -> Tensor:
 def thin(parts: Sequence[nn.Module], x: Tensor, width: float) -> Tensor:
     """Apply a block with only the first channels of every layer.
 
-    Weights are slices of the block's own, so gradients reach it. Running statistics are not changed.
+    Weights are slices of the block's own weights, so these get gradients. Running statistics are not changed.
 
     Args:
         parts: the layers of the block.
@@ -131,8 +131,8 @@ def _thin(part: nn.Module, x: Tensor, width: float) -> Tensor:
         return F.relu(body + _thin(shortcut, x, width))
     if isinstance(part, PreBlock):
         active = thin(list(part.enter), x, width)
-        aside = x if part.shortcut is None else _thin(part.shortcut, active, width)
-        return thin(list(part.body), active, width) + aside
+        shortcut_output = x if part.shortcut is None else _thin(part.shortcut, active, width)
+        return thin(list(part.body), active, width) + shortcut_output
     if isinstance(part, nn.Sequential):
         return thin(list(part), x, width)
     if isinstance(part, nn.Conv2d):
@@ -164,7 +164,7 @@ def _sliced(part: nn.Linear | nn.Conv2d, x: Tensor, width: float) -> tuple[Tenso
 
 @contextmanager
 def untouched(net: nn.Module) -> Iterator[None]:
-    """Batch norm as in training, without updates of its running statistics."""
+    """Context in which batch norm does not update its running statistics."""
     norms = [m for m in net.modules() if isinstance(m, nn.BatchNorm1d | nn.BatchNorm2d) and m.track_running_stats]
     for norm in norms:
         norm.track_running_stats = False

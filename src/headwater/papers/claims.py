@@ -81,7 +81,7 @@ def judge(results: Results) -> list[ClaimVerdict]:
 
 
 def _scored(results: Results) -> tuple[str, ...]:
-    """The columns that say how good a row is, rather than what it costs: a claim means these unless it names others."""
+    """The columns that measure quality rather than cost. A claim refers to these unless it names columns."""
     return tuple(column for column in results.columns if results.measure(column).name not in COUNTS)
 
 
@@ -102,7 +102,7 @@ def _judged(claim: Claim, place: str, entries: Sequence[TableEntry], by_row: boo
             unclear.append(_name(other, by_row))
     if worse:
         return verdict_of("does not hold", f"{join_names(worse)} {'are' if len(worse) > 1 else 'is'} better")
-    if unclear and first.mean is None:  # and so are they
+    if unclear and first.mean is None:  # the means of the unclear ones are then None too
         never = [_name(first, by_row), *unclear]
         which = f"none of {join_names(never)}" if len(never) > 2 else f"neither {never[0]} nor {never[1]}"
         return verdict_of("cannot be told", f"{which} reached the target")

@@ -123,7 +123,7 @@ class FusionRound:
 
 
 def boundaries(config: Config, path: Path) -> Path:
-    """Class probabilities over the plane for each model of a FedDF round: points mix the colours of the classes."""
+    """Draw class probabilities over the plane for each model of a FedDF round, as mixtures of the class colours."""
     found = fusion_round(prepare(config))
     line = torch.linspace(-REACH, REACH, STEPS)
     grid = torch.cartesian_prod(line, line).view(STEPS, STEPS, 2).transpose(0, 1).reshape(-1, 2)

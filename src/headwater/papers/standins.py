@@ -106,6 +106,6 @@ def _reference(tree: Tree, sizes: DatasetSizes, remarks: dict[str, None]) -> Tre
 
 
 def _key(section: Mapping[str, Any], reference: bool) -> str:
-    apart = ("fraction", "test_fraction", "validation", "reference_size", "reference_fraction", "reference_classes")
-    kept = {k: v for k, v in section.items() if k not in apart and (reference or k != "reference")}
+    ignored = ("fraction", "test_fraction", "validation", "reference_size", "reference_fraction", "reference_classes")
+    kept = {k: v for k, v in section.items() if k not in ignored and (reference or k != "reference")}
     return json.dumps([kept, reference], sort_keys=True, default=str)

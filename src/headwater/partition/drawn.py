@@ -107,9 +107,9 @@ class Population(LazyIndices):
         return map(self._client, range(self._clients))
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without cached values, which can be computed again."""
-        made = {"rule", "_recent", "_classes"}
-        return {key: value for key, value in self.__dict__.items() if key not in made}
+        """Leave out cached values, which can be recomputed."""
+        cached = {"rule", "_recent", "_classes"}
+        return {key: value for key, value in self.__dict__.items() if key not in cached}
 
     @cached_property
     def _recent(self) -> Callable[[int], Ints]:
@@ -144,10 +144,10 @@ def _frozen(samples: Ints) -> Ints:
 
 
 def _mix(shares: Any, size: int, room: list[int], rng: np.random.Generator) -> Ints:
-    """How many samples of each class to draw by these shares; what a small class lacks is drawn from the others."""
+    """Draw how many samples each class contributes, by these shares. If a class has too few, others contribute more."""
     most, taken = np.array(room, dtype=np.int64), np.zeros(len(room), dtype=np.int64)
     while (left := size - int(taken.sum())) > 0:
-        still = shares * (taken < most)
-        still = still if still.sum() > 0 else (taken < most).astype(np.float64)
-        taken = np.minimum(taken + rng.multinomial(left, still / still.sum()), most)
+        weights = shares * (taken < most)
+        weights = weights if weights.sum() > 0 else (taken < most).astype(np.float64)
+        taken = np.minimum(taken + rng.multinomial(left, weights / weights.sum()), most)
     return taken

@@ -61,7 +61,7 @@ class Manifest(Partitioner):
 
     @property
     def carving_seed(self) -> int | None:
-        """The seed that the data was carved by; None if the file does not say."""
+        """The seed that the validation and reference set were drawn with; None if the file has none."""
         return _seed(self._read())
 
     def fixed_split(self, labels: Ints, owners: Owners | None) -> FixedSplit:
@@ -110,7 +110,7 @@ class Manifest(Partitioner):
             raise DataError(f"partition.manifest {self.file} could not be read as JSON ({error})") from error
         if not isinstance(found, dict):
             raise DataError(
-                f"partition.manifest {self.file} holds no table of keys, so it is no split; name another file"
+                f"partition.manifest {self.file} is not a JSON object, so it holds no split; name another file"
             )
         return found
 

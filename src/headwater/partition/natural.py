@@ -36,5 +36,5 @@ class Natural(Partitioner):
         return FixedSplit(owners.indices(), owners.sectors, owners.clients, owners.sector_names)
 
     def split(self, labels: Ints, clients: int, rng: np.random.Generator) -> Sequence[Ints]:
-        """Refused: the owners of the samples are not known here."""
+        """Always raises ConfigError, because the owners of the samples are not known here."""
         return self.fixed_split(labels, None).indices

@@ -47,11 +47,11 @@ class OwnRows(Mapping[str, Ints]):
         if number is None:
             raise KeyError(client)
         indices = self._indices[number]
-        held = kept(len(indices), self._share)
-        if not held:  # no order is drawn then
+        test_size = kept(len(indices), self._share)
+        if not test_size:  # nothing is drawn
             return indices[:0].copy() if self._test else indices.copy()
         order = stream(self._seed, "local_test", number).permutation(len(indices))
-        return np.sort(indices[order[:held] if self._test else order[held:]])
+        return np.sort(indices[order[:test_size] if self._test else order[test_size:]])
 
     def __contains__(self, client: object) -> bool:
         return number_of(client, len(self._indices)) is not None

@@ -1,7 +1,7 @@
 """Plans a run: what it will send, how much it will compute, and the memory and time that it needs on this machine.
 
-Bytes and steps come from the method's own code, which is rehearsed: it submits every task and makes every move, and no
-task is carried out. Memory and time are estimates from a second of measuring. Nothing is trained or written.
+Bytes and steps come from a rehearsal of the method's own code: it submits every task and makes every move, but no task
+is executed. Memory and time are estimated from measurements of about one second. Nothing is trained or written.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ class Steps:
     Args:
         task: name of the task.
         at: "clients", "leaders", "sectors" or "server".
-        least: in any round.
-        most: in any round.
-        total: in the whole run.
-        before: before the first round.
+        least: fewest steps in any round.
+        most: most steps in any round.
+        total: steps in the whole run.
+        before: steps before the first round.
         teachers: the most teachers that any of these tasks has.
         asked: samples for which teachers give outputs, in the whole run.
         stops: whether they may end early on validation data.
-        exact: whether no estimate is in these numbers.
+        exact: whether these numbers contain no estimate.
     """
 
     task: str
@@ -55,7 +55,7 @@ class Steps:
 
 @dataclass(frozen=True)
 class Plan:
-    """What is known of a run before it is made. `None` stands for what cannot be known.
+    """Plan of a run. None stands for a quantity that cannot be predicted.
 
     Args:
         method: name of the method.
@@ -68,12 +68,12 @@ class Plan:
         models: sizes of the architectures.
         traffic: what is moved.
         steps: gradient steps by task and place.
-        memory: bytes by what they are for.
-        seconds: by phase, and in all.
-        measured: what the estimate of the time is made from.
-        uncounted: tasks that the time leaves out.
-        unknown: tasks whose results are moved and whose size is not known.
-        cautions: sentences about the configuration.
+        memory: bytes by purpose.
+        seconds: seconds by phase, and in total.
+        measured: measurements that the time is estimated from.
+        uncounted: tasks that are not included in the time.
+        unknown: tasks whose results are moved but have no known size.
+        cautions: warnings about the configuration.
     """
 
     method: str
@@ -178,13 +178,13 @@ def plan(experiment: Experiment, *, startup: float = 0.0, bare: int | None = Non
 def steps_of(experiment: Experiment, rehearsal: Rehearsal) -> tuple[Steps, ...]:
     """Gradient steps by task and place, in the order in which a round has them."""
     rounds, wanted = rehearsal.rounds, experiment.config.rounds
-    alike: dict[tuple[str, str], list[Work]] = {}
+    by_task: dict[tuple[str, str], list[Work]] = {}
     for work in rehearsal.works:
         if work.cost.steps:
-            alike.setdefault((work.job.title, _place(experiment, work)), []).append(work)
+            by_task.setdefault((work.job.title, _place(experiment, work)), []).append(work)
     exact = rounds == wanted and not experiment.config.faults.dropout
     result = []
-    for (title, place), works in alike.items():
+    for (title, place), works in by_task.items():
         steps = [0] * (rounds + 1)
         asked = [0] * (rounds + 1)
         for work in works:
@@ -208,7 +208,7 @@ def steps_of(experiment: Experiment, rehearsal: Rehearsal) -> tuple[Steps, ...]:
 
 
 def _whole(each: Sequence[int], wanted: int) -> int:
-    """The sum over all rounds and the setup; rounds that were not rehearsed count as the mean of the others."""
+    """The sum over the setup and all rounds. Rounds that were not rehearsed count as a mean of those that were."""
     rounds = each[1:]
     return sum(each) + round((wanted - len(rounds)) * sum(rounds[1:] or rounds) / max(1, len(rounds[1:] or rounds)))
 

@@ -20,7 +20,7 @@ class PlannedTraffic:
         rounds: the rounds that were rehearsed.
         wanted: how many rounds the run has.
         setup: what is moved before the first round.
-        exact: whether neither simulated faults nor an estimate can change it.
+        exact: whether the numbers are exact: no simulated faults, and no estimates.
     """
 
     rounds: tuple[Tiers, ...]
@@ -30,7 +30,7 @@ class PlannedTraffic:
 
     @cached_property
     def total(self) -> Tiers:
-        """The sum over all rounds; those that were not rehearsed count as the mean of the others but the first."""
+        """The sum over all rounds. A round that was not rehearsed counts as the mean of rehearsed rounds from 2 on."""
         rounds, left = self.rounds, self.wanted - len(self.rounds)
         total = {tier: {key: sum(each[tier][key] for each in rounds) for key in rounds[0][tier]} for tier in TIERS}
         for tier, counts in total.items() if left else ():
@@ -39,12 +39,12 @@ class PlannedTraffic:
         return total
 
     def per_round(self) -> dict[str, dict[str, list[int]]]:
-        """The least and the most bytes of any round, by tier and direction."""
+        """Minimum and maximum bytes over the rounds, by tier and direction."""
         sizes = {t: {d: [each[t][f"{d}_bytes"] for each in self.rounds] for d in (UP, DOWN)} for t in TIERS}
         return {t: {d: [min(each), max(each)] for d, each in ways.items()} for t, ways in sizes.items()}
 
     def to_dict(self) -> dict[str, Any]:
-        """As `ledger` in result.json, with the spread over rounds."""
+        """Return the same keys as `ledger` in result.json, with minimum and maximum over rounds."""
         return self.total | {"setup": self.setup, "a_round": self.per_round(), "exact": self.exact}
 
 

@@ -1,8 +1,8 @@
-"""A method's rounds without the work: its own code submits every task, and none is carried out.
+"""Runs a method's rounds without its tasks: the method's own code submits every task, and none is executed.
 
 Every value is an outline: its structure and the shapes of its tensors, as its task declares them. So it is known, for
-any method, which client trains, leads and teaches, on how many samples, and how many bytes each move takes. What a
-method reads before it goes on is computed, if nothing has to be trained for it.
+any method, which client trains, leads and teaches, on how many samples, and how many bytes each move takes. A value
+that the method reads is computed, if this needs no training.
 """
 
 from __future__ import annotations
@@ -31,25 +31,25 @@ from headwater.training.evaluation import submit_evaluation, tests_for
 from headwater.training.experiment import Experiment
 from headwater.training.session import open_federation, run_context
 
-JOBS = 20_000  # client tasks that are rehearsed; a longer run is judged by its first rounds
+JOBS = 20_000  # most client tasks that are rehearsed; a longer run is extrapolated from its first rounds
 LEAST = 3  # rounds that are rehearsed for any number of clients: the first round often differs from the others
 FREE = ("average", "evaluate")  # phases whose tasks count as cheap unless they declare a cost
 
 
 class Unforeseen(Exception):  # noqa: N818 (a signal, not an error)
-    """A method reads a value that only training can give."""
+    """Raised when a method reads a value that only training can produce."""
 
 
 @dataclass(frozen=True)
 class Value:
-    """What is known of a value before it exists.
+    """Description of a value that has not been computed.
 
     Args:
-        outline: its form, or UNKNOWN.
+        outline: its outline, or UNKNOWN.
         info: its size; None if that is not known.
-        work: number of the work that makes it.
-        job: the job that makes it, if it can be computed without training.
-        inputs: the values that this job names.
+        work: index of the task that produces it.
+        job: the job that produces it, if it can be computed without training.
+        inputs: the input values of this job.
     """
 
     outline: Any
@@ -66,9 +66,9 @@ class Work:
     Args:
         job: the task, where it runs and its inputs.
         cost: how much it computes.
-        after: numbers of the works whose results it needs.
+        after: indices of the tasks whose results it needs.
         models: models that it needs in memory at the same time.
-        group: number of the first work that it is carried out with, or its own.
+        group: index of the first task of the group that it is executed in.
     """
 
     job: Job
@@ -79,12 +79,12 @@ class Work:
 
 
 class RehearsalEngine:
-    """An engine that records jobs and moves, and carries out none of them.
+    """Engine that records jobs and moves, and executes none of them.
 
     Attributes:
         works: all jobs in the order of submission.
         unknown: tasks whose results were moved and whose size is not known.
-        seconds: spent on finding out costs and sizes, which a run does not spend.
+        seconds: time spent on determining costs and sizes, which a run does not need.
     """
 
     def __init__(self) -> None:
@@ -215,7 +215,7 @@ class RehearsalEngine:
 
 
 def _declared(function: Callable[..., Any], ctx: TaskContext, inputs: dict[str, Any], otherwise: Any) -> Any:
-    """What a declaration says of these inputs; something else if one of them is not known and it needs that one."""
+    """Call a declaration with these inputs. Returns `otherwise` if it fails and one of the inputs is UNKNOWN."""
     try:
         return function(ctx, **inputs)
     except Exception:
@@ -232,7 +232,7 @@ class Rehearsal:
         works: all tasks in the order of submission; those of round 0 prepare the run.
         rounds: how many rounds were rehearsed.
         kept: values that the method keeps from one round to the next.
-        seconds: that submitting one round takes.
+        seconds: time to submit one round.
         traffic: what the run moves; None if the size of a moved value is not known.
         unknown: the tasks that such values come from.
     """

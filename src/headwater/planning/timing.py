@@ -1,8 +1,9 @@
 """How fast this machine is at one run's work: a few steps and passes of each model are timed.
 
-A step has a cost of its own and a cost per sample, and so has a pass; both follow from timing two sizes. Processor time
-is measured, because a short burst of work gets more of a busy machine than a long run will. Nothing that a run uses is
-changed: the models are drawn for the purpose, and torch's generator and number of threads are put back.
+A step has a fixed cost and a cost per sample, and so has a pass; both follow from timing two batch sizes. Processor
+time is measured instead of wall-clock time, because a short measurement gets a larger share of a busy machine than a
+long run. A run is not affected: models are initialised anew, and torch's random state and number of threads are
+restored.
 """
 
 from __future__ import annotations
@@ -27,16 +28,16 @@ from headwater.tasks.local import local_train
 from headwater.tasks.run_context import RunContext
 from headwater.training.experiment import Experiment
 
-BUDGET = 0.8  # seconds for all measurements together, if one of each takes no longer
+BUDGET = 0.8  # seconds for all measurements together; more if single calls take longer
 ASKED = 256  # samples of a pass that is measured
-TIMES, LEAST = 15, 3  # timings, at most and at least
-MOST = 50  # calls that are timed as one
-LONG = 0.3  # seconds of a call that is not repeated
+TIMES, LEAST = 15, 3  # largest and smallest number of timings
+MOST = 50  # most calls in one timing
+LONG = 0.3  # seconds above which a call is not repeated
 
 
 @dataclass(frozen=True)
 class TimePerCall:
-    """Seconds of a call, of each sample in it, and of what is done once for any number of calls."""
+    """Seconds per call, per sample, and of the fixed part that does not depend on the number of calls."""
 
     call: float = 0.0
     sample: float = 0.0
@@ -67,7 +68,7 @@ class Measured:
     batch: Mapping[str, int]
 
     def seconds(self, group: Sequence[Work]) -> float:
-        """Seconds of works that are carried out together, on one worker."""
+        """Seconds of tasks that one worker executes as a group."""
         costs = [work.cost for work in group]
         if len(group) > 1 and costs[0].arch in self.stacks:
             rate = self.stacks[costs[0].arch]
@@ -113,7 +114,7 @@ def measure(experiment: Experiment, works: Sequence[Work]) -> Measured:
 
 
 def together(works: Sequence[Work]) -> list[list[Work]]:
-    """Works by the group that they are carried out in, in order."""
+    """Tasks by the group that they are executed in, in order."""
     groups: dict[int, list[Work]] = {}
     for work in works:
         groups.setdefault(work.group, []).append(work)
@@ -121,13 +122,13 @@ def together(works: Sequence[Work]) -> list[list[Work]]:
 
 
 def _sample(groups: Sequence[Sequence[Work]], arch: str) -> Sequence[Work]:
-    """The largest training of an architecture, in the first round that has any."""
+    """The group that trains an architecture on the most samples, in the first round that trains it."""
     fit = [g for g in groups if g[0].cost.arch == arch and isinstance(g[0].cost.spec, LocalSpec)]
     return max(fit, key=lambda g: (-g[0].job.round, sum(work.cost.samples for work in g)), default=())
 
 
 class SampleTraining:
-    """One training, cut down to some steps on some rows."""
+    """One local training, shortened to some steps on some rows."""
 
     def __init__(self, context: RunContext, work: Work, experiment: Experiment) -> None:
         self.context, self.work = context, work
@@ -175,7 +176,7 @@ class SampleTraining:
             net.train(self.most)
             net.loss(net(self.rows.x), self.rows.y)
         largest = max(sizes.values(), default=0)
-        return sum(sizes.values()) + 2 * largest  # and gradients of two layers on the way back
+        return sum(sizes.values()) + 2 * largest  # plus gradients of two layers in the backward pass
 
 
 def _stack_rate(context: RunContext, group: Sequence[Work], budget: float) -> TimePerCall:
@@ -214,7 +215,7 @@ def _nothing(_: Any) -> Any:
 def _rate(
     make: Callable[[int], tuple[Callable[[int], None], int]], sizes: tuple[int, int], budget: float
 ) -> TimePerCall:
-    """Cost of a call, of a sample and of the rest, from calls with many and with few samples."""
+    """Compute the time per call, per sample and the fixed time, from calls with many and with few samples."""
     (large, many), (small, few) = (make(size) for size in sizes)
     slow, fixed = _each(large, budget / 2)
     if few >= many:
@@ -226,7 +227,7 @@ def _rate(
 
 
 def _each(call: Callable[[int], None], budget: float) -> tuple[float, float]:
-    """Seconds of one more call, and of none at all. Short calls are timed several at once."""
+    """Seconds of one further call, and of zero calls. Several short calls are timed together."""
     none, one = timed(lambda: call(0), budget / 6), timed(lambda: call(1), budget / 6)
     times = max(1, min(MOST, int(budget / 3 / max(one - none, 1e-6))))
     several = timed(lambda: call(times), budget / 2) if times > 1 else one
@@ -234,7 +235,7 @@ def _each(call: Callable[[int], None], budget: float) -> tuple[float, float]:
 
 
 def timed(call: Callable[[], None], budget: float) -> float:
-    """Median seconds of some calls after a first one, which has more to do. A long call is made only once."""
+    """Median seconds of some calls, without the first, which is a warm-up. A long call is made only once."""
     seconds: list[float] = []
     ends = time.perf_counter() + budget
     while len(seconds) < LEAST or (time.perf_counter() < ends and len(seconds) <= TIMES):

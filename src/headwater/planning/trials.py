@@ -22,11 +22,11 @@ from headwater.engines.jobs import LOST, Job, Ref
 from headwater.specs import Descent
 from headwater.tasks.run_context import RunContext
 
-HOMES = 200  # at which a task is tried with inputs of one form
+HOMES = 200  # most homes at which a task is run on stand-ins of one form
 
 
 class Unknown:
-    """Stands for an outline that could not be found out."""
+    """Marks an outline that could not be determined."""
 
 
 UNKNOWN = Unknown()
@@ -39,7 +39,7 @@ class Trials:
         context: the run's context.
 
     Attributes:
-        exact: False once a result was taken over from another home.
+        exact: False once the outline found at one home was reused for another.
     """
 
     def __init__(self, context: RunContext) -> None:
@@ -74,7 +74,7 @@ class Trials:
             )
             skeleton, tensors = serialization.flatten(value)
             outline = serialization.rebuild(skeleton, [tensor.to("meta") for tensor in tensors])
-        except Exception:  # whatever somebody's task does with ones
+        except Exception:  # a task can fail in any way on stand-ins
             value, outline = LOST, UNKNOWN
         self._homes[form] += 1
         self._outlines[form, job.home] = self._outlines[form] = UNKNOWN if value is LOST else outline

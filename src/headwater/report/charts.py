@@ -88,7 +88,7 @@ def by_bytes(series: Sequence[Series]) -> str:
         note += " The axis of bytes is logarithmic."
     if still:
         names = ", ".join(esc(each.label) for each in still)
-        note += f" {names}: nothing is sent, so the last accuracy is layout as a horizontal line."
+        note += f" {names}: nothing is sent, so the last accuracy is drawn as a horizontal line."
     title = "Accuracy on the test set by bytes sent between server and sectors"
     return card(heading, _chart(layout, sending, title, still), note)
 

@@ -1,8 +1,7 @@
 """Many runs at once: the cells of a table or of a grid, each with a directory of its own.
 
-A finished cell is left alone, an interrupted one is continued with the same bits, and one that fails is reported and
-does not end the others. Cells are trained in worker processes that stay, so that each imports torch and reads data
-once.
+A finished cell is skipped. An interrupted cell is continued with the same bits. A cell that fails is reported, and the
+others continue. Worker processes train several cells each, so that they import torch and read data once.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from headwater.errors import ConfigError, OutputError
 if TYPE_CHECKING:
     from headwater.config import Config
 
-CELL_FILE = "cell.json"  # beside config.toml: the configuration as requested, before the data completed it
+CELL_FILE = "cell.json"  # beside config.toml: the configuration as requested, before the data's defaults
 
 
 @dataclass(frozen=True)
@@ -63,8 +62,8 @@ class DataSummary:
         shape: shape of one input.
         classes: number of classes.
         tokens: whether inputs are token numbers.
-        absent: sentence that says that it is not there, so that another set may take its place; or empty.
-        wrong: sentence that says how it is damaged, so that no other set may take its place; or empty.
+        absent: error message if the data is not there; another data set may then replace it. Else empty.
+        wrong: error message if the data is damaged; no other data set may then replace it. Else empty.
     """
 
     train: int = 0
@@ -100,7 +99,7 @@ class CellFile:
             return None  # the run's own configuration decides
 
     def difference(self, now: Config) -> str:
-        """Return in words what makes this another run; keys that are new since then count as their defaults."""
+        """Describe the first difference to a configuration, or return "". Keys added since count as their defaults."""
         from headwater.config import Config
 
         try:
@@ -122,7 +121,7 @@ def identity(config: Config) -> str:
 def finished(cell: Cell) -> bool:
     """Return whether the cell's directory holds its finished run, as far as that is known without reading data.
 
-    A run of another version counts as unfinished: a worker then compares also what the data completed.
+    A run of another version counts as unfinished: a worker then also compares the keys filled in from the data.
 
     Raises:
         OutputError: the directory holds another run.

@@ -14,8 +14,8 @@ def facts_of(experiment: Experiment) -> dict[str, int]:
         all parties know and that the method learns from.
     """
     method = experiment.method
-    brought = [spec.count() for name, spec in experiment.models.items() if name not in experiment.tree.archs]
+    added = [spec.count() for name, spec in experiment.models.items() if name not in experiment.tree.archs]
     return {
-        "parameters_held": (1 + method.reference_models()) * experiment.model.count() + sum(brought),
+        "parameters_held": (1 + method.reference_models()) * experiment.model.count() + sum(added),
         "public_samples": len(experiment.split.reference) if REFERENCE in method.INFO.needs else 0,
     }

@@ -35,10 +35,10 @@ class CellProcess(ChildProcess):
 
 
 class SweepWorkers:
-    """Worker processes for cells. They are started when there is something to do, and end with the `with`.
+    """Worker processes for cells. They are started on demand, and end with the `with` block.
 
     Args:
-        workers: at most so many processes.
+        workers: largest number of processes.
         threads: threads of each.
     """
 

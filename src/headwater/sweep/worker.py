@@ -33,7 +33,7 @@ Send = Callable[[tuple[Any, ...]], None]
 
 
 class CellWorker:
-    """Answers requests ("train", tree, path) and ("measure", section, reference) by the same word and the result.
+    """Answers the requests ("train", tree, path) and ("measure", section, reference) with (kind, result).
 
     While it trains it also sends ("training",) once and ("round", done, rounds) now and then.
     """

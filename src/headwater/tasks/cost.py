@@ -1,7 +1,7 @@
 """What a task declares beside its code: how much it computes, and the outline of its result.
 
 An outline has the structure of a value and the shapes and types of its tensors, but no content: its tensors are on
-torch's `meta` device. `plan` goes through a method's own rounds with outlines in place of values.
+torch's `meta` device. `plan` runs a method's own rounds on outlines instead of values.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from headwater.models.base import ModelSpec
 from headwater.specs import DistillSpec, LocalSpec
 from headwater.tasks.optimizers import samples_read, total_steps
 
-ITSELF = "itself"  # as `returns`: the task looks at no tensor's content, so its result on outlines is the outline
+ITSELF = "itself"  # value of `returns`: the task reads no tensor content, so it can be run on outlines
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Cost:
         asked: rows for which teachers give outputs, summed over the teachers.
         stops: whether the steps may end early on validation data.
         spec: the stage that the steps follow, by which `plan` measures the time of one step.
-        known: False if the cost cannot be told before the task runs.
+        known: False if the cost is not known before the task runs.
     """
 
     arch: str = ""
@@ -65,7 +65,7 @@ def training_cost(model: Params, rows: int, spec: LocalSpec | DistillSpec, **mor
 
 
 def passes_through(models: Iterable[Params], rows: int) -> dict[str, int]:
-    """Rows by architecture if each of these models sees so many."""
+    """Rows by architecture, if `rows` rows go through each of these models."""
     passes: dict[str, int] = {}
     for model in models:
         passes[model.layout.arch] = passes.get(model.layout.arch, 0) + rows
@@ -81,7 +81,7 @@ def shaped(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
 
 
 def shaped_rows(count: int, like: Examples) -> Examples:
-    """Outline of so many examples of the kind of these."""
+    """Outline of `count` examples with the shape and type of `like`."""
     return Examples(shaped(count, *like.x.shape[1:], dtype=like.x.dtype), shaped(count, dtype=like.y.dtype))
 
 
@@ -97,5 +97,5 @@ def shaped_model(spec: ModelSpec, arch: str) -> Params:
 
 
 def first_of(name: str) -> Callable[..., Any]:
-    """As `returns`: the result has the outline of the first value in the mapping input of this name."""
+    """Value of `returns`: the result has the outline of the first value in the mapping input of this name."""
     return lambda ctx, **inputs: next(iter(inputs[name].values()))

@@ -31,19 +31,21 @@ def sample_models(
     scale: float = 0.1,
     by: By = "samples",
 ) -> dict[int, Params]:
-    """Sample models around those of clients. Only trainable parameters get noise: a variance must not be negative.
+    """Sample models around those of clients.
+
+    Only trainable parameters get noise, since noise could make the variances of batch norm negative.
 
     Args:
         ctx: where it runs.
         models: client → model.
         count: how many to sample.
         sampler: "gaussian": the weighted mean plus noise with the weighted variance of each parameter.
-            "gaussian-as-coded": the same of deltas from `base`, scaled to unit length tensor by tensor, with noise
-            times `scale`, and scaled back to the mean length. "dirichlet": mixtures with shares from
-            Dir(concentration).
+            "gaussian-as-coded": the same for deltas from `base`, each tensor scaled to unit length. The noise is
+            multiplied by `scale`, and the result is scaled back to the mean length. "dirichlet": mixtures with shares
+            from Dir(concentration).
         base: the model that the clients started from.
         concentration: of the Dirichlet distribution.
-        scale: of the noise as coded.
+        scale: factor of the noise of "gaussian-as-coded".
         by: weight of a client, as in `average`.
     """
     centre = average_of(models, by)
@@ -77,21 +79,24 @@ def variance(models: Mapping[str, Params], centre: Params, by: By = "samples") -
 
 
 def _unit_deltas(models: Mapping[str, Params], base: Params) -> tuple[Tensor, Tensor]:
-    """Where samples lie and how far they scatter, worked out on deltas of unit length and scaled back, each tensor by
-    itself; clients count alike."""
+    """Mean and standard deviation of the samples, per parameter.
+
+    Both are computed per tensor on deltas of unit length and scaled back to the mean length. All clients have the same
+    weight.
+    """
     shapes = base.layout.trainable
     middle, deviation = base.trainable.clone(), torch.zeros_like(base.trainable)
     deltas = [cut(model.trainable - base.trainable, shapes) for model in models.values()]
-    places, scatter = cut(middle, shapes), cut(deviation, shapes)
-    for name in places:
+    middle_parts, deviation_parts = cut(middle, shapes), cut(deviation, shapes)
+    for name in middle_parts:
         lengths = [float(delta[name].norm()) for delta in deltas]
         units = torch.stack(
             [d[name] / length if length else d[name] for d, length in zip(deltas, lengths, strict=True)]
         )
         length = sum(lengths) / len(lengths)
         spread = (units.square().mean(0) - units.mean(0).square()).clamp_min(_FLOOR).sqrt()
-        places[name] += length * units.mean(0)
-        scatter[name] += length * spread
+        middle_parts[name] += length * units.mean(0)
+        deviation_parts[name] += length * spread
     return middle, deviation
 
 
@@ -105,8 +110,8 @@ def tally(ctx: TaskContext, models: Mapping[str, Tensor]) -> Tensor:
 def distill_per_class(ctx: TaskContext, spec: DistillSpec, **inputs: Any) -> Params:
     """`distill` with its loss divided by the number of classes, as FedBE's code has it.
 
-    Under SGD that is a smaller step with a larger weight decay: v ← βv + g/C + λw, w ← w − ηv is, for C·v, the same as
-    C·v ← β(C·v) + g + Cλw, w ← w − (η/C)(C·v).
+    Under SGD this equals a smaller step size with a larger weight decay: v ← βv + g/C + λw, w ← w − ηv becomes, with
+    u = C·v, u ← βu + g + Cλw, w ← w − (η/C)u.
     """
     smaller = replace(spec, lr=spec.lr / ctx.classes, weight_decay=spec.weight_decay * ctx.classes)
     return distill(ctx, spec=smaller, **inputs)
@@ -118,11 +123,11 @@ def distill_per_class(ctx: TaskContext, spec: DistillSpec, **inputs: Any) -> Par
     returns=lambda ctx, models, count: models | {f"swag{i}": next(iter(models.values())) for i in range(count)},
 )
 def with_swag(ctx: TaskContext, models: Mapping[str, Params], count: int) -> dict[str, Params]:
-    """The models, and `count` sampled ones: of each architecture in turn.
+    """Return the models and `count` sampled ones, whose architectures alternate.
 
     Of K models of an architecture, with mean m, deviations D = (w_1 − m, …, w_K − m) and variance σ² = Σ_k D_k²/K of
     each parameter, a draw is m + σ·z/√2 + D·u/√(2(K − 1)), with z and u standard normal: one half of the covariance is
-    diagonal, the other of rank K − 1. The only model of an architecture is copied. Batch-norm
+    diagonal, the other of rank K − 1. If an architecture has only one model, the draw is a copy of it. Batch-norm
     statistics are those of the mean. A sampled model has the mean weight of the models of its architecture.
     """
     teams: dict[str, list[Params]] = {}
@@ -136,10 +141,10 @@ def with_swag(ctx: TaskContext, models: Mapping[str, Params], count: int) -> dic
 
 def _draw(ctx: TaskContext, team: list[Params]) -> Params:
     centre = mean(team, lambda _: 1.0)
-    away = torch.stack([model.trainable - centre.trainable for model in team])
-    each, by_model = (ctx.rng.standard_normal(size) for size in (centre.layout.size, len(team)))
-    z, u = (torch.from_numpy(drawn).to(away.dtype) for drawn in (each, by_model))
+    deviations = torch.stack([model.trainable - centre.trainable for model in team])
+    per_parameter, per_model = (ctx.rng.standard_normal(size) for size in (centre.layout.size, len(team)))
+    z, u = (torch.from_numpy(drawn).to(deviations.dtype) for drawn in (per_parameter, per_model))
     vector = centre.vector.clone()
-    scatter = away.square().mean(0).sqrt() * z / sqrt(2) + u @ away / sqrt(2 * max(1, len(team) - 1))
-    vector[: centre.layout.size] += scatter
+    noise = deviations.square().mean(0).sqrt() * z / sqrt(2) + u @ deviations / sqrt(2 * max(1, len(team) - 1))
+    vector[: centre.layout.size] += noise
     return replace(centre, vector=vector, weight=centre.weight / len(team))

@@ -30,7 +30,7 @@ def total_steps(n: int, spec: Spec) -> int:
 
 
 def samples_read(rows: int, spec: Spec) -> int:
-    """Number of samples that all steps read together, counted once for every time they are read."""
+    """Number of samples that all steps read, with repetitions."""
     total, per_epoch = total_steps(rows, spec), steps_per_epoch(rows, spec)
     if not per_epoch:
         return 0
@@ -56,15 +56,15 @@ def learning_rate(spec: Spec, taken: int, total: int) -> float:
 
 
 def picked(x: Tensor, at: Tensor) -> Tensor:
-    """x[at], in half the time for labels and flat rows. Images keep their memory layout, which kernels depend on."""
+    """Return x[at], faster for labels and flat rows. Images keep their memory layout, which kernels depend on."""
     return x.index_select(0, at) if x.dim() < 3 else x[at]
 
 
 class FusedOptimizer:
     """SGD, Adam or AdamW with a fresh state, in place on one tensor: the kernels of `torch.optim`, called directly.
 
-    Making the first `torch.optim` optimiser of a process loads torch's compiler, and each of its steps passes through
-    hooks, groups and a profiler; none of this is needed for one tensor.
+    Creating the first `torch.optim` optimiser of a process imports torch's compiler. Each of its steps runs hooks,
+    parameter groups and a profiler. None of this is needed for one tensor.
 
     Args:
         spec: the stage: optimiser, momentum and weight decay.
@@ -83,9 +83,9 @@ class FusedOptimizer:
         self._parts: list[list[Tensor]] = []
 
     def step(self, grad: Tensor, lr: float, members: int | None = None) -> None:
-        """Take one step. `grad` has the shape of the weights; `members` limits it to the first so many of a stack."""
+        """Take one step. `grad` has the shape of the weights; `members` limits it to the first models of a stack."""
         if self._for is None or self._for[0] is not grad or self._for[1] != members:
-            if (grad.shape, grad.dtype) != (self._weights.shape, self._weights.dtype):  # the kernels do not look
+            if (grad.shape, grad.dtype) != (self._weights.shape, self._weights.dtype):  # not checked by the kernels
                 raise ValueError(f"a gradient of shape {tuple(grad.shape)} for {tuple(self._weights.shape)} weights")
             self._for = grad, members
             self._parts = [_parts(t, members) for t in (self._weights, grad, self._first, self._second)]
@@ -125,13 +125,15 @@ class FusedOptimizer:
 
 
 def _parts(tensor: Tensor | None, members: int | None) -> list[Tensor]:
-    """A stack member by member, since the kernels treat the last few numbers of a tensor by other instructions, which
-    round differently; whole where there is no such rest because every member fills its cache lines.
+    """Split a stack into its members, or return it whole if every member fills whole cache lines.
+
+    The kernels compute the last few numbers of a tensor with other instructions, which round differently. Without the
+    split, the result of a member would depend on where it ends in the stack.
     """
     if tensor is None:
         return []
     tensor = tensor.detach()
-    if not tensor.is_contiguous():  # the kernels would read past it
+    if not tensor.is_contiguous():  # the kernels would read out of bounds
         raise ValueError("an optimiser step needs tensors whose numbers lie side by side")
     if tensor.dim() < 2:
         return [tensor]
@@ -212,7 +214,7 @@ class EarlyStop(Generic[Snapshot]):
             self.update(0, value, snapshot)
 
     def update(self, index: int, value: float, snapshot: Callable[[], Snapshot]) -> bool:
-        """Record one evaluation; True says stop."""
+        """Record one evaluation. Returns True if training should stop."""
         score = self.sign * value
         first = self.best_index is None and not math.isnan(score)
         if first or score > self._best_score + self.min_delta:
@@ -222,5 +224,5 @@ class EarlyStop(Generic[Snapshot]):
         return self.patience is not None and index - (self.best_index or 0) >= self.patience
 
     def chosen(self, last: Callable[[], Snapshot]) -> Snapshot:
-        """The snapshot to keep; `last` makes that of the last step."""
+        """The snapshot to keep; `last` returns the snapshot of the last step."""
         return last() if self.restore == "last" or self._best is None else self._best

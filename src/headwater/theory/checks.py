@@ -1,4 +1,4 @@
-"""Refusals that all calculators share."""
+"""Argument checks that all calculators share."""
 
 from __future__ import annotations
 

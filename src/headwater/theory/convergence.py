@@ -1,8 +1,8 @@
 """The bounds of the FedHEAD paper for strongly convex losses, as functions of their constants.
 
 Every phase of a round adds an error term B to the bound and some steps to its denominator. Local training gives B_l and
-n_l steps, distillation at sectors B_s and n̄_s, distillation at the server B_g and n̄_g. A phase pays when it adds steps
-faster than error, which is what the comparisons below test.
+n_l steps, distillation at sectors B_s and n̄_s, distillation at the server B_g and n̄_g. A phase lowers the bound if
+its error per step is small enough, which is what the comparisons below test.
 
 | paper | here | | paper | here |
 |---|---|---|---|---|
@@ -37,7 +37,7 @@ class Problem:
     sector_gap: float = 0.0  # Γ_sec
     reference_gap: float = 0.0  # Γ_ref, between the reference set and the clients' data
     delta: float = 1.0  # δ, from 0 to 1: at 1 distillation adds neither noise nor drift
-    epsilon: float = 0.0  # ε, what distillation adds however well it goes
+    epsilon: float = 0.0  # ε, error that distillation adds in any case
     distance: float = 1.0  # Δ₁, squared distance of the start from the optimum
 
     def __post_init__(self) -> None:
@@ -57,25 +57,25 @@ class Problem:
 
 
 def local_error(p: Problem, local: int) -> float:
-    """B_l, equation (7): unlike clients, noise that averaging damps, and drift, as the square of the steps."""
+    """B_l, equation (7): client heterogeneity, noise reduced by averaging, and drift, quadratic in the steps."""
     noise = p.variance * sum(share**2 for share in p.client_shares)
     return 6 * p.smoothness * p.client_gap + noise + 8 * (local - 1) ** 2 * p.gradient
 
 
 def sector_error(p: Problem, sector: int) -> float:
-    """B_s, equation (8): the same with sectors as parties; noise and drift shrink as δ grows, ε comes on top."""
+    """B_s, equation (8): as B_l with sectors instead of clients, plus ε. Noise and drift decrease with δ."""
     away = 1 - p.delta
     noise = away * (p.variance + p.gradient) * sum(share**2 for share in p.sector_shares)
     return 6 * p.smoothness * (p.sector_gap + p.epsilon) + noise + 8 * away * (sector - 1) ** 2 * p.gradient
 
 
 def server_error(p: Problem) -> float:
-    """B_g, equation (27): how far off the reference set is, ε, and the noise of a single place."""
+    """B_g, equation (27): mismatch of the reference set, ε, and gradient noise without averaging."""
     return 2 * p.smoothness * (p.reference_gap + p.epsilon) + (1 - p.delta) * p.variance
 
 
 def offset(p: Problem, local: int, sector: int = 0) -> float:
-    """γ: the longest phase or 8κ, whichever is more."""
+    """γ: the maximum of the phase lengths and 8κ."""
     return max(float(local), float(sector), 8 * p.condition)
 
 
@@ -85,13 +85,13 @@ def step_size(p: Problem, step: int, offset: float) -> float:
 
 
 def bound(p: Problem, rounds: int, steps: float, error: float, offset: float) -> float:
-    """Expected loss above the optimum after so many rounds of `steps` steps with error terms that sum to `error`."""
+    """Bound on the expected loss above the optimum after `rounds` rounds. `error` is the sum of the error terms."""
     start = p.convexity * offset * p.distance / 2
     return p.condition / (steps * rounds + offset) * (2 * error / p.convexity + start)
 
 
 def rounds_to(p: Problem, target: float, steps: float, error: float, offset: float) -> int:
-    """The first round after which `bound` is not above a target, by solving it for the rounds.
+    """The first round after which `bound` is at most `target`. The bound is solved for the number of rounds.
 
     >>> p = Problem(1.0, 0.5, 1.0, 1.0, (0.5, 0.5), (1.0,))
     >>> t = rounds_to(p, 0.01, steps=5, error=2.0, offset=16.0)
@@ -110,7 +110,7 @@ def fedavg_bound(p: Problem, rounds: int, local: int) -> float:
 
 
 def fedhead_bound(p: Problem, rounds: int, local: int, sector: int, sector_mean: float) -> float:
-    """Equation (6). `sector` is the longest distillation allowed, `sector_mean` what early stopping makes of it."""
+    """Equation (6). `sector` is the largest number of distillation steps, `sector_mean` their mean with early stops."""
     error = local_error(p, local) + sector_error(p, sector)
     return bound(p, rounds, local + sector_mean, error, offset(p, local, sector))
 
@@ -128,8 +128,8 @@ def feddf_bound(p: Problem, rounds: int, local: int, server_mean: float) -> floa
     return bound(p, rounds, local + server_mean, local_error(p, local) + server_error(p), offset(p, local))
 
 
-# Comparisons. For large t a bound goes as ΣB over the steps of a round; adding a phase (B, n) does not raise that ratio
-# exactly if B/n is not above it (the mediant lies between). So each asks whether a phase is long enough for its error.
+# Comparisons. For large t a bound is proportional to ΣB / Σn over the phases of a round. A further phase (B, n) does
+# not raise this ratio if and only if B/n is at most the ratio (mediant inequality). Each function tests this condition.
 
 
 def fedhead_beats_fedavg(local: int, sector_mean: float, local_error: float, sector_error: float) -> bool:
@@ -146,8 +146,8 @@ def fedhead_plus_beats_feddf(
     return sector_mean * (local_error + server_error) >= sector_error * (local + server_mean)
 
 
-# Sufficient conditions for phases of equal length n: each says that some number of steps up to n makes the longer
-# method win. They are about error terms without noise, and with n in place of n − 1.
+# Sufficient conditions for phases of equal length n: each implies that the method with the additional phase has the
+# smaller bound for some number of steps up to n. They use error terms without noise, and n instead of n − 1.
 
 
 def sector_distillation_can_pay(p: Problem, steps: int) -> bool:
@@ -156,11 +156,11 @@ def sector_distillation_can_pay(p: Problem, steps: int) -> bool:
 
 
 def sector_distillation_can_pay_before_server(p: Problem, steps: int) -> bool:
-    """FedHEAD+ over FedDF: a reference set at least thrice as far off as clients are unlike, and δ above a half."""
+    """FedHEAD+ over FedDF: Γ_ref ≥ 3 Γ_client, and δ ≥ ½ + 5Lε / (8 n² G²)."""
     needed = 0.5 + 5 * p.smoothness * p.epsilon / (8 * steps**2 * p.gradient)
     return p.reference_gap >= 3 * p.client_gap and p.delta >= needed
 
 
 def server_distillation_can_pay(p: Problem, steps: int) -> bool:
-    """FedDF over FedAvg: a reference set not that far off, and Lε ≤ 4 n² G²."""
+    """FedDF over FedAvg: Γ_ref ≤ 3 Γ_client, and Lε ≤ 4 n² G²."""
     return p.reference_gap <= 3 * p.client_gap and p.smoothness * p.epsilon <= 4 * steps**2 * p.gradient

@@ -1,8 +1,8 @@
-"""Cost of the methods that share knowledge beside or instead of models.
+"""Cost of the methods that share knowledge in addition to models or instead of them.
 
-How much goes where depends on who holds which class. A caller that knows says so with `counts` (client → samples by
-class), `active` (the clients of each round) and, for `through_sectors`, `sector_of` (client → sector); without them
-everybody is taken to share every class, which is the most there can be.
+Traffic depends on which client holds which class. The options `counts` (client → samples by class), `active` (the
+clients of each round) and, for `through_sectors`, `sector_of` (client → sector) describe this. Without them every
+client is assumed to share every class, which gives an upper bound.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ Held = tuple[set[int], ...]  # classes that each sender knows
 
 
 def _shared(options: Options, counts: Sequence[int]) -> set[int]:
-    """The classes that a client shares: FedHKD asks for a share nu of its samples, and for two where there is noise."""
+    """The classes that a client shares. FedHKD requires a share nu of its samples and, with noise, two samples."""
     nu = float(options.get("nu", 0.0))
     least = 2 if options.get("sigma", 0) and options.get("noise", "scaled") == "scaled" else 1
     return {j for j, n in enumerate(counts) if n >= least and n / sum(counts) >= nu}
 
 
 def _held(options: Options, who: Active, sizes: Payload, number: int) -> tuple[Held, Held]:
-    """What each client and each sector of a round knows."""
+    """The classes that each client and each sector of a round knows."""
     if "counts" not in options or "active" not in options:
         every = set(range(sizes.classes))
         return (every,) * who.clients, (every,) * who.sectors
@@ -35,7 +35,7 @@ def _held(options: Options, who: Active, sizes: Payload, number: int) -> tuple[H
 
 
 def _known(options: Options, who: Active, sizes: Payload, each: int, answers: bool) -> Traffic:
-    """Class means of `each` bytes, a count with each on the way up; down what the round before brought."""
+    """Traffic of class means of `each` bytes: up with a count for each, down the means of the previous round."""
     number, relayed = int(options.get("round", 2)), bool(options.get("through_sectors"))
     clients, sectors = _held(options, who, sizes, number)
     before = _union(_held(options, who, sizes, number - 1)[0]) if number > 1 else 0
@@ -58,20 +58,20 @@ def _fedhkd(who: Active, sizes: Payload, options: Options) -> Traffic:
 
 
 def _fedproto(who: Active, sizes: Payload, options: Options) -> Traffic:
-    """Prototypes alone, or beside the model with `share_params`."""
+    """Prototypes only; with `share_params`, prototypes and the model."""
     alone = not options.get("share_params")
     known = _known(options, who, sizes, sizes.features, answers=alone)
     return known if alone else flat(who, sizes, options) + known
 
 
 def _own_models(who: Active, sizes: Payload, options: Options) -> Traffic:
-    """Everybody's starting model, straight to the clients."""
+    """The starting model of every client, sent directly to it."""
     link = Link(down_bytes=who.clients * sizes.model, down_models=who.clients)
     return Traffic() if options.get("share_params") else Traffic(link, link)
 
 
 def _fedmd(who: Active, sizes: Payload, options: Options) -> Traffic:
-    """Predictions up and their mean down; the flavours with one model send it too, and the mean from round 2 on."""
+    """Predictions up and their mean down. Flavours with a global model also send it, and the mean from round 2 on."""
     number, relayed = int(options.get("round", 2)), bool(options.get("through_sectors"))
     table = WIDTH * sizes.align * sizes.classes
     one = options.get("flavour", "original") != "original"
@@ -86,7 +86,10 @@ def _fedmd(who: Active, sizes: Payload, options: Options) -> Traffic:
 
 
 def _answering(ends: int, options: Options, number: int, tier: str) -> int:
-    """How many had been sent the mean in an earlier round: FedMD's round begins with the clients' word."""
+    """Number of nodes of this round that received the mean in an earlier round.
+
+    Only these complete a round trip, because a round of FedMD begins with the clients' predictions.
+    """
     if "active" not in options:
         return ends if number > 1 else 0
     sector = options.get("sector_of", {})
@@ -95,7 +98,7 @@ def _answering(ends: int, options: Options, number: int, tier: str) -> int:
 
 
 def _public(who: Active, sizes: Payload, options: Options) -> Traffic:
-    """The public set to every client and, where models stay theirs, the starting models."""
+    """The public set to every client and, in the flavour with personal models, the starting models."""
     ends = who.sectors if options.get("through_sectors") else who.clients
     rows = Traffic(Link(down_bytes=ends * sizes.reference), Link(down_bytes=who.clients * sizes.reference))
     own = options.get("flavour", "original") == "original"

@@ -1,7 +1,7 @@
-"""When everything would happen: a model of FedEED's pipelining, against waiting and against FedDF.
+"""Timing model of FedEED's pipelining, compared with sequential rounds and with FedDF.
 
-FedEED keeps K models. A round deals its active clients to K cohorts; cohort k trains model k, and once all its clients
-are done the server averages theirs. Then it distils all K averages into model 0, the only one that this changes.
+FedEED keeps K models. A round assigns its active clients to K cohorts. Cohort k trains model k, and the server averages
+its models once all of its clients are done. Then the server distils all K averages into model 0 and changes no other.
 
 | schedule | cohort k of round t + 1 begins after |
 |---|---|
@@ -9,13 +9,13 @@ are done the server averages theirs. Then it distils all K averages into model 0
 | `pipelined` | distill(t) for k = 0; its own average of round t for the others, which need nothing else |
 | `feddf` | distill(t): one cohort of all active clients, whose own models are the teachers |
 
-Clients take their jobs in the order of rounds, one at a time. So every start is the latest of some earlier ends, moved
-to when the client is next there, and nothing that ends earlier can make anything start later: pipelining never loses
-for the same draws. (Were clients to take whatever is ready, a job of a later round could hold up model 0.)
+Clients execute their jobs in the order of rounds, one at a time. A job starts as soon as the jobs before it have ended
+and its client is available. So a job that ends earlier never delays another one, and pipelining is never slower for
+the same draws. (If clients executed any job that is ready, a job of a later round could delay model 0.)
 
-Model 0 has the critical chain: its cohort trains, the server distils, and only then its cohort can train again. With
-clients that are always there, that takes c + s a round under every schedule. Pipelining shortens what the chain waits
-for: the slowest of one cohort to turn up, not of everybody.
+Model 0 is on the critical path: its cohort trains, the server distils, and only then its cohort can train again. With
+clients that are always available, this takes c + s per round under every schedule. Pipelining shortens the wait for
+clients: model 0 waits for the slowest client of one cohort instead of the slowest of all.
 
 >>> there = PipelineSetting(clients=8, rounds=5, work=3.0, server=2.0, cohorts=4)
 >>> {name: line.period for name, line in compare(there).items()}
@@ -43,7 +43,7 @@ Away = Literal["finish", "pause"]
 
 @dataclass(frozen=True)
 class Presence:
-    """A client that is there for `on` of every `period`: at time x if (x + phase) mod period < on."""
+    """A client that is available for `on` of every `period`: at time x if (x + phase) mod period < on."""
 
     on: float
     period: float
@@ -61,18 +61,18 @@ class Presence:
         return self._since(time) < self.on
 
     def begin(self, time: float) -> float:
-        """The first moment from `time` on at which the client is there."""
+        """The first time from `time` on at which the client is available."""
         return time if self.there(time) else (time + self.phase) // self.period * self.period - self.phase + self.period
 
     def end(self, start: float, work: float, away: Away) -> float:
-        """When work that begins at `start`, with the client there, is done; "pause" rests it whenever it goes away."""
+        """When work that begins at `start` is done. With "pause", it is suspended while the client is not available."""
         since = self._since(start)
-        if since >= self.on:  # by a rounding error before it came
+        if since >= self.on:  # `start` is before the client is available, by a rounding error
             since = 0.0
         left = self.on - since
         if away == "finish" or work <= left or self.on == self.period:
             return start + work
-        whole = math.ceil((work - left) / self.on) - 1  # stays after this one that are used up entirely
+        whole = math.ceil((work - left) / self.on) - 1  # later periods in which the client works all the time
         return start - since + (whole + 1) * self.period + (work - left - whole * self.on)
 
     def _since(self, time: float) -> float:
@@ -83,7 +83,7 @@ ALWAYS = Presence(1.0, 1.0)
 
 
 def scattered(clients: int, share: float, period: float, seed: int) -> tuple[Presence, ...]:
-    """Clients that are there for this share of a common period, each with a phase of its own, drawn uniformly."""
+    """Clients that are available for this share of a common period, each with its own phase, drawn uniformly."""
     if not 0 < share <= 1:
         raise ValueError(f"the share of time that clients are there must be above 0 and at most 1, got {share}")
     if share == 1:
@@ -94,16 +94,16 @@ def scattered(clients: int, share: float, period: float, seed: int) -> tuple[Pre
 
 @dataclass(frozen=True)
 class PipelineSetting:
-    """Who works how long; times are in any one unit."""
+    """Clients, rounds and durations of a simulated run. All times have the same unit."""
 
     clients: int  # N
     rounds: int
     work: float | tuple[float, ...]  # c: of every client, or of each
     server: float  # s: a distillation, apart from the teachers' outputs
     cohorts: int = 4  # K
-    active: int | None = None  # clients a round; None takes all
-    presence: tuple[Presence, ...] | None = None  # None: always there
-    away: Away = "finish"  # what becomes of a job whose client goes away
+    active: int | None = None  # clients per round; None for all
+    presence: tuple[Presence, ...] | None = None  # None: always available
+    away: Away = "finish"  # what happens to a job whose client becomes unavailable
     forward: float = 0.0  # added to s for every member of the teacher: K·R models, or FedDF's active clients
     history: int = 1  # R, rounds whose averages teach
     lookahead: int | None = None  # rounds by which pipelined training may be ahead of distillation; None: any, 0: waits
@@ -190,12 +190,12 @@ class Timeline:
 
 
 def simulate(setting: PipelineSetting, schedule: Schedule) -> Timeline:
-    """Play all rounds. Nothing depends on a later round, so rounds and cohorts can be gone through in order."""
+    """Simulate all rounds. Nothing depends on a later round, so rounds and cohorts are processed in order."""
     if schedule not in get_args(Schedule):
         raise ValueError(f"schedule must be one of {', '.join(get_args(Schedule))}, got {schedule!r}")
     presence = setting.presence or (ALWAYS,) * setting.clients
     free = [0.0] * setting.clients  # when each client's last job ends
-    averaged = [0.0] * setting.cohorts  # when each cohort's newest average is there
+    averaged = [0.0] * setting.cohorts  # when each cohort's latest average is computed
     distilled = [0.0]  # when each round's distillation ends; before round 1 there is nothing to wait for
     ahead = setting.lookahead if schedule == "pipelined" else 0
     jobs: list[ScheduledJob] = []
@@ -224,5 +224,5 @@ def simulate(setting: PipelineSetting, schedule: Schedule) -> Timeline:
 
 
 def compare(setting: PipelineSetting) -> dict[Schedule, Timeline]:
-    """The same draws under every schedule."""
+    """Simulate every schedule with the same draws."""
     return {schedule: simulate(setting, schedule) for schedule in get_args(Schedule)}

@@ -27,9 +27,9 @@ from headwater.theory.checks import above, not_below
 
 @dataclass(frozen=True)
 class Rate:
-    """The three terms that bound the mean squared gradient norm, up to constants that are not known and taken as 1."""
+    """The three terms that bound the mean squared gradient norm, with unknown constants taken as 1."""
 
-    noise: float  # √(F₀Lσ² / ÑTEH): falls with everything that averages
+    noise: float  # √(F₀Lσ² / ÑTEH): decreases with clients, rounds and steps
     drift: float  # (F₀Lσ / T)^⅔
     start: float  # LF₀ / T
 
@@ -39,9 +39,10 @@ class Rate:
 
 
 def effective_clients(teams: Sequence[int]) -> float:
-    """As many equal clients as have the same variance when sectors count alike: M² / Σ 1/n_j, all if sectors are equal.
+    """Effective number of clients, M² / Σ 1/n_j; the number of clients if all M sectors have the same size.
 
-    The mean over sectors of means over n_j clients has variance (1/M²) Σ σ²/n_j.
+    The mean over sectors of the means over their n_j clients has variance (1/M²) Σ σ²/n_j. A plain mean over this many
+    clients has the same variance.
     """
     if not teams or min(teams) < 1:
         raise ValueError(f"every sector must have 1 client or more, got {list(teams)}; leave out those with none")
@@ -51,7 +52,7 @@ def effective_clients(teams: Sequence[int]) -> float:
 def mtgc_rate(
     gap: float, smoothness: float, variance: float, rounds: int, sector_rounds: int, steps: int, clients: float
 ) -> Rate:
-    """The rate of MTGC for smooth losses; how unlike clients and sectors are does not appear in it."""
+    """The rate of MTGC for smooth losses. It does not depend on how heterogeneous clients and sectors are."""
     above(rounds=rounds, sector_rounds=sector_rounds, steps=steps, clients=clients)
     not_below(gap=gap, smoothness=smoothness, variance=variance)
     start = smoothness * gap
@@ -85,7 +86,7 @@ class Knowledge:
 
     @property
     def pull(self) -> float:
-        """λL₃(L₂ + 1)V + γL₂V: how much the knowledge terms can raise the loss in a step of unit length."""
+        """λL₃(L₂ + 1)V + γL₂V: largest increase of the loss by the knowledge terms in a step of unit size."""
         knowledge = self.prediction * self.classifier * (self.extractor + 1) + self.feature * self.extractor
         return knowledge * self.gradient
 
@@ -96,7 +97,7 @@ class Knowledge:
 
 
 def fedhkd_drift(k: Knowledge) -> float:
-    """Theorem 2: by how much a round can raise the loss, apart from what its gradients lower it by.
+    """Theorem 2: largest increase of the loss in a round, not counting the decrease by its gradients.
 
     ½η²L₁E(EV² + σ²) + 2ληL₃(L₂ + 1)EV + 2γηL₂EV
     """
@@ -104,7 +105,7 @@ def fedhkd_drift(k: Knowledge) -> float:
 
 
 def fedhkd_floor(k: Knowledge) -> float:
-    """The ε below which Theorem 3 promises nothing, however many rounds: where its denominator is 0."""
+    """The ε at which the denominator of Theorem 3 is 0. The theorem holds only for a larger ε."""
     slope = _slope(k)
     return 2 * fedhkd_drift(k) / slope
 
@@ -127,10 +128,10 @@ def fedhkd_rounds(k: Knowledge, gap: float, epsilon: float) -> float:
 
 
 def fedhkd_step_limit(k: Knowledge, gradient_norm: float, alpha: float = 1.0) -> float:
-    """Corollary 1: the loss falls in a step whose size is below this; 0 where no step size is small enough.
+    """Corollary 1: the loss decreases in a step whose size is below this; 0 if no step size is small enough.
 
-    [2α²‖∇L‖² − 4αλL₃(L₂ + 1)V − 4αγL₂V] / [L₁(EV² + σ² + α²‖∇L‖²)]: the paper prints the denominator with a slip, put
-    right here. The step size of `k` itself is not used.
+    [2α²‖∇L‖² − 4αλL₃(L₂ + 1)V − 4αγL₂V] / [L₁(EV² + σ² + α²‖∇L‖²)]. A misprint in the paper's denominator is corrected
+    here. The step size `k.lr` is not used.
     """
     above(alpha=alpha)
     not_below(gradient_norm=gradient_norm)
@@ -140,7 +141,7 @@ def fedhkd_step_limit(k: Knowledge, gradient_norm: float, alpha: float = 1.0) ->
 
 
 def _slope(k: Knowledge) -> float:
-    """E(2η − η²L₁), positive for steps that a gradient of this smoothness allows."""
+    """E(2η − η²L₁), which is positive for η < 2 / L₁."""
     if not k.lr * k.smoothness < 2:
         raise ValueError(f"lr must be below 2 / smoothness = {2 / k.smoothness:g}, got {k.lr}; take a smaller one")
     return k.steps * (2 * k.lr - k.lr**2 * k.smoothness)
@@ -151,7 +152,7 @@ def _slope(k: Knowledge) -> float:
 
 @dataclass(frozen=True)
 class Generalisation:
-    """The three terms that bound the ensemble's risk on the global distribution; a sum of 1 or more says nothing."""
+    """The three terms that bound the ensemble's risk on the global distribution. A sum of 1 or more is vacuous."""
 
     empirical: float  # the loss of the model trained on everything
     mismatch: float  # mean over clients of ½d_k + λ_k
@@ -167,8 +168,8 @@ def feddf_generalisation(
 ) -> Generalisation:
     """Theorem 5.1, with probability 1 − δ.
 
-    d_k is how far client k's data are from the global distribution, λ_k the least error of one model on both, and m the
-    samples of a client.
+    d_k is the divergence of client k's data from the global distribution, λ_k the smallest joint error of one model on
+    both, and m the number of samples of a client.
 
     >>> round(feddf_generalisation(0.05, [0.2, 0.4], [0.01, 0.03], samples=2000, delta=0.05).total, 4)
     0.2531

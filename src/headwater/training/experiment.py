@@ -177,7 +177,7 @@ def specs_of(
         projection = defaults.get("projection", 0) if wanted.projection is None and listed else wanted.projection or 0
         filled = {key: setting.default for key, setting in known.items()} | method_defaults
         if split.words is not None and "words" in known:
-            filled["words"] = split.words  # an embedding has a row for each token there is
+            filled["words"] = split.words  # an embedding has one row per token of the vocabulary
         filled |= dict(options)
         more = (maker, wanted.buffers, projection, wanted.bn_head, split.words is not None)
         return fitted(ModelSpec(name, split.shape, split.classes, filled, *more), split.words)
@@ -212,10 +212,13 @@ def _exchange(way: Preparation, split: Split, partition: Partition, rows: Rows) 
 
 
 def _stages(config: Config, kind: Any, split: Split, partition: Partition) -> dict[str, LocalSpec | DistillSpec]:
-    """The specs of the method's stages: defaults by the data, under those of the method, under the configuration."""
+    """The specs of the method's stages.
+
+    The configuration overrides the method's defaults, which override the defaults derived from the data.
+    """
     wanted = stage_fields(kind)
     samples = len(split.train) if partition.rule is None else int(partition.lengths.sum())
-    client = max(1, samples // config.partition.clients)  # the same for every seed
+    client = max(1, samples // config.partition.clients)  # mean rows per client, which do not depend on the seed
     defaults = kind.defaults(config.algorithm)
     specs: dict[str, LocalSpec | DistillSpec] = {}
     if "local" in wanted:

@@ -30,7 +30,7 @@ class RunDirectory:
         try:
             if path.exists():
                 path.mkdir(exist_ok=True)
-            else:  # it appears with its configuration, so that it can always be resumed
+            else:  # created under another name and renamed, so that it always has a configuration to resume from
                 path.parent.mkdir(parents=True, exist_ok=True)
                 draft = path.with_name(f".{path.name}.{os.getpid()}.draft")
                 draft.mkdir()
@@ -40,11 +40,11 @@ class RunDirectory:
             raise OutputError(
                 f"{path} cannot be a run's directory, since part of it is a file; choose another --out"
             ) from error
-        held = path / "config.toml"
-        if held.exists():
-            self._compare(Config.from_toml(held.read_text(encoding="utf-8")), config)
+        file = path / "config.toml"
+        if file.exists():
+            self._compare(Config.from_toml(file.read_text(encoding="utf-8")), config)
         else:
-            write_whole(held, config.to_toml())
+            write_whole(file, config.to_toml())
 
     def _compare(self, there: Config, asked: Config) -> None:
         found = there.difference(asked)
@@ -59,10 +59,10 @@ class RunDirectory:
         """Refuse to resume with other data than the run began with."""
         path = self.path / "partition.json"
         try:
-            held = json.loads(path.read_text(encoding="utf-8")).get("sha256") if path.exists() else sha256
+            recorded = json.loads(path.read_text(encoding="utf-8")).get("sha256") if path.exists() else sha256
         except (ValueError, AttributeError):
-            held = sha256  # cut short, and about to be written again
-        if held != sha256:
+            recorded = sha256  # the file is truncated, and will be written again
+        if recorded != sha256:
             raise OutputError(
                 f"{self.path} was begun on another split of the data, so its data has changed since; bring that back, "
                 "choose another --out, or begin anew with --force"
@@ -103,7 +103,7 @@ class RunDirectory:
 
     def add_spans(self, spans: list[dict[str, Any]]) -> None:
         with self.spans_path.open("a", encoding="utf-8") as file:
-            file.write("".join(json.dumps(span) + "\n" for span in spans))  # times, names and numbers: all finite
+            file.write("".join(json.dumps(span) + "\n" for span in spans))  # without `to_json`: no NaN can occur
 
     def write(self, name: str, content: dict[str, Any]) -> None:
         write_whole(self.path / name, to_json(content, indent=1))
@@ -119,7 +119,7 @@ class RunDirectory:
 
 
 def _without_sharing(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Copies of tensors that share memory, which safetensors refuses: clients that never trained share one model."""
+    """Copy tensors that share memory, which safetensors refuses. Clients that never trained share one model."""
     seen: set[int] = set()
     separate = {}
     for name, tensor in tensors.items():

@@ -14,12 +14,12 @@ from headwater.tasks.batched.policy import NUMBERS
 from headwater.tasks.run_context import RunContext
 from headwater.training.experiment import Experiment
 
-SMALL = 2.5e8  # multiplications: clients that need fewer share a job, because a job costs about as much
+SMALL = 2.5e8  # multiplications; clients that need fewer share a job, because a job has an overhead of this order
 BACKWARD = 3  # cost of a gradient step on a row, in forward passes over it
 
 
 def run_context(experiment: Experiment) -> RunContext:
-    """What tasks of this run can use, and how a result that is not finite is treated."""
+    """Return the context of this run's tasks, with the treatment of faults and of results that are not finite."""
     faults = experiment.config.faults
     return replace(
         experiment.context(),
@@ -35,7 +35,7 @@ def run_context(experiment: Experiment) -> RunContext:
 
 
 def open_federation(experiment: Experiment, engine: Engine, context: RunContext) -> Federation:
-    """The first view of a run, with a new session. Which jobs run as one follows from the experiment alone.
+    """Return the first view of a run, with a new session. Only the experiment decides which jobs are grouped.
 
     Args:
         experiment: the run.
@@ -44,7 +44,7 @@ def open_federation(experiment: Experiment, engine: Engine, context: RunContext)
     """
     config, precompute = experiment.config, Precompute.of(context)
     specs = [value for value in vars(experiment.method).values() if isinstance(value, LocalSpec)]
-    epochs = max((spec.epochs or 0 for spec in specs), default=0)  # a number of steps does not tell the rows
+    epochs = max((spec.epochs or 0 for spec in specs), default=0)  # with `steps`, the cost per row is not known
     session = Session(
         engine,
         Ledger(),
@@ -52,7 +52,7 @@ def open_federation(experiment: Experiment, engine: Engine, context: RunContext)
         dropout=config.faults.dropout,
         width=experiment.stacking.width,
         rows=int(SMALL / (BACKWARD * precompute.work * epochs)) if precompute.work and epochs else 0,
-        small=NUMBERS // max(1, experiment.model.count()),  # no more models at a time than a batch would have
+        small=NUMBERS // max(1, experiment.model.count()),  # at most as many models as in a batched computation
         precompute=precompute,
     )
     return Federation(experiment.tree, session, experiment.tree.holders, purpose="setup")

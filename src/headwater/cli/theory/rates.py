@@ -33,8 +33,8 @@ def mtgc(
 ) -> None:
     """The three terms of MTGC's rate.
 
-    They bound the mean squared gradient norm up to constants that the source does not give, taken as 1: compare terms
-    and settings, not absolute values. How unlike clients and sectors are does not appear.
+    They bound the mean squared gradient norm up to constants that the paper does not give, which are taken as 1. So
+    compare terms and settings, not absolute values. The heterogeneity of clients and sectors has no influence.
     """
     tell(locals(), mtgc_facts, mtgc_show)
 
@@ -90,8 +90,8 @@ def feddf(
 ) -> None:
     """FedDF's generalisation bound.
 
-    It bounds the risk of the clients' ensemble on the global distribution, with probability 1 − δ; 1 or more says
-    nothing.
+    It bounds the risk of the clients' ensemble on the global distribution, with probability 1 − δ. A bound of 1 or more
+    is vacuous.
     """
     tell(locals(), feddf_facts, feddf_show)
 
@@ -177,8 +177,8 @@ def fedhkd(
 ) -> None:
     """FedHKD's noise, its variance, and the rounds of its theorem.
 
-    First what noise the means of representations get and what it is worth; then by how much a round can raise the loss
-    (Theorem 2), how many rounds are promised (Theorem 3) and which step size lowers the loss (Corollary 1).
+    Shows the noise on the means of representations and its privacy guarantee. Then it shows by how much a round can
+    raise the loss (Theorem 2), how many rounds suffice (Theorem 3) and which step size lowers the loss (Corollary 1).
     """
     tell(locals(), fedhkd_facts, fedhkd_show)
 

@@ -83,7 +83,7 @@ def anywhere(count: int, shape: tuple[int, ...], classes: int, seed: int) -> Ten
 
 def _clouds(rows: int, rng: np.random.Generator) -> tuple[Any, Any]:
     y = np.arange(rows) % CLASSES
-    turn = np.pi / 2 + 2 * np.pi * y / CLASSES
-    centre = FAR * np.stack([np.cos(turn), np.sin(turn)], axis=1)
+    angle = np.pi / 2 + 2 * np.pi * y / CLASSES
+    centre = FAR * np.stack([np.cos(angle), np.sin(angle)], axis=1)
     x = centre + WIDE * rng.normal(size=(rows, 2))
     return np.clip(x, -REACH, REACH).astype(np.float32), y

@@ -115,8 +115,8 @@ def _class_names(folder: Path) -> list[str]:
             raise ValueError(f"it does not number {CLASSES} classes")
     except (OSError, ValueError) as error:
         raise broken(path, error) from error
-    often = Counter(word for word, _ in words.values())  # two kinds of crane are among them
-    return [word if often[word] == 1 else f"{word} ({kind})" for word, kind in (words[n] for n in range(CLASSES))]
+    counts = Counter(word for word, _ in words.values())  # some names occur twice, such as "crane"
+    return [word if counts[word] == 1 else f"{word} ({kind})" for word, kind in (words[n] for n in range(CLASSES))]
 
 
 def _place(folder: Path, part: str, first: str) -> Callable[[str], Batch] | None:
@@ -141,7 +141,7 @@ def _batch_of_zip(path: Path, name: str) -> Batch:
         return _parse(name, content)
     except DataError:
         raise
-    except Exception as error:  # unpickling damaged bytes can raise anything at all
+    except Exception as error:  # unpickling damaged bytes can raise any exception
         raise broken(path, f"{name}: {error}") from error
 
 

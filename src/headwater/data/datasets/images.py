@@ -76,7 +76,7 @@ def _arrays(path: Path, keys: Sequence[str]) -> Found | None:
 def as_data(
     path: Path, parts: Sequence[Array], name: str, classes: Sequence[str], shape: tuple[int, ...] = COLOUR_32
 ) -> Data:
-    """Make `Data` of the four arrays; inconsistent arrays of a published set mean that its file is damaged.
+    """Build `Data` from the four arrays. Inconsistent arrays are reported as a damaged file.
 
     Args:
         path: of the file, for messages.
@@ -131,12 +131,12 @@ def batch_of(content: Any, label: str) -> Batch:
 
 
 def read_pickle(raw: bytes) -> Any:
-    """Unpickle arrays and plain values, without running any other code. Text of Python 2 comes as bytes."""
+    """Unpickle arrays and plain values, without running other code. Strings of Python 2 are returned as bytes."""
     return _ArraysOnly(io.BytesIO(raw), encoding="bytes").load()
 
 
 class _ArraysOnly(pickle.Unpickler):
-    """Refuses everything but arrays and plain values, since it could run code."""
+    """Refuses everything but arrays and plain values, because other objects could run code."""
 
     def find_class(self, module: str, name: str) -> Any:
         if name == "_reconstruct" and module in ("numpy.core.multiarray", "numpy._core.multiarray"):
@@ -164,7 +164,7 @@ def fetch(name: str, path: Path, source: str | None = None) -> None:
     """
     known = published(name)
     layout = known.layout
-    assert layout is not None  # `_found` fetches only sets that have one
+    assert layout is not None  # `find` fetches only sets that have one
     where = source or known.hub
     try:
         from datasets import load_dataset
@@ -205,16 +205,16 @@ def take(rows: Any, layout: HubLayout, where: str) -> dict[str, Array]:
     missing = [column for column in wanted if column not in rows.column_names]
     if missing:
         raise DataError(
-            f"{where} has no column {missing[0]!r} (it has {', '.join(rows.column_names)}); it has changed since "
-            "Headwater learnt of it, so get the official files instead"
+            f"{where} has no column {missing[0]!r} (it has {', '.join(rows.column_names)}); its format has changed, "
+            "so get the official files instead"
         )
-    side, by = layout.side // layout.shrink, layout.shrink
+    side, shrink = layout.side // layout.shrink, layout.shrink
     x = np.empty((len(rows), side, side, 1 if layout.grey else 3), dtype=np.uint8)
     for number, row in enumerate(rows.select_columns([layout.image])):
         picture = row[layout.image].convert("L" if layout.grey else "RGB")
         if picture.size != (layout.side, layout.side):
             raise DataError(f"{where} has an image of {picture.size} px instead of {layout.side} x {layout.side}")
-        x[number] = np.rint(np.asarray(picture).reshape(side, by, side, by, -1).mean(axis=(1, 3)))
+        x[number] = np.rint(np.asarray(picture).reshape(side, shrink, side, shrink, -1).mean(axis=(1, 3)))
     found = {"x": x, "y": _numbers(rows, layout.label, layout.classes, where)}
     if layout.coarse:
         found["y_coarse"] = _numbers(rows, layout.coarse, layout.coarse_classes, where)

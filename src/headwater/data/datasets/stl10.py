@@ -72,7 +72,7 @@ def _read(folder: Path, part: str) -> Found | None:
 
 
 def _images(content: IO[bytes]) -> Array:
-    """Each image is red, green and blue, column by column; it is averaged over 3 x 3 px."""
+    """Parse images, and average them over 3 x 3 px. Each is stored as a red, green and blue plane, column by column."""
     parts = []
     while raw := content.read(500 * 3 * SIDE * SIDE):
         if len(raw) % (3 * SIDE * SIDE):

@@ -1,8 +1,8 @@
 """Access control of a SuperLink: which calls it answers, and which nodes it admits.
 
 The SuperLink serves three interfaces on its one port, and only the one for nodes (SuperNodes of members) authenticates
-its callers. Through the other two anybody who reaches the port could admit a key of their own, or run code. So all that
-is not for nodes needs a secret here, which never leaves this process.
+its callers. Through the other two, anybody who reaches the port could register a key or run code. So calls to these two
+need a secret here, which never leaves this process.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def install(key: str, news: threading.Event, admitted: threading.Event) -> None:
 
     def guarded(*args: Any, **more: Any) -> Any:
         app = create_app(*args, **more)
-        app.add_middleware(Guard, key=key, news=news, admitted=admitted)  # before all others
+        app.add_middleware(Guard, key=key, news=news, admitted=admitted)  # runs before all other middleware
         return app
 
     flwr.superlink.main.create_app = guarded
@@ -68,7 +68,7 @@ class Guard:
 
     Args:
         key: the secret of this process.
-        news: set when a node has sent a message, come or left.
+        news: set when a node has sent a message, connected or disconnected.
         admitted: until it is set, nodes are told to try again later, since the members' keys are not registered yet.
     """
 

@@ -1,8 +1,8 @@
 """The child process of a party that joins a link: Flower's SuperNode, and a thread that passes messages to the party.
 
-The SuperNode polls for messages every 3 seconds, for missing pieces of them every second, and for replies every half
-second; these are constants in its code. Here they are replaced: it polls for the next message the sooner the less time
-has passed since the last one, every 0.1 to 1 second for pieces, and a reply wakes it at once.
+By default the SuperNode polls for messages every 3 seconds, for missing pieces of them every second, and for replies
+every half second; these are constants in its code. Here the interval between polls for messages grows with the time
+since the last message. It polls for pieces every 0.1 to 1 second, and a reply is passed on at once.
 
 Frames to the party: `{"say": "ask"}` with a request. Frames from it: `{}` with the reply, or `{"reason": …}`.
 """
@@ -44,7 +44,7 @@ from headwater.deploy.transport import Message, Unanswered
 SHORTEST_POLL = 0.1  # seconds between two polls for a message
 IDLE_SHARE = 10.0  # a node polls again after the time since its last message, divided by this
 LONGEST_POLL = 1.0  # seconds between two polls of the SuperNode for a task
-LEAVE_SECONDS = 4.0  # to take leave of the link
+LEAVE_SECONDS = 4.0  # to disconnect from the link
 
 
 class PollingClock:
@@ -94,7 +94,7 @@ class SuperNodeBridge:
                     while self._pass_one():
                         pass
                 except httpx.ConnectError:
-                    pass  # not up yet
+                    pass  # the SuperNode does not listen yet
                 except httpx.HTTPError as error:
                     print(f"headwater: a message was lost between the SuperNode and the party ({error})", flush=True)
         except OSError:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from headwater.config.sections import EngineConfig
     from headwater.engines.workers.worker import Reply
 
-QUICK = 0.03  # seconds; a worker that is busy with less gets one more call, so that it need not wait for it
+QUICK = 0.03  # seconds; a worker with less work than this gets its next call in advance, so that it is not idle
 
 T = TypeVar("T")
 
@@ -111,7 +111,7 @@ class Ray(WorkerEngine):
         return infos
 
     def close(self) -> None:
-        if self._cluster is None or os.getpid() != self._owner:  # not in a process that was forked off
+        if self._cluster is None or os.getpid() != self._owner:  # a forked process must not leave the cluster
             return
         with self._changed:
             self._closing = True
@@ -126,7 +126,7 @@ class Ray(WorkerEngine):
         leave(cluster)
 
     def _get(self, views: Sequence[ValueView], get: Callable[[], T]) -> T:
-        """Call `get`, which reads these values; values that were lost with a node are computed again before."""
+        """Call `get`, which reads these values. Values that were lost with a node are recomputed first."""
         slots = [view.slot for view in views]
         for attempt in range(MAX_DEATHS + 1):
             with self._changed:
@@ -166,7 +166,7 @@ class Ray(WorkerEngine):
         return not worker.calls or sum(map(self._expected_seconds, worker.calls[0])) < QUICK
 
     def _expected_seconds(self, item: WorkItem) -> float:
-        """By the last execution of its task. An unknown task, or one that killed a worker, counts as long."""
+        """Duration of the last execution of its task. An unknown task, or one that killed a worker, counts as QUICK."""
         return QUICK if item.deaths else self._durations.get(item.jobs[0].title, QUICK)
 
     def _next_call(self, fits: Callable[[WorkItem], bool] | None) -> Call:
@@ -218,7 +218,7 @@ class Ray(WorkerEngine):
         error = outcome.future.exception()
         if error is not None and not isinstance(error, self._ray.exceptions.RayTaskError):
             self._replace(outcome.worker, error)
-        elif outcome.run != self._run:  # of a run that was abandoned
+        elif outcome.run != self._run:  # the call belongs to an abandoned run
             return
         elif not outcome.call:
             outcome.worker.set_ready(*outcome.future.result())
@@ -252,7 +252,7 @@ class Ray(WorkerEngine):
             self._reports.append(reply.done)
         results: Any = reply.results
         for index, (slot, result) in enumerate(zip(item.slots, results, strict=True), first):
-            if not slot.available:  # otherwise only other members of its group had to be computed again
+            if not slot.available:  # available ones were not lost: only others of their group are recomputed
                 info = result.info
                 stored = None if info is None else RayValue(batch, index, worker.node.id, result.outline)
                 slot.producer = item if remote else None
@@ -267,7 +267,7 @@ class Ray(WorkerEngine):
     def _replace(self, worker: ActorHandle, error: BaseException) -> None:
         """Start another worker in place of one that died, if its node lives; its items go back into the queue."""
         assert self._cluster is not None
-        self._ray.kill(worker.actor)  # it may only be unreachable
+        self._ray.kill(worker.actor)  # the actor may still be alive but unreachable
         del self._workers[worker.number]
         self._recovery.update_dead()
         if not worker.ready and worker.node.id not in self._dead:

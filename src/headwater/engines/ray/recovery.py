@@ -13,8 +13,8 @@ from headwater.engines.ray.values import RayValue
 from headwater.engines.workers.scheduler import ReadyQueue, ValueSlot, ValueView, WorkItem
 from headwater.errors import TaskError
 
-MAX_DEPTH = 40  # work items that depend on each other and would run again: deeper values are copied to the driver
-NOTICE = 10.0  # seconds from a missing value until Ray knows that its node is gone
+MAX_DEPTH = 40  # longest chain of work items to repeat for a lost value; values with longer chains are copied here
+NOTICE = 10.0  # seconds that Ray may need to notice that the node of a missing value is gone
 
 
 class Recovery:
@@ -35,7 +35,7 @@ class Recovery:
         self.dead |= {node["NodeID"] for node in import_ray().nodes() if not node["Alive"]}
 
     def any_dead(self, nodes: Collection[str]) -> bool:
-        """Return whether any of these nodes is gone. Ray may know it only some time after a value is missing."""
+        """Return whether any of these nodes is gone. Waits, because Ray may notice it only after some time."""
         end = time.monotonic() + NOTICE
         while True:
             self.update_dead()
@@ -57,7 +57,7 @@ class Recovery:
         """
         item = slot.producer
         if item is None:
-            raise TaskError("a node was lost with a value that cannot be made again; carry on with headwater resume")
+            raise TaskError("a value that cannot be recomputed was lost with its node; continue with headwater resume")
         if item in self.repeated:
             return
         self.repeated.add(item)
@@ -94,7 +94,7 @@ class Recovery:
                 slot.backup = slot.stored
 
     def copy_deep(self, slots: Iterable[ValueSlot], here: str, lock: AbstractContextManager[Any]) -> None:
-        """Copy values to this node that would take many repetitions to compute again, were their node lost.
+        """Copy values to this node if recomputing them after the loss of their node would repeat many work items.
 
         Args:
             slots: values that are still needed.

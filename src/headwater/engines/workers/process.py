@@ -1,4 +1,4 @@
-"""Child processes, seen from the process that starts them: start, messages, end. `start.py` is the other side."""
+"""The parent's side of a child process: start, messages, end. `start.py` is the child's side."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class ChildProcess:
             )
 
     def send(self, message: Any) -> None:
-        """Send a message. If the process has died nothing happens; `receive` tells."""
+        """Send a message. If the process has died, nothing is sent, and `receive` returns None."""
         data = pickle.dumps(message)
         with suppress(OSError):
             self.pipe.send_bytes(data)
@@ -66,8 +66,8 @@ class ChildProcess:
 def environment(threads: int) -> dict[str, str]:
     """Return the environment of a child process: import path, number of threads, memory allocator.
 
-    Training frees and allocates the same large blocks over and over. By default they go back to the system and are
-    zeroed page by page when they are allocated again; keeping them saved an eighth of the time of a small residual net.
+    Training frees and allocates the same large blocks repeatedly. By default glibc returns them to the system, which
+    zeroes every page when they are allocated again. These settings keep the blocks in the process.
     """
     allocator = {
         "MALLOC_MMAP_THRESHOLD_": str(32 << 20),  # the maximum of glibc
@@ -76,7 +76,7 @@ def environment(threads: int) -> dict[str, str]:
         "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1",
     }
     variables = (
-        allocator  # the user's own settings come later and win
+        allocator  # the user's own settings take precedence
         | ENVIRONMENT
         | os.environ
         | {
@@ -85,6 +85,6 @@ def environment(threads: int) -> dict[str, str]:
             "MKL_NUM_THREADS": str(threads),
         }
     )
-    if numerics.too_late():  # children compute as this process does
+    if numerics.too_late():  # children must compute with the same kernels as this process
         variables[CBWR] = ""  # "off" for MKL
     return variables

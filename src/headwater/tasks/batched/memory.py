@@ -1,4 +1,4 @@
-"""Reusable memory: the system clears every new page, which takes longer than what a stack computes in it."""
+"""Reusable buffers. The operating system zeroes every new page, which takes longer than the work of a small stack."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 
 LINE = 64  # bytes of a cache line
-MOST = 64 << 20  # bytes that are worth keeping: with more, clearing pages is a small part of the time
+MOST = 64 << 20  # bytes of the largest reused buffer: above it, zeroing pages is a small part of the time
 
 
 class Buffers:
-    """Memory of one thread, by name."""
+    """Buffers of one thread, by name."""
 
     def __init__(self) -> None:
         self._scratch: dict[str, Tensor] = {}
@@ -22,15 +22,15 @@ class Buffers:
 
     def scratch(self, name: str, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
         """A tensor with arbitrary content, valid until this name is asked for again."""
-        held, count = self._scratch.get(name), prod(shape)
+        buffer, count = self._scratch.get(name), prod(shape)
         if count * dtype.itemsize > MOST:
             return torch.empty(shape, dtype=dtype)
-        if held is None or held.dtype != dtype or len(held) < count:
-            held = self._scratch[name] = _part(_block(count * dtype.itemsize), count * dtype.itemsize).view(dtype)
-        return held[:count].view(shape)
+        if buffer is None or buffer.dtype != dtype or len(buffer) < count:
+            buffer = self._scratch[name] = _part(_block(count * dtype.itemsize), count * dtype.itemsize).view(dtype)
+        return buffer[:count].view(shape)
 
     def lasting(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-        """A tensor that is given away. Its memory is reused once no view of it exists any more."""
+        """A tensor that the caller may keep. Its memory is reused once no view of it exists."""
         need = prod(shape) * dtype.itemsize
         if need > MOST:
             return torch.empty(shape, dtype=dtype)
@@ -40,29 +40,29 @@ class Buffers:
         return _part(self._last, need).view(dtype).view(shape)
 
     def _holders(self) -> int:
-        """References to the block: a tensor with views, this object and, in some versions of Python, this call."""
+        """Reference count of the block: its views, this object and, in some versions of Python, this call."""
         return sys.getrefcount(self._last)
 
 
 def whole_lines(count: int, dtype: torch.dtype) -> int:
-    """The count of numbers, rounded up to whole cache lines."""
+    """Round a count of numbers up to whole cache lines."""
     line = LINE // dtype.itemsize
     return -(-count // line) * line
 
 
 def _block(size: int) -> np.ndarray:
-    """Memory for so many bytes. numpy asks for large pages, of which a few are enough."""
+    """Allocate `size` bytes, and room to align them. numpy requests huge pages, so there are few page faults."""
     return np.empty(size + LINE, dtype=np.uint8)
 
 
 def _part(block: np.ndarray, size: int) -> Tensor:
-    """So many bytes, beginning at a cache line."""
+    """Return `size` bytes of a block, from a cache-line boundary on."""
     first = -block.ctypes.data % LINE
     return torch.from_numpy(block[first : first + size])
 
 
 def _alone() -> int:
-    """References to a block that has no view."""
+    """Reference count of a block without views."""
     fresh = Buffers()
     fresh._last = _block(1)
     return fresh._holders()

@@ -26,9 +26,9 @@ class Contrast:
         mu: weight of the term.
         tau: temperature of the cosines.
         previous: the client's earlier models.
-        first: stands in for a missing earlier model: the run's "initial" one or the one just "received".
-        number: which of the run's initial draws that is, where there are several models.
-        known: unit features of the home's rows (models, rows, width), set by `begin`.
+        first: model used instead of a missing earlier one: the run's "initial" one or the one just "received".
+        number: index of the initial model, for a method that draws several.
+        known: normalised features of the home's rows (models, rows, width), set by `begin`.
     """
 
     mu: float
@@ -63,5 +63,5 @@ class Contrast:
 
 @task("average", returns=ITSELF)
 def remember(ctx: TaskContext, new: Params, old: tuple[Params, ...] | None, most: int) -> tuple[Params, ...]:
-    """The latest models of this home, newest first."""
+    """Return the `most` latest models of this home, newest first."""
     return (new, *(old or ()))[:most]
