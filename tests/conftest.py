@@ -21,7 +21,7 @@ import pytest
 @pytest.fixture(autouse=True)
 def _a_job_for_each_client(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tests train so little that all clients would share one job, and workers would have nothing to share."""
-    monkeypatch.setattr("headwater.training.session.SMALL", 0.0)
+    monkeypatch.setattr("headwater.training.opening.SMALL", 0.0)
 
 
 @pytest.fixture(scope="session")

@@ -37,8 +37,8 @@ from headwater.deploy.work_messages import ClientWorker, HostWorker
 from headwater.tasks.run_context import RunContext
 from headwater.training.experiment import Experiment, prepare
 from headwater.training.loop import train
+from headwater.training.opening import run_context
 from headwater.training.result import Run
-from headwater.training.session import run_context
 
 Answer = Callable[[Message], Message]
 THREADS = 1  # of every task, as in engine.threads; torch has this setting per thread

@@ -153,6 +153,8 @@ class TestCompare:
         table = found.table()
         assert table.startswith("| Method")
         assert "±" in table
+        with pytest.raises(hw.ConfigError, match=r"between 0 and 1, got 60; 0\.8 stands for 80 %"):
+            found.rows(target=60)
 
     def test_instances_and_names_stand_side_by_side(self, mine: hw.Data, tmp_path: Path) -> None:
         fixed = hw.FedAvg(local=hw.LocalSpec(epochs=1, lr=0.01), by="uniform")

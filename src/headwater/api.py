@@ -105,7 +105,7 @@ def compare(
     Example:
         >>> import headwater as hw
         >>> both = hw.compare(["fedavg", "fedprox"], clients=3, sectors=1, rounds=1, local__epochs=1)
-        >>> [row["algorithm"] for row in both.rows()]
+        >>> [row["method"] for row in both.rows()]
         ['fedavg', 'fedprox']
     """
     chosen, numbers = list(methods), list(seeds)

@@ -15,7 +15,7 @@ from headwater.tasks.average import average, initial
 from headwater.tasks.evaluate import expected_accuracy
 from headwater.tasks.local import local_train
 from headwater.training.loop import train
-from headwater.training.session import open_federation
+from headwater.training.opening import open_federation
 
 NODES = [f"c{at}" for at in range(10)]
 ALIKE = dict.fromkeys(NODES, 5)
@@ -87,7 +87,7 @@ def test_small_clients_in_one_job_end_as_each_in_its_own(method: str, monkeypatc
     made = toys.tiny(method, engine={"stack": "off"})
     assert open_federation(made, Inline(), made.context()).session.rows == 0  # as tests set SMALL
     expected, watched = train(made).result["model_sha256"], []
-    monkeypatch.setattr("headwater.training.session.SMALL", 2.5e8)
+    monkeypatch.setattr("headwater.training.opening.SMALL", 2.5e8)
     engine = Inline()
     run = train(made, engine=engine, watch=lambda event: watched.extend(engine.done))
     assert run.result["model_sha256"] == expected

@@ -14,7 +14,7 @@ from torch import nn
 from headwater.core import serialization
 from headwater.core.params import Params
 from headwater.data.base import Examples
-from headwater.tasks.batched.memory import whole_lines
+from headwater.tasks.batched.buffers import whole_lines
 
 
 def a_model() -> Params:
@@ -83,13 +83,13 @@ def test_what_cannot_travel_says_so() -> None:
 def test_size_is_array_bytes_and_eight_a_bare_number() -> None:
     model = a_model()
     # 3·4+4 + 4+4 + 4·2+2 trained, 4+4 batch-norm statistics, all float32; one 64-bit batch counter
-    assert serialization.info(model) == serialization.Info(4 * (16 + 8 + 10 + 8) + 8, 1, "model")
-    assert serialization.info(0.5) == serialization.Info(8, 0, "number")
+    assert serialization.info(model) == serialization.ValueInfo(4 * (16 + 8 + 10 + 8) + 8, 1, "model")
+    assert serialization.info(0.5) == serialization.ValueInfo(8, 0, "number")
     assert serialization.info({"a": model, "b": model}).models == 2
     assert serialization.info(np.zeros(3)).bytes == 24
-    assert serialization.info(Examples(torch.zeros(2, 3), torch.zeros(2, dtype=torch.int64))) == serialization.Info(
-        40, 0, "examples"
-    )
+    assert serialization.info(
+        Examples(torch.zeros(2, 3), torch.zeros(2, dtype=torch.int64))
+    ) == serialization.ValueInfo(40, 0, "examples")
     assert serialization.info((1.0, torch.zeros(2))).bytes == 16
 
 

@@ -261,7 +261,7 @@ def test_a_part_of_a_moved_part(engine: Engine) -> None:
     engine.submit(job("q", same, value=at("top", "server", "deep")))
     assert torch.equal(engine.read(at("q")), torch.ones(3, dtype=torch.int64))
     assert list(engine.read(at("top"))) == ["deep"]
-    assert engine.info(at("up")) == serialization.Info(16 + 24, 0, "numbers")
+    assert engine.info(at("up")) == serialization.ValueInfo(16 + 24, 0, "numbers")
 
 
 def test_a_value_can_be_moved_before_it_exists(engine: Engine) -> None:
@@ -291,10 +291,10 @@ def test_sizes_outlive_their_values_until_they_are_told(engine: Engine) -> None:
     engine.either(at("a", "c0", "short"), at("lost", "c0"), "part")
     engine.drop(["a", "b", "lost", "part"])
     assert engine.finish(["a", "b", "lost", "part"]) == {
-        "a": serialization.Info(8 + 20 + 24, 0, "numbers"),
-        "b": serialization.Info(20 + 24, 0, "numbers"),
+        "a": serialization.ValueInfo(8 + 20 + 24, 0, "numbers"),
+        "b": serialization.ValueInfo(20 + 24, 0, "numbers"),
         "lost": None,
-        "part": serialization.Info(8, 0, "array"),
+        "part": serialization.ValueInfo(8, 0, "array"),
     }
     for name in ("a", "b", "lost", "part"):
         with pytest.raises(KeyError):
@@ -303,8 +303,8 @@ def test_sizes_outlive_their_values_until_they_are_told(engine: Engine) -> None:
 
 def test_what_is_finished_is_kept_until_it_is_dropped(engine: Engine) -> None:
     engine.submit(job("a", number, value=3.0))
-    assert engine.finish(["a"]) == {"a": serialization.Info(8, 0, "number")}
-    assert engine.info(at("a")) == serialization.Info(8, 0, "number")
+    assert engine.finish(["a"]) == {"a": serialization.ValueInfo(8, 0, "number")}
+    assert engine.info(at("a")) == serialization.ValueInfo(8, 0, "number")
     engine.submit(job("b", same, value=at("a")))
     engine.drop(["a"])
     assert engine.read(at("b")) == 3.0
@@ -355,7 +355,7 @@ def test_either_takes_parts_and_can_be_moved_and_used(engine: Engine, early: boo
     engine.drop(["old", "new", "chosen", "moved"])
     assert torch.equal(engine.read(at("used", "c0")), torch.arange(5.0))
     assert torch.equal(engine.read(at("told")), torch.ones(3, dtype=torch.int64))
-    assert engine.finish(["moved"]) == {"moved": serialization.Info(20, 0, "array")}
+    assert engine.finish(["moved"]) == {"moved": serialization.ValueInfo(20, 0, "array")}
 
 
 def test_a_choice_is_saved_like_any_value(engine: Engine, experiment: Experiment, tmp_path: Path) -> None:
@@ -612,7 +612,7 @@ def test_saved_values_are_the_same_files_on_every_engine(
     engine.submit(job("again", average, models=Bundle({"a": at("m"), "b": at("m")})))
     assert torch.equal(engine.read(at("again")).vector, engine.read(at("m")).vector)
     assert engine.read(at("lost", "c0")) is LOST
-    assert engine.info(at("q")) == serialization.Info(36 + 24, 0, "numbers")
+    assert engine.info(at("q")) == serialization.ValueInfo(36 + 24, 0, "numbers")
     assert engine.save(names, tmp_path / "there") == files
     assert len(list((tmp_path / "there").iterdir())) == 4
 

@@ -20,7 +20,7 @@ import pytest
 from headwater.cli.options import Options
 from headwater.core import serialization
 from headwater.engines.ray.cluster import join
-from headwater.engines.ray.values import info_of, outline, packed, unpacked
+from headwater.engines.ray.object_store import info_of, outline, packed, unpacked
 from headwater.errors import ConfigError
 from processes import output_of, own_network
 

@@ -31,7 +31,7 @@ from headwater.engines.workers import spill_cache
 from headwater.errors import ConfigError
 from headwater.tasks.batched import policy
 from headwater.tasks.task import TaskContext, task
-from headwater.training import checkpoint, session
+from headwater.training import checkpoint, opening
 from headwater.training.experiment import Experiment
 from headwater.training.loop import Event, train
 from headwater.training.result import Run
@@ -200,7 +200,7 @@ def main(tests: list[tuple[str, str, int]], at: list[str]) -> None:
     """Every test at every place; one in which nothing is stacked only for the nets that are not to be."""
     checkpoint.PAUSE = 0  # after every round
     spill_cache.SMALL = 1  # these models are so small that none would go to disk
-    session.SMALL = 2100.0  # some small clients share a job, and some do not
+    opening.SMALL = 2100.0  # some small clients share a job, and some do not
     policy.WIDEST = 3  # several stacks, for several threads and workers
     precompute.LEAST = 0.0  # models are asked by jobs of their own, as large ones are
     places = Places()

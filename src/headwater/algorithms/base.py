@@ -87,7 +87,14 @@ class Method(ABC):
 
     A method implements `init` and `round` and describes itself in `INFO`. All other members are hooks with a default.
     Fields named `local` (a `LocalSpec`), `sector` and `server` (a `DistillSpec`) are filled from the sections of these
-    names; every other field is a key of `[algorithm]`.
+    names; every other field is a key of `[algorithm]`. A run fills what the configuration leaves open in these sections
+    to suit the data and the method: the optimiser too, which is Adam unless `INFO.defaults` or the user says otherwise.
+    `total_steps(fed.sizes[client], self.local)` of `headwater.tasks.optimizers` is a client's number of local steps.
+
+    Args:
+        local: by convention, settings of local training. A subclass declares the fields that it needs.
+        sector: by convention, settings of distillation at leaders.
+        server: by convention, settings of distillation at the server.
 
     Example:
         FedAvg in which all clients count the same. In a file `mine.py`, `headwater run mine:Plain` trains it::

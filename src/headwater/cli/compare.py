@@ -36,8 +36,9 @@ def compare(options: Options, methods: Methods, config: Based = None, target: Ta
     """
     from headwater.cli.directory import check_path
     from headwater.config import Config
+    from headwater.report.method_table import check_target
 
-    _check_target(target)
+    check_target(target)
     repeated = [method for method in methods if methods.count(method) > 1]
     if repeated:
         raise ConfigError(f"{repeated[0]!r} is named twice; name each method once")
@@ -62,10 +63,10 @@ def report(options: Options, directories: Directories, target: Target = None) ->
     """
     from headwater.cli.directory import check_path
     from headwater.report import export
-    from headwater.report.method_table import dicts, tabulate
+    from headwater.report.method_table import check_target, dicts, tabulate
     from headwater.report.runs import find
 
-    _check_target(target)
+    check_target(target)
     runs = find(directories)
     out = options.out or (directories[0] / "report" if len(directories) == 1 else Path("runs") / "report")
     check_path(out)
@@ -144,8 +145,3 @@ def _show(directories: list[Path], out: Path, target: float | None, options: Opt
     print_method_table(found)
     console().print(f"report: {page}", soft_wrap=True)
     return 0
-
-
-def _check_target(target: float | None) -> None:
-    if target is not None and not 0 < target < 1:
-        raise ConfigError(f"--target is an accuracy between 0 and 1, got {target}; 0.8 stands for 80 %")

@@ -40,6 +40,22 @@ class Config(Top):
 
     docs/configuration.md lists all keys. `Config.load` is the usual way to make one.
 
+    Args:
+        seed: seed that everything random follows from.
+        rounds: rounds to train for.
+        eval_every: rounds from one evaluation to the next; the last round is always evaluated.
+        data: the data set and how it is divided into training, validation, reference and test rows.
+        partition: how training rows are split over clients and sectors, and who takes part in a round.
+        model: the architecture.
+        algorithm: the method's name and its own options.
+        local: settings of local training (`LocalSpec`).
+        sector: settings of distillation at leaders (`DistillSpec`).
+        server: settings of distillation at the server (`DistillSpec`).
+        engine: where tasks run.
+        privacy: no keys in this version.
+        faults: simulated losses and delays, and how results that are not finite are treated.
+        deploy: links and timeouts between organisations.
+
     Example:
         >>> config = Config.load("fedavg", ["local.lr=0.05"], rounds=3)
         >>> config.method, config.rounds, config.local["lr"]

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from headwater.core.serialization import Info
+from headwater.core.serialization import ValueInfo
 
 TIERS = ("server_sector", "sector_client")
 UP, DOWN = "up", "down"
@@ -73,7 +73,7 @@ class Ledger:
         self.seen["setup", "client", "server", kind] += len(up)
         self.seen["setup", "server", "client", kind] += len(up)
 
-    def settle(self, infos: Mapping[str, Info | Mapping[str, Info | None] | None], until: int) -> None:
+    def settle(self, infos: Mapping[str, ValueInfo | Mapping[str, ValueInfo | None] | None], until: int) -> None:
         """Add up the rows of rounds up to `until`. A value whose sender was lost has no size and is not charged.
 
         Args:
@@ -82,7 +82,7 @@ class Ledger:
         """
         due = [row for row in self._open if row.path.round <= until]
         self._open = [row for row in self._open if row.path.round > until]
-        alike: Counter[tuple[Path, Info]] = Counter()  # counted together: a round has many equal moves
+        alike: Counter[tuple[Path, ValueInfo]] = Counter()  # counted together: a round has many equal moves
         for path, name, lower, members in due:
             found = infos[name]
             if isinstance(found, Mapping):

@@ -36,7 +36,7 @@ Key = TypeVar("Key")
 RECORDS: dict[str, type] = {kind.__name__: kind for kind in (Examples, Params)}
 
 
-class Info(NamedTuple):
+class ValueInfo(NamedTuple):
     """Size of a value, for the ledger."""
 
     bytes: int
@@ -44,7 +44,7 @@ class Info(NamedTuple):
     kind: str  # model, examples, array, number, …
 
 
-NUMBER = Info(8, 0, "number")
+NUMBER = ValueInfo(8, 0, "number")
 
 
 @lru_cache(maxsize=256)
@@ -136,10 +136,10 @@ def as_read(model: Params) -> bool:
     )
 
 
-def info(value: Any) -> Info:
+def info(value: Any) -> ValueInfo:
     """Size of a value: array bytes (8 for a plain number) and models. Names, shapes and weights are not counted."""
     if type(value) is Params:
-        return Info(value.nbytes, 1, "model")
+        return ValueInfo(value.nbytes, 1, "model")
     if type(value) is float:
         return NUMBER
     total, models = _weigh(value)
@@ -150,7 +150,7 @@ def info(value: Any) -> Info:
         ((int, float, np.generic), "number"),
     ]
     kind = next((name for kinds, name in names if isinstance(value, kinds)), "models" if models else "numbers")
-    return Info(total, models, kind)
+    return ValueInfo(total, models, kind)
 
 
 def _weigh(value: Any) -> tuple[int, int]:

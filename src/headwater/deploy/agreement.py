@@ -31,7 +31,7 @@ from headwater.partition.rows import OwnRows
 from headwater.specs import DistillSpec, LocalSpec
 from headwater.tasks.run_context import RunContext
 from headwater.training.experiment import Experiment, specs_of
-from headwater.training.session import run_context
+from headwater.training.opening import run_context
 
 VERSION = 1
 PUBLIC_SETS = ("validation", "reference", "reference_labels", "test")  # of the split, in the server's folder

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from headwater.core import serialization
-from headwater.core.serialization import Info
+from headwater.core.serialization import ValueInfo
 from headwater.core.tree import ROOT
 from headwater.deploy.dispatch import Dispatcher
 from headwater.deploy.party_run import ValueStore
@@ -26,7 +26,7 @@ from headwater.tasks.run_context import RunContext
 from headwater.training.checkpoint import KEPT
 
 MAX_VOID = 3  # void rounds in a row after which the server ends
-HELD = Info(0, 0, "held")  # of a value that was computed before this process was started
+HELD = ValueInfo(0, 0, "held")  # of a value that was computed before this process was started
 AWAY = "@"  # marks, in place of a file name, the home and name of a value at another party
 
 
@@ -51,7 +51,7 @@ class DeployedEngine:
         self._steps: list[Step] = []
         self._homes: dict[str, str] = {}  # home of every value that was not dropped
         self._same: dict[str, Ref] = {}  # names that stand for older values, since a party was lost
-        self._infos: dict[str, Info | None] = {}
+        self._infos: dict[str, ValueInfo | None] = {}
         self._saved: deque[dict[str, str]] = deque(maxlen=KEPT)  # by name, home of values that checkpoints need
         self._round, self._void_rounds, self._void = -1, 0, False
 
@@ -76,7 +76,7 @@ class DeployedEngine:
         self._homes[name] = new.home
         self._steps.append(Choice(self._renamed(new), self._renamed(old), name))
 
-    def info(self, ref: Ref) -> Info | None:
+    def info(self, ref: Ref) -> ValueInfo | None:
         self._run()
         return self._infos[ref.name] if ref.name in self._infos else _info(self._store[ref.name])
 
@@ -212,5 +212,5 @@ class DeployedEngine:
         return thing
 
 
-def _info(value: Any) -> Info | None:
+def _info(value: Any) -> ValueInfo | None:
     return None if value is LOST else serialization.info(value)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from headwater.core import serialization
-from headwater.core.serialization import Info
+from headwater.core.serialization import ValueInfo
 from headwater.deploy.party_run import PartyRun
 from headwater.deploy.placement import HERE, Below, Placement, Request
 from headwater.deploy.steps import Choice, Step, StepResults
@@ -294,7 +294,7 @@ class Dispatcher:
 
     def _lose_step(self, name: str, step: Step) -> None:
         if isinstance(step, Choice) and self._plan.runs_at[name] != HERE:  # a lost party keeps its old value
-            self._results.same[name], self._results.infos[name] = step.old, Info(0, 0, "kept")
+            self._results.same[name], self._results.infos[name] = step.old, ValueInfo(0, 0, "kept")
             self._waiting.pop(name)
         else:
             self._settle(name, LOST)

@@ -21,8 +21,8 @@ from headwater.deploy.transport import Downlink, Message
 from headwater.errors import TaskError
 from headwater.training.checkpoint import write_whole
 from headwater.training.loop import train
+from headwater.training.opening import run_context
 from headwater.training.progress import Event
-from headwater.training.session import run_context
 
 RETRY = 2.0  # seconds between two rounds of `hello`
 PHASES = {"train": "clients train", "distill": "distilling", "average": "averaging", "evaluate": "measuring"}

@@ -13,7 +13,7 @@ from math import isfinite
 from typing import Any
 
 from headwater.core import records
-from headwater.core.serialization import Info
+from headwater.core.serialization import ValueInfo
 from headwater.deploy.payload import Refused
 from headwater.engines.base import Done
 from headwater.engines.jobs import Bundle, Job, Perhaps, Ref
@@ -154,7 +154,7 @@ class StepResults:
         same: choices of parties that were lost; the old value, which still is at its home, takes the new name.
     """
 
-    infos: dict[str, Info | None] = field(default_factory=dict)
+    infos: dict[str, ValueInfo | None] = field(default_factory=dict)
     done: list[Done] = field(default_factory=list)
     events: list[str] = field(default_factory=list)
     void: bool = False
@@ -187,10 +187,10 @@ class StepResults:
         )
 
 
-def _decode_info(row: Any) -> Info | None:
+def _decode_info(row: Any) -> ValueInfo | None:
     if row is None:
         return None
-    info = Info(int(row[0]), int(row[1]), str(row[2]))
+    info = ValueInfo(int(row[0]), int(row[1]), str(row[2]))
     if min(info[:2]) < 0:
         raise ValueError(f"a size of {row}")
     return info

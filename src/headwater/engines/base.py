@@ -21,7 +21,7 @@ To write an engine:
   names by values, seed the random streams by `Job.key`, and check results for NaN.
 - Pass values on as `headwater.core.serialization` would read them back, so that strides and alignment are the same on
   every engine.
-- Add `INFO = Info(name, summary)` and the class method `from_config` (see `ConfiguredEngine`). An engine in this
+- Add `INFO = ValueInfo(name, summary)` and the class method `from_config` (see `ConfiguredEngine`). An engine in this
   package is then listed; one of your own is chosen as `engine.name = "package.module:Name"`.
 - Run `tests/engines/test_contract.py` with it: it tests every sentence of this file.
 """
@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 from headwater import registry
 from headwater.core import serialization
-from headwater.core.serialization import Info
+from headwater.core.serialization import ValueInfo
 from headwater.engines.jobs import EVERY, LOST, Job, Ref
 from headwater.tasks.run_context import RunContext
 
@@ -72,7 +72,8 @@ class Done(NamedTuple):
 
 
 Files = Mapping[str, str | Mapping[str, str]]  # name → file name; for a group {node: file name}; "" for a lost value
-Infos = Info | None | Mapping[str, Info | None]  # size and kind of one value, or of each member of a group, by node
+# Size and kind of one value, or of each member of a group by node.
+Infos = ValueInfo | None | Mapping[str, ValueInfo | None]
 
 
 class Engine(Protocol):
@@ -123,7 +124,7 @@ class Engine(Protocol):
             name: the new name.
         """
 
-    def info(self, ref: Ref) -> Info | None:
+    def info(self, ref: Ref) -> ValueInfo | None:
         """Wait for a value and return its size and kind; None for a lost value.
 
         Raises:

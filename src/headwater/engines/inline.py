@@ -106,7 +106,7 @@ class Inline:
     def either(self, new: Ref, old: Ref, name: str) -> None:
         self.submit(Job(name, _either, new.home, new.home, {"new": new, "old": old}, (), lost=False))
 
-    def info(self, ref: Ref) -> serialization.Info | None:
+    def info(self, ref: Ref) -> serialization.ValueInfo | None:
         value = self._fetch(ref)
         return None if value is LOST else serialization.info(value)
 

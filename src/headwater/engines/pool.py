@@ -48,7 +48,7 @@ class FileValue:
     def value(self) -> Any:
         return serialization.read(self.path)
 
-    def info(self, part: tuple[Any, ...]) -> serialization.Info:
+    def info(self, part: tuple[Any, ...]) -> serialization.ValueInfo:
         return serialization.info(pick(self.value(), Ref("", "", part)))
 
     def remove(self) -> None:

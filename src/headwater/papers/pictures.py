@@ -31,7 +31,7 @@ from headwater.tasks.average import initial
 from headwater.tasks.ensemble import ensemble
 from headwater.tasks.task import TaskContext
 from headwater.training.experiment import Experiment, prepare
-from headwater.training.session import open_federation, run_context
+from headwater.training.opening import open_federation, run_context
 
 History = Sequence[Mapping[str, Any]]
 Cells = Mapping[str, Mapping[str, Sequence[History]]]

@@ -15,7 +15,7 @@ from headwater.config.load import nested, pairs, read, share
 from headwater.config.tree import merge
 from headwater.config.write import differences
 from headwater.errors import ConfigError
-from headwater.papers import cost
+from headwater.papers import estimate
 from headwater.papers.claims import join_names
 from headwater.papers.results import Measure
 from headwater.papers.scales import Scale, ShrinkRule, costs, get, shrink
@@ -107,7 +107,7 @@ def plan_table(
             if key not in known:
                 known[key] = len(cells)
                 path = out / "cells" / rows[row.name] / columns[column.name] / f"seed-{seed}"
-                weight = cost.seconds(config.tree(), sizes.size(config.tree()), costs())
+                weight = estimate.seconds(config.tree(), sizes.size(config.tree()), costs())
                 cells.append(Cell(f"{row.name} · {column.name} · seed {seed}", path, config, weight))
             at[row.name, column.name, seed] = known[key]
     measures, moved = _measures(table, scale, printed, configs, places)
@@ -177,7 +177,7 @@ def _scaled(
 
     def seconds(found: list[Tree], count: int) -> float:
         once = {json.dumps(tree, sort_keys=True, default=str): tree for tree in found}
-        return count * sum(cost.seconds(tree, size(tree), costs()) for tree in once.values())
+        return count * sum(estimate.seconds(tree, size(tree), costs()) for tree in once.values())
 
     budget = (scale.minutes or 0.0) * 60 * CORES
     if scale.minutes is None or scale.grow:

@@ -16,7 +16,7 @@ from typing import Any
 from headwater.core import serialization
 from headwater.core.federation import SERVER
 from headwater.core.sampling import participants
-from headwater.core.serialization import Info, part_of
+from headwater.core.serialization import ValueInfo, part_of
 from headwater.core.values import names_in
 from headwater.engines.base import Done, Files, Infos
 from headwater.engines.execution import execute
@@ -29,7 +29,7 @@ from headwater.tasks.run_context import RunContext
 from headwater.tasks.task import TaskContext
 from headwater.training.evaluation import submit_evaluation, tests_for
 from headwater.training.experiment import Experiment
-from headwater.training.session import open_federation, run_context
+from headwater.training.opening import open_federation, run_context
 
 JOBS = 20_000  # most client tasks that are rehearsed; a longer run is extrapolated from its first rounds
 LEAST = 3  # rounds that are rehearsed for any number of clients: the first round often differs from the others
@@ -53,7 +53,7 @@ class Value:
     """
 
     outline: Any
-    info: Info | None
+    info: ValueInfo | None
     work: int
     job: Job | None = None
     inputs: Mapping[str, Value] = field(default_factory=dict)
@@ -177,8 +177,8 @@ class RehearsalEngine:
     def either(self, new: Ref, old: Ref, name: str) -> None:
         self.move(new, new.home, name)
 
-    def info(self, ref: Ref) -> Info | None:
-        return self._values[ref.key].info or Info(0, 0, "value")  # nothing is lost in a rehearsal
+    def info(self, ref: Ref) -> ValueInfo | None:
+        return self._values[ref.key].info or ValueInfo(0, 0, "value")  # nothing is lost in a rehearsal
 
     def read(self, ref: Ref) -> Any:
         value = self._values[ref.key]

@@ -19,6 +19,7 @@ from statistics import fmean
 from typing import Any
 
 from headwater.core.statistics import mean_interval
+from headwater.errors import ConfigError
 from headwater.report.grouping import MethodRuns, as_groups
 from headwater.report.numbers import NBSP, NONE, count, duration, mean, number, percent, size
 from headwater.report.runs import DIRECTIONS, RunRecord
@@ -69,6 +70,12 @@ class MethodColumn:
     good: int = 0
 
 
+def check_target(target: float | None) -> None:
+    """Refuse a target accuracy that is not between 0 and 1."""
+    if target is not None and not 0 < target < 1:
+        raise ConfigError(f"a target is an accuracy between 0 and 1, got {target}; 0.8 stands for 80 %")
+
+
 def tabulate(runs: Sequence[RunRecord] | Sequence[MethodRuns], target: float | None = None) -> MethodTable:
     """One row per method.
 
@@ -76,6 +83,7 @@ def tabulate(runs: Sequence[RunRecord] | Sequence[MethodRuns], target: float | N
         runs: runs, which are grouped by method, or groups.
         target: accuracy to count rounds and bytes to; None for the highest that all methods reach.
     """
+    check_target(target)
     groups = as_groups(runs)
     goal = target if target is not None else common_target(groups)
     rows = [_row(each, goal) for each in groups]

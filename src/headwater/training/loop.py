@@ -38,10 +38,10 @@ from headwater.training.evaluation import (
     tests_for,
 )
 from headwater.training.experiment import Experiment
+from headwater.training.opening import open_federation, run_context
 from headwater.training.progress import Event, Progress
 from headwater.training.result import Run, describe_model, named
 from headwater.training.run_directory import RunDirectory
-from headwater.training.session import open_federation, run_context
 
 __all__ = ["Event", "open_engine", "train"]
 

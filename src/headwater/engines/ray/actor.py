@@ -21,7 +21,7 @@ import torch
 from headwater.core import serialization
 from headwater.engines.jobs import LOST, Job
 from headwater.engines.ray.cluster import Node, import_ray
-from headwater.engines.ray.values import Batch, Outline, Packed, RayValue, outline, packed, unpacked
+from headwater.engines.ray.object_store import Batch, Outline, Packed, RayValue, outline, packed, unpacked
 from headwater.engines.workers.scheduler import WorkItem
 from headwater.engines.workers.shared_memory import context_from_tensors
 from headwater.engines.workers.worker import Failure, Reply, Result, execute_jobs, fetcher

@@ -22,8 +22,8 @@ from headwater.engines.execution import Availability
 from headwater.engines.jobs import Ref
 from headwater.engines.ray.actor import ActorHandle, Call, CallOutcome, death_reason
 from headwater.engines.ray.cluster import Cluster, Node, import_ray, join, leave
+from headwater.engines.ray.object_store import RayValue, outline, packed
 from headwater.engines.ray.recovery import Recovery
-from headwater.engines.ray.values import RayValue, outline, packed
 from headwater.engines.workers.engine import MAX_DEATHS, WorkerEngine
 from headwater.engines.workers.scheduler import ValueView, WorkItem, views_of
 from headwater.engines.workers.shared_memory import context_to_tensors

@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from headwater.engines.ray.cluster import import_ray
-from headwater.engines.ray.values import RayValue
+from headwater.engines.ray.object_store import RayValue
 from headwater.engines.workers.scheduler import ReadyQueue, ValueSlot, ValueView, WorkItem
 from headwater.errors import TaskError
 

@@ -116,7 +116,7 @@ class WorkerEngine(ABC):
             parts = [ValueView(slot, part + ref.part) for (slot, part), ref in zip(views, (new, old), strict=True)]
             self._assign(name, ValueView(choose(*parts)))
 
-    def info(self, ref: Ref) -> serialization.Info | None:
+    def info(self, ref: Ref) -> serialization.ValueInfo | None:
         return self._available(self._view(ref)).info()
 
     def read(self, ref: Ref) -> Any:

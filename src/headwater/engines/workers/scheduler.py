@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, Protocol
 from weakref import ref
 
 from headwater.core import serialization
-from headwater.core.serialization import Info
+from headwater.core.serialization import ValueInfo
 from headwater.engines.execution import Availability
 from headwater.engines.jobs import LOST, Job, Ref, pick
 
@@ -28,7 +28,7 @@ class StoredValue(Protocol):
     def value(self) -> Any:
         """Read it."""
 
-    def info(self, part: tuple[Any, ...]) -> Info:
+    def info(self, part: tuple[Any, ...]) -> ValueInfo:
         """Return size and kind of a part of it."""
 
     def remove(self) -> None:
@@ -54,7 +54,7 @@ class ValueSlot:
     references: int = 1
     available: bool = False
     stored: StoredValue | None = None
-    info: Info | None = None
+    info: ValueInfo | None = None
     saved_as: dict[tuple[Path, tuple[Any, ...]], str] = field(default_factory=dict)
     callbacks: list[Callable[[], None]] = field(default_factory=list)
     choice: bool = False
@@ -67,7 +67,7 @@ class ValueSlot:
             self.stored.remove()
             self.stored = None
 
-    def fill(self, stored: StoredValue | None, info: Info | None) -> None:
+    def fill(self, stored: StoredValue | None, info: ValueInfo | None) -> None:
         """Note that the value was computed."""
         self.stored, self.info = stored, info
         if not self.references:  # its name was dropped before it was computed
@@ -121,7 +121,7 @@ class ValueView(NamedTuple):
             known = self.slot.saved_as[directory, self.part] = serialization.store(self.value(), directory)
         return known
 
-    def info(self) -> Info | None:
+    def info(self) -> ValueInfo | None:
         """Return size and kind; None for a lost value."""
         return self.slot.stored.info(self.part) if self.part and self.slot.stored is not None else self.slot.info
 

@@ -18,7 +18,7 @@ import cloudpickle
 import torch
 
 from headwater.core import serialization
-from headwater.core.serialization import Info
+from headwater.core.serialization import ValueInfo
 from headwater.engines.base import Done
 from headwater.engines.execution import execute, execute_together
 from headwater.engines.jobs import LOST, Job, Ref, pick
@@ -76,7 +76,7 @@ class Result:
         memory: bytes of shared memory that the file takes.
     """
 
-    info: Info | None = None
+    info: ValueInfo | None = None
     file: Path | None = None
     memory: int = 0
 

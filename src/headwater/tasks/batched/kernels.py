@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from headwater.core.params import Layout, cut
 from headwater.models.base import Net
 from headwater.tasks.batched import descent
-from headwater.tasks.batched.memory import Buffers
+from headwater.tasks.batched.buffers import Buffers
 
 SMALL = 100_000  # numbers of a model up to which `vmap` pays
 ACTIVATIONS: tuple[type[nn.Module], ...] = (nn.ReLU, nn.Tanh, nn.Sigmoid)

@@ -28,9 +28,9 @@ from torch import Tensor
 from headwater.core.params import Layout, Params
 from headwater.specs import LocalSpec
 from headwater.tasks.batched.batches import batches_of_all
+from headwater.tasks.batched.buffers import Buffers, whole_lines
 from headwater.tasks.batched.descent import twice
 from headwater.tasks.batched.kernels import Chain, Kernel, kernel_of
-from headwater.tasks.batched.memory import Buffers, whole_lines
 from headwater.tasks.flat_module import FlatModule
 from headwater.tasks.optimizers import FusedOptimizer, learning_rate, samples_read, total_steps
 from headwater.tasks.run_context import ALONE

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from headwater.tasks.batched.memory import ALONE, LINE, MOST, Buffers
+from headwater.tasks.batched.buffers import ALONE, LINE, MOST, Buffers
 
 
 def test_scratch_is_the_same_memory_under_the_same_name() -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from headwater.core import serialization
-from headwater.core.serialization import Info
+from headwater.core.serialization import ValueInfo
 from headwater.engines.jobs import Ref, pick
 from headwater.engines.ray.cluster import import_ray
 
@@ -38,7 +38,7 @@ class RayValue:
     def value(self) -> Any:
         return unpacked(import_ray().get(self.batch)[self.index], copy=True)  # stays valid after the store is closed
 
-    def info(self, part: tuple[Any, ...]) -> Info:
+    def info(self, part: tuple[Any, ...]) -> ValueInfo:
         assert self.outline is not None
         return info_of(self.outline, part)
 
@@ -70,7 +70,7 @@ def outline(value: Packed) -> Outline | None:
     return skeleton, [(dtype, shape) for dtype, shape, _ in tensors]
 
 
-def info_of(outline: Outline, part: tuple[Any, ...]) -> Info:
+def info_of(outline: Outline, part: tuple[Any, ...]) -> ValueInfo:
     """Return size and kind of a part of a value, without its numbers."""
     skeleton, tensors = outline
     empty = [torch.empty(shape, dtype=getattr(torch, dtype), device="meta") for dtype, shape in tensors]
