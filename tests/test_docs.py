@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from headwater.partition import PARTITIONS
 from processes import output_of
 
 ROOT = Path(__file__).parents[1]
@@ -126,3 +127,8 @@ def test_output_that_is_shown_is_that_of_the_command(page: Path) -> None:
         call = [sys.executable, "-c", "from headwater.cli.app import main; main()", *shlex.split(command)[1:]]
         printed = output_of(call, 300, os.environ | {"COLUMNS": "160"})
         assert [line.rstrip() for line in printed.splitlines()] == [line.rstrip() for line in shown.splitlines()]
+
+
+def test_every_partition_scheme_is_described_in_splits_md() -> None:
+    page = (ROOT / "docs" / "splits.md").read_text(encoding="utf-8")
+    assert [name for name in PARTITIONS if f"`{name}`" not in page] == []

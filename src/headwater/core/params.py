@@ -56,10 +56,11 @@ class Params:
     """One model as a flat vector.
 
     Args:
-        layout: positions of the named tensors.
         vector: trained parameters, then floating-point buffers.
         counters: integer buffers.
-        weight: number of samples that contributed to this model; it travels with the model.
+        layout: positions of the named tensors.
+        weight: what this model counts in averages: the samples that contributed to it, or 1 per client with
+            `by="uniform"`. It travels with the model.
     """
 
     vector: Tensor

@@ -76,8 +76,8 @@ class Partitioner(ABC):
             rng: the only source of randomness, so that a seed always gives the same split.
 
         Returns:
-            Sorted sample numbers by client, as int64. No sample may be at two clients unless the scheme is `SHARED`;
-            some may be left out.
+            Sorted sample numbers by client, as int64. No sample may be at two clients unless the scheme is `SHARED`.
+            With default options every sample is used; an option may leave some out.
         """
 
     def split_tree(self, labels: Ints, sector_of: tuple[int, ...], rng: np.random.Generator) -> Sequence[Ints]:

@@ -63,6 +63,7 @@ def task(
     Args:
         phase: "train", "distill", "average" or "evaluate": where its time is counted.
         streaming: names of mapping inputs that are read once and in order, and so need not be in memory all at once.
+            A second read raises `TaskError`.
         together: `together(contexts, inputs)` computes several homes at once; None for each that it cannot serve.
         asks: inputs {group: {name: outputs}} that other tasks may compute beforehand, and that are missing otherwise.
         stacked: whether `together` computes the clients' models as one, in groups of the width that suits the run.

@@ -56,7 +56,8 @@ FORMULAS: dict[str, Formula] = {
 def formula(method: str) -> Formula:
     if method not in FORMULAS:
         raise ConfigError(
-            f"there is no cost formula for method {method!r}{nearest(method, FORMULAS)} (known: {', '.join(FORMULAS)})"
+            f"there is no cost formula for method {method!r}{nearest(method, FORMULAS)} "
+            f"(known: {', '.join(FORMULAS)}); `headwater plan` counts the bytes of any method"
         )
     return FORMULAS[method]
 
