@@ -91,11 +91,6 @@ class Method(ABC):
     to suit the data and the method: the optimiser too, which is Adam unless `INFO.defaults` or the user says otherwise.
     `total_steps(fed.sizes[client], self.local)` of `headwater.tasks.optimizers` is a client's number of local steps.
 
-    Args:
-        local: by convention, settings of local training. A subclass declares the fields that it needs.
-        sector: by convention, settings of distillation at leaders.
-        server: by convention, settings of distillation at the server.
-
     Example:
         FedAvg in which all clients count the same. In a file `mine.py`, `headwater run mine:Plain` trains it::
 

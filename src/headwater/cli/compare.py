@@ -38,7 +38,7 @@ def compare(options: Options, methods: Methods, config: Based = None, target: Ta
     from headwater.config import Config
     from headwater.report.method_table import check_target
 
-    check_target(target)
+    check_target(target, "--target")
     repeated = [method for method in methods if methods.count(method) > 1]
     if repeated:
         raise ConfigError(f"{repeated[0]!r} is named twice; name each method once")
@@ -66,7 +66,7 @@ def report(options: Options, directories: Directories, target: Target = None) ->
     from headwater.report.method_table import check_target, dicts, tabulate
     from headwater.report.runs import find
 
-    check_target(target)
+    check_target(target, "--target")
     runs = find(directories)
     out = options.out or (directories[0] / "report" if len(directories) == 1 else Path("runs") / "report")
     check_path(out)

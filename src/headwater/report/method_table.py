@@ -70,10 +70,10 @@ class MethodColumn:
     good: int = 0
 
 
-def check_target(target: float | None) -> None:
+def check_target(target: float | None, name: str = "target") -> None:
     """Refuse a target accuracy that is not between 0 and 1."""
     if target is not None and not 0 < target < 1:
-        raise ConfigError(f"a target is an accuracy between 0 and 1, got {target}; 0.8 stands for 80 %")
+        raise ConfigError(f"{name} is an accuracy between 0 and 1, got {target}; 0.8 stands for 80 %")
 
 
 def tabulate(runs: Sequence[RunRecord] | Sequence[MethodRuns], target: float | None = None) -> MethodTable:
