@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from headwater.core.rng import stream
 from headwater.errors import ConfigError
+from headwater.partition.base import even, fill
 from headwater.partition.client_prior import ClientPrior
 from headwater.partition.partition import Partition
-from headwater.partition.shares import even, fill
 from headwater.partition.summary import summarise
 
 LABELS = np.tile(np.arange(10), 600)

@@ -13,10 +13,10 @@ from pydantic import ValidationError
 from headwater.core.rng import stream
 from headwater.errors import ConfigError
 from headwater.partition import dirichlet_balanced
+from headwater.partition.base import whole
 from headwater.partition.dirichlet import Dirichlet
 from headwater.partition.dirichlet_balanced import DirichletBalanced
 from headwater.partition.partition import Partition
-from headwater.partition.shares import whole
 from headwater.partition.summary import summarise
 
 LABELS = np.tile(np.arange(10), 600)

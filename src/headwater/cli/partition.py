@@ -33,8 +33,7 @@ def partition(options: Options, source: Source = None) -> None:
     out = options.out or Path("runs") / f"partition-{plain_name(config.data.name)}-seed{config.seed}"
     check_path(out)
     with status(f"reading {config.data.name} …", options.quiet):
-        from headwater.partition.figure import figure
-        from headwater.partition.summary import summarise
+        from headwater.partition.summary import figure, summarise
         from headwater.training.experiment import prepare
 
         made = prepare(config)

@@ -14,7 +14,7 @@ from torch import Tensor
 from headwater.core.rng import stream
 from headwater.data.arrays import Names, Owners, as_float, count_classes, inputs, labels
 from headwater.errors import DataError
-from headwater.partition.rows import kept
+from headwater.partition.divide import kept
 
 if TYPE_CHECKING:
     from headwater.data.preparation import Preparation

@@ -26,8 +26,8 @@ from headwater.data.base import Examples
 from headwater.data.split import Split
 from headwater.deploy.folder import INIT_AGAIN
 from headwater.errors import ConfigError
+from headwater.partition.divide import OwnRows
 from headwater.partition.partition import Partition
-from headwater.partition.rows import OwnRows
 from headwater.specs import DistillSpec, LocalSpec
 from headwater.tasks.run_context import RunContext
 from headwater.training.experiment import Experiment, specs_of

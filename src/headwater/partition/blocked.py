@@ -7,10 +7,8 @@ from pydantic import model_validator
 from pydantic.dataclasses import dataclass
 
 from headwater.errors import ConfigError
-from headwater.partition.base import Partitioner, check
+from headwater.partition.base import Alpha, Ints, Partitioner, check
 from headwater.partition.dirichlet_balanced import DirichletBalanced
-from headwater.partition.partition import Ints
-from headwater.partition.shares import check_alpha
 from headwater.registry import Info
 from headwater.specs import STRICT
 
@@ -33,12 +31,11 @@ class Blocked(Partitioner):
         "balanced Dirichlet shares inside blocks of clients that share nothing, as FedDF's code (alpha, block)",
     )
 
-    alpha: float = 0.1
+    alpha: Alpha = 0.1
     block: int = 10
 
     @model_validator(mode="after")
     def _accepted(self) -> Blocked:
-        check_alpha(self.alpha)
         if self.block < 1:
             raise ConfigError(f"partition.block must be at least 1 client, got {self.block}; FedDF has 10")
         return self

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from pydantic import model_validator
 from pydantic.dataclasses import dataclass
 
-from headwater.partition.base import Partitioner, check
-from headwater.partition.partition import Ints
-from headwater.partition.shares import check_alpha, even, fill
+from headwater.partition.base import Alpha, Ints, Partitioner, check, even, fill
 from headwater.registry import Info
 from headwater.specs import STRICT
 
@@ -30,12 +27,7 @@ class ClientPrior(Partitioner):
         "a Dirichlet class prior for each client, sizes within one; only labels are unequal (alpha)",
     )
 
-    alpha: float = 0.1
-
-    @model_validator(mode="after")
-    def _above_zero(self) -> ClientPrior:
-        check_alpha(self.alpha)
-        return self
+    alpha: Alpha = 0.1
 
     def split(self, labels: Ints, clients: int, rng: np.random.Generator) -> list[Ints]:
         labels = check(labels, clients)

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from pydantic import model_validator
 from pydantic.dataclasses import dataclass
 
-from headwater.partition.base import Partitioner, check, gather
-from headwater.partition.partition import Ints
-from headwater.partition.shares import check_alpha, draw, whole
+from headwater.partition.base import Alpha, Ints, Partitioner, check, draw, gather, whole
 from headwater.registry import Info
 from headwater.specs import STRICT
 
@@ -30,13 +27,8 @@ class Dirichlet(Partitioner):
         "each class over the clients by Dirichlet shares; labels and sizes both unequal (alpha, drop_remainders)",
     )
 
-    alpha: float = 0.1
+    alpha: Alpha = 0.1
     drop_remainders: bool = False
-
-    @model_validator(mode="after")
-    def _above_zero(self) -> Dirichlet:
-        check_alpha(self.alpha)
-        return self
 
     def split(self, labels: Ints, clients: int, rng: np.random.Generator) -> list[Ints]:
         labels = check(labels, clients)

@@ -7,9 +7,7 @@ from pydantic import model_validator
 from pydantic.dataclasses import dataclass
 
 from headwater.errors import ConfigError
-from headwater.partition.base import Partitioner, check, gather
-from headwater.partition.partition import Ints
-from headwater.partition.shares import check_alpha, draw, whole
+from headwater.partition.base import Alpha, Ints, Partitioner, check, draw, gather, whole
 from headwater.registry import Info
 from headwater.specs import STRICT
 
@@ -29,12 +27,11 @@ class DirichletBalanced(Partitioner):
 
     INFO = Info("dirichlet-balanced", "the same, but full clients get no more and none stays small (alpha, min_size)")
 
-    alpha: float = 0.1
+    alpha: Alpha = 0.1
     min_size: int = 10
 
     @model_validator(mode="after")
     def _accepted(self) -> DirichletBalanced:
-        check_alpha(self.alpha)
         if self.min_size < 0:
             raise ConfigError(f"min_size must be 0 or more samples per client, got {self.min_size}")
         return self

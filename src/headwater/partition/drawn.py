@@ -8,14 +8,12 @@ from functools import cached_property, lru_cache
 from typing import Any, ClassVar, overload
 
 import numpy as np
-from pydantic import model_validator
 from pydantic.dataclasses import dataclass
 
 from headwater.core.rng import stream
 from headwater.errors import ConfigError
-from headwater.partition.base import Partitioner, check
-from headwater.partition.partition import Ints, LazyIndices, Rule, fingerprint
-from headwater.partition.shares import check_alpha, draw
+from headwater.partition.base import Alpha, Ints, Partitioner, check, draw
+from headwater.partition.partition import LazyIndices, Rule, fingerprint
 from headwater.registry import Info
 from headwater.specs import STRICT, AtLeastOne
 
@@ -44,13 +42,7 @@ class DrawnClients(Partitioner):
     SHARED: ClassVar[bool] = True
 
     size: AtLeastOne = 50
-    alpha: float | None = None
-
-    @model_validator(mode="after")
-    def _above_zero(self) -> DrawnClients:
-        if self.alpha is not None:
-            check_alpha(self.alpha)
-        return self
+    alpha: Alpha | None = None
 
     def split(self, labels: Ints, clients: int, rng: np.random.Generator) -> Population:
         return self.population(labels, clients, int(rng.integers(2**63)))

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 from pydantic.dataclasses import dataclass
 
-from headwater.partition.base import Partitioner, check
-from headwater.partition.partition import Ints
+from headwater.partition.base import Ints, Partitioner, check
 from headwater.registry import Info
 from headwater.specs import STRICT
 

@@ -12,8 +12,8 @@ from pydantic import model_validator
 from pydantic.dataclasses import dataclass
 
 from headwater.errors import ConfigError, DataError
-from headwater.partition.base import FixedSplit, Partitioner
-from headwater.partition.partition import Ints, Partition, fingerprint
+from headwater.partition.base import FixedSplit, Ints, Partitioner
+from headwater.partition.partition import Partition, fingerprint
 from headwater.registry import Info
 from headwater.specs import STRICT
 

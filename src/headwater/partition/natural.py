@@ -9,8 +9,7 @@ import numpy as np
 from pydantic.dataclasses import dataclass
 
 from headwater.errors import ConfigError
-from headwater.partition.base import FixedSplit, Partitioner
-from headwater.partition.partition import Ints
+from headwater.partition.base import FixedSplit, Ints, Partitioner
 from headwater.registry import Info
 from headwater.specs import STRICT
 

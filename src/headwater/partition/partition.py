@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from headwater.errors import DataError
+from headwater.partition.base import Ints
 
-Ints = np.ndarray[Any, np.dtype[np.int64]]
 Rule = dict[str, Any]
 VERSION = 1
 NAMES = ("client_names", "sector_names")

@@ -7,9 +7,7 @@ from pydantic import model_validator
 from pydantic.dataclasses import dataclass
 
 from headwater.errors import ConfigError
-from headwater.partition.base import Partitioner, check
-from headwater.partition.partition import Ints
-from headwater.partition.shares import check_alpha, draw, whole
+from headwater.partition.base import Alpha, Ints, Partitioner, check, draw, whole
 from headwater.registry import Info
 from headwater.specs import STRICT
 
@@ -25,12 +23,11 @@ class Quantity(Partitioner):
 
     INFO = Info("quantity", "labels alike, sizes unequal: shuffled and cut by Dirichlet shares (alpha, min_size)")
 
-    alpha: float = 0.5
+    alpha: Alpha = 0.5
     min_size: int = 1
 
     @model_validator(mode="after")
     def _accepted(self) -> Quantity:
-        check_alpha(self.alpha)
         if self.min_size < 0:
             raise ConfigError(f"partition.min_size must be 0 or more samples per client, got {self.min_size}")
         return self

@@ -9,9 +9,7 @@ from pydantic import model_validator
 from pydantic.dataclasses import dataclass
 
 from headwater.errors import ConfigError
-from headwater.partition.base import Partitioner, check
-from headwater.partition.partition import Ints
-from headwater.partition.shares import check_alpha, even, fill
+from headwater.partition.base import Alpha, Ints, Partitioner, check, check_alpha, even, fill
 from headwater.registry import Info
 from headwater.specs import STRICT
 
@@ -35,12 +33,11 @@ class TwoLevel(Partitioner):
     INFO = Info("two-level", "sectors by a class prior, then their clients by another (setting, alpha, alpha_client)")
 
     setting: Literal["both", "clients", "sectors"] = "both"
-    alpha: float = 0.1
+    alpha: Alpha = 0.1
     alpha_client: float | None = None
 
     @model_validator(mode="after")
     def _accepted(self) -> TwoLevel:
-        check_alpha(self.alpha)
         if self.alpha_client is not None:
             check_alpha(self.alpha_client, "alpha_client")
             if self.setting != "both":

@@ -53,8 +53,8 @@ def split(run: RunRecord, path: Path) -> Path | None:
     """Draw samples by client and class; None if the run has no counts."""
     import numpy as np
 
-    from headwater.partition.figure import MOST_DRAWN, figure
     from headwater.partition.partition import Partition
+    from headwater.partition.summary import MOST_DRAWN, figure
 
     manifest = run.partition or {}
     counts, rule = manifest.get("counts"), manifest.get("rule")

@@ -27,9 +27,8 @@ from headwater.models import MODELS, auto
 from headwater.models.base import ModelSpec
 from headwater.models.fit import fitted
 from headwater.models.parts import need_parts
-from headwater.partition.divide import carving_seed, divide, made_with, resolved_partition
+from headwater.partition.divide import OwnRows, carving_seed, divide, made_with, resolved_partition, training_sizes
 from headwater.partition.partition import Partition
-from headwater.partition.rows import OwnRows, training_sizes
 from headwater.specs import DistillSpec, LocalSpec
 from headwater.tasks.batched.policy import Stacking, stacking
 from headwater.tasks.run_context import RunContext

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater.core.rng import stream
+from headwater.partition.divide import OwnRows, training_sizes
 from headwater.partition.drawn import DrawnClients
-from headwater.partition.rows import OwnRows, training_sizes
 
 
 def written_out(indices: list[Any], share: float, seed: int) -> tuple[dict[str, Any], dict[str, Any]]:
