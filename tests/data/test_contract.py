@@ -10,8 +10,8 @@ from data.contract import check_damage, check_miniature, check_missing, check_sa
 from headwater.core.rng import stream
 from headwater.data import DATASETS
 from headwater.data.base import Data
+from headwater.data.files import published
 from headwater.data.loading import load
-from headwater.data.published import published
 from headwater.errors import DataError
 from miniatures import EMBEDDED, MINIATURES
 

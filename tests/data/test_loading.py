@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from headwater.config import Config
-from headwater.data.base import Data, hold_out_fifth
+from headwater.data.base import Data, fifth_of
 from headwater.data.loading import load, open_data
 from headwater.errors import ConfigError, DataError
 
@@ -39,9 +39,9 @@ def test_two_arrays_give_a_fixed_fifth_for_tests(tmp_path: Path) -> None:
 
 def test_too_few_samples_for_a_fifth() -> None:
     with pytest.raises(DataError, match="has 3 samples; at least 5"):
-        hold_out_fifth(X[:3], Y[:3], "it")
+        fifth_of(X[:3], Y[:3], "it")
     with pytest.raises(DataError, match="each sample needs one label"):
-        hold_out_fifth(X, Y[:3], "it")
+        fifth_of(X, Y[:3], "it")
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:

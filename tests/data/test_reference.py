@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from headwater.config import Config
-from headwater.data.reference import Reference
+from headwater.data import Reference
 from headwater.errors import ConfigError
 
 # Options of the reference set, and what the sentence must say; refused alike by the configuration and by hand.
@@ -95,5 +95,5 @@ def test_a_class_more_or_less_is_another_run() -> None:
 
 
 def test_checking_imports_no_torch() -> None:
-    code = "import sys, headwater.data.reference; sys.exit('torch' in sys.modules)"
+    code = "import sys, headwater.data; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headwater.config import Config
-from headwater.config.write import HEADER
+from headwater.config.tree import HEADER
 from headwater.errors import ConfigError, OutputError
 
 if TYPE_CHECKING:

@@ -14,8 +14,9 @@ from typing import Any
 
 from pydantic import BaseModel, Field, model_validator
 
+from headwater.config.catalog import method_from
+from headwater.config.fields import build as spec_from
 from headwater.config.load import read, read_each
-from headwater.config.methods import method_from, spec_from
 from headwater.config.sections import (
     ARRAYS,
     CUSTOM,
@@ -28,8 +29,7 @@ from headwater.config.sections import (
     PrivacyConfig,
     Top,
 )
-from headwater.config.tree import checked, merge
-from headwater.config.write import differences, to_toml
+from headwater.config.tree import checked, differences, merge, to_toml
 from headwater.errors import ConfigError
 
 __all__ = ["ARRAYS", "CUSTOM", "Config", "method_from", "spec_from"]

@@ -6,20 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_origin
 
-from headwater.config.fields import Setting, named_parameters, settings_of
-from headwater.config.sections import (
-    ARRAYS,
-    CUSTOM,
-    DataConfig,
-    DeployConfig,
-    EngineConfig,
-    FaultsConfig,
-    ModelConfig,
-    PartitionConfig,
-    PrivacyConfig,
-    Section,
-    Top,
-)
+from headwater.config.fields import Built, Setting, build, named_parameters, settings_of
+from headwater.config.sections import ARRAYS, CUSTOM, SECTIONS, Top
 from headwater.errors import ConfigError, nearest
 from headwater.registry import Registry, load
 from headwater.specs import DistillSpec, LocalSpec
@@ -28,27 +16,11 @@ if TYPE_CHECKING:
     from headwater.algorithms import Methods
 
 TOP = settings_of(Top)
-SECTIONS: dict[str, type[Section]] = {
-    "data": DataConfig,
-    "partition": PartitionConfig,
-    "model": ModelConfig,
-    "engine": EngineConfig,
-    "privacy": PrivacyConfig,
-    "faults": FaultsConfig,
-    "deploy": DeployConfig,
-}
-STAGES: dict[str, type[LocalSpec] | type[DistillSpec]] = {
-    "local": LocalSpec,
-    "sector": DistillSpec,
-    "server": DistillSpec,
-}
+Spec = LocalSpec | DistillSpec
+STAGES: dict[str, type[Spec]] = {"local": LocalSpec, "sector": DistillSpec, "server": DistillSpec}
 ORDER = ("data", "partition", "model", "algorithm", *STAGES, "engine", "privacy", "faults", "deploy")
-SELECTORS = {
-    "data": "name",
-    "partition": "scheme",
-    "model": "name",
-    "algorithm": "name",
-}  # the key that decides which options there are
+# The key of a section that decides which options there are.
+SELECTORS = {"data": "name", "partition": "scheme", "model": "name", "algorithm": "name"}
 DEFAULT_METHOD = "fedhead"
 AUTO = "auto"
 
@@ -94,13 +66,9 @@ def own(section: str, choice: str) -> dict[str, Setting] | None:
         return {key: setting for key, setting in settings_of(kind).items() if key not in specs}
     if section == "data":
         return _data_options(choice)
-    if section == "partition":
-        from headwater.partition import PARTITIONS
-
-        return settings_of(PARTITIONS.load(choice))
     if section == "model":
         return _model_options(choice)
-    return {}
+    return settings_of(registries()[section].load(choice)) if section == "partition" else {}
 
 
 def stages(method: str) -> tuple[str, ...]:
@@ -121,10 +89,23 @@ def stage_fields(kind: Any) -> dict[str, str]:
     return found
 
 
-def stage_specs(method: Any) -> dict[str, LocalSpec | DistillSpec]:
+def stage_specs(method: Any) -> dict[str, Spec]:
     """Stage section → the method's spec for it."""
     fields = stage_fields(type(method))
     return {stage: spec for stage, name in fields.items() if (spec := getattr(method, name)) is not None}
+
+
+def method_from(kind: type[Built], options: Mapping[str, Any], specs: Mapping[str, Spec | None]) -> Built:
+    """Build a method.
+
+    Args:
+        kind: its class.
+        options: the keys of `[algorithm]`.
+        specs: stage section → spec; None leaves the default.
+    """
+    fields = stage_fields(kind)
+    given = {fields.get(stage, stage): spec for stage, spec in specs.items() if spec is not None}
+    return build("algorithm", kind, {key: value for key, value in options.items() if key != "name"}, given)
 
 
 def check_name(section: str, choice: str) -> None:

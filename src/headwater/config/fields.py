@@ -14,7 +14,7 @@ import types
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from annotated_types import Ge, Gt, Le, Lt
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
@@ -24,6 +24,7 @@ from headwater.errors import ConfigError, nearest
 
 NONE = "none"  # TOML has no null; this word stands for "explicitly without"
 MISSING: Any = inspect.Parameter.empty
+Built = TypeVar("Built")
 
 
 @dataclass(frozen=True)
@@ -96,6 +97,36 @@ def check(key: str, setting: Setting, value: Any) -> Any:
         raise ConfigError(f"{key} must be {wanted}, got {shown(value)}{close}") from None
 
 
+def build(section: str, kind: type[Built], values: Mapping[str, Any], ready: Mapping[str, Any] | None = None) -> Built:
+    """Build a stage's spec, a method or a partition scheme.
+
+    Args:
+        section: its section, for messages.
+        kind: its class.
+        values: the section's keys, which are checked.
+        ready: further arguments, which are not checked.
+
+    Raises:
+        ConfigError: a key is unknown or missing, or a value does not fit.
+    """
+    accepted = settings_of(kind)
+    ready = ready or {}
+    for key in [*values, *ready]:
+        if key not in accepted:
+            hint = nearest(key, accepted)
+            raise ConfigError(f"there is no setting called '{section}.{key}'{hint} (accepted: {', '.join(accepted)})")
+    fit = {key: check(f"{section}.{key}", accepted[key], value) for key, value in values.items()}
+    for key, setting in accepted.items():
+        if setting.default is MISSING and key not in fit and key not in ready:
+            raise ConfigError(f"{section}.{key} is needed and was not given; it must be {describe(setting.annotation)}")
+    try:
+        return kind(**fit, **ready)
+    except ValidationError as error:
+        first = error.errors()[0]
+        reason = first.get("ctx", {}).get("error", first["msg"])
+        raise ConfigError(f"{'.'.join([section, *map(str, first['loc'])])}: {reason}") from None
+
+
 def plain(value: Any) -> Any:
     """Convert tuples, paths and NumPy scalars to types that TOML has."""
     if isinstance(value, Mapping):
@@ -139,21 +170,15 @@ _WORDS: dict[Any, str] = {
     dict: "a table",
     Any: "any value",
 }
+_BOUNDS: dict[Any, str] = {Ge: "of at least", Gt: "above", Le: "of at most", Lt: "below"}
 _PLURAL: dict[Any, str] = {int: "whole numbers", float: "numbers", str: "words"}
 
 
 def _bounds(part: Any) -> list[str]:
     if isinstance(part, FieldInfo):
         return [text for inner in part.metadata for text in _bounds(inner)]
-    for kind, words, attribute in (
-        (Ge, "of at least", "ge"),
-        (Gt, "above", "gt"),
-        (Le, "of at most", "le"),
-        (Lt, "below", "lt"),
-    ):
-        if isinstance(part, kind):
-            return [f"{words} {getattr(part, attribute)}"]
-    return []
+    words = _BOUNDS.get(type(part))
+    return [f"{words} {getattr(part, type(part).__name__.lower())}"] if words else []
 
 
 def _literals(annotation: Any) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import tomllib
 from collections.abc import Mapping, Sequence
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -97,10 +98,7 @@ def _value(key: str, text: str) -> Any:
 
 
 def _written(source: str | Path | None) -> Tree:
-    tree: Tree = {}
-    for layer in _layers(source):
-        tree = merge(tree, layer)
-    return tree
+    return reduce(merge, _layers(source), {})
 
 
 def _asked(sets: Sequence[str], direct: Mapping[str, Any]) -> Tree:

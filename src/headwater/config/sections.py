@@ -23,7 +23,7 @@ def _share_or_count(value: float) -> float:
 
 
 def _classes(value: int | tuple[int, ...]) -> int | tuple[int, ...]:
-    from headwater.data.reference import well_formed
+    from headwater.data import well_formed
 
     if not well_formed(value):
         raise ValueError
@@ -212,3 +212,14 @@ class DeployConfig(Section):
     start: Positive = 600.0
     max_mb: Positive = 2048.0
     secret_noise: bool = False
+
+
+SECTIONS: dict[str, type[Section]] = {
+    "data": DataConfig,
+    "partition": PartitionConfig,
+    "model": ModelConfig,
+    "engine": EngineConfig,
+    "privacy": PrivacyConfig,
+    "faults": FaultsConfig,
+    "deploy": DeployConfig,
+}

@@ -1,18 +1,31 @@
-"""A configuration as plain tables: merged layer by layer, and checked key by key."""
+"""A configuration as plain tables: merged layer by layer, checked key by key, compared, and written as TOML text."""
 
 from __future__ import annotations
 
 import copy
 import difflib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from headwater.config import catalog
-from headwater.config.fields import MISSING, NONE, Setting, check, plain, shown
-from headwater.config.methods import build, spec_from
+from headwater.config.fields import MISSING, NONE, Setting, build, check, plain, shown
+from headwater.config.sections import DeployConfig
 from headwater.errors import ConfigError
 
 Tree = dict[str, Any]
+HEADER = "# Written by Headwater: the whole configuration of a run. `headwater run` on this file repeats it.\n\n"
+# Keys that say where and when a run is computed. They never change a result.
+ELSEWHERE = (
+    "data.dir",
+    "engine.name",
+    "engine.workers",
+    "engine.memory",
+    "engine.address",
+    "engine.overlap",
+    "faults.availability",
+    "faults.period",
+    *(f"deploy.{key}" for key in DeployConfig.model_fields),
+)
 
 
 def checked(tree: Mapping[str, Any]) -> Tree:
@@ -83,6 +96,23 @@ def unknown(key: str, section: str, accepted: Sequence[str], choice: str = "") -
     where = f"[{section}]{f' with {choice!r}' if choice else ''}" if section else "the top level"
     listed = f"accepted in {where}: {', '.join(accepted)}" if accepted else f"{where} takes no keys in this version"
     return f"there is no setting called {dotted!r}{hint} ({listed})"
+
+
+def to_toml(tree: Mapping[str, Any]) -> str:
+    """Return TOML text: top-level keys, then the sections in the order of the documentation, without empty ones."""
+    import tomli_w
+
+    sections = {section: tree[section] for section in catalog.ORDER if tree.get(section)}
+    top = {key: tree[key] for key in catalog.TOP if key in tree}
+    return HEADER + tomli_w.dumps(_without_null(plain({**top, **sections})))
+
+
+def differences(mine: Mapping[str, Any], theirs: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
+    """Yield the dotted key and both values of each difference that can change a result."""
+    left, right = _flat(mine), _flat(theirs)
+    for key in [*left, *(key for key in right if key not in left)]:
+        if key not in ELSEWHERE and left.get(key) != right.get(key):
+            yield key, left.get(key), right.get(key)
 
 
 def _section(problems: list[str], section: str, values: Mapping[str, Any], tree: Mapping[str, Any]) -> Tree:
@@ -159,14 +189,13 @@ def _check_together(tree: Tree) -> None:
     """Checks that involve several keys."""
     from headwater.core.sectors import MOST_COUNTED
     from headwater.core.sectors import check as check_assign
-    from headwater.data import columns
-    from headwater.data.reference import WORDS, Reference
+    from headwater.data import REFERENCES, Reference, columns
     from headwater.partition import PARTITIONS
 
     catalog.check_engine(tree["engine"].get("name", catalog.AUTO))
     data: Tree = _filled("data", tree)
     catalog.check_data("data.name", data["name"])
-    catalog.check_data("data.reference", data["reference"], WORDS)
+    catalog.check_data("data.reference", data["reference"], REFERENCES)
     kept = ("size", "noise", "classes", "fraction", "labelled")
     Reference(source=data["reference"], **{key: data[f"reference_{key}"] for key in kept})
     for key in ("label", "client", "sector"):
@@ -189,7 +218,7 @@ def _check_together(tree: Tree) -> None:
     for stage, kind in catalog.STAGES.items():
         if tree[stage]:  # keys that are filled in later get a value, so that they are no reason to refuse the others
             length = {} if any(tree[stage].get(key) is not None for key in ("epochs", "steps")) else {"epochs": 1}
-            spec_from(stage, kind, {"optimizer": "sgd", **tree[stage], **length})
+            build(stage, kind, {"optimizer": "sgd", **tree[stage], **length})
 
 
 def _filled(section: str, tree: Tree) -> Tree:
@@ -207,3 +236,16 @@ def _drop_foreign(tree: Tree, section: str, choice: str) -> None:
         tree[section] = {key: value for key, value in tree[section].items() if key in keep}
     for stage in set(catalog.STAGES) - set(used):
         tree.pop(stage, None)
+
+
+def _flat(tree: Mapping[str, Any], before: str = "") -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in plain(tree).items():
+        found |= _flat(value, f"{before}{key}.") if isinstance(value, dict) else {f"{before}{key}": value}
+    return found
+
+
+def _without_null(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_null(item) for key, item in value.items()}
+    return NONE if value is None else value

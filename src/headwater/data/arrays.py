@@ -32,7 +32,7 @@ def inputs(values: Any, what: str, *, tokens: bool = False, missing: bool = Fals
     x = _tensor(values, what)
     if x.dim() < 2 or x.shape[0] == 0 or 0 in x.shape:
         raise DataError(
-            f"{what} must hold samples along its first axis and at least one value each, got shape {_shape(x)}"
+            f"{what} must hold samples along its first axis and at least one value each, got shape {tuple(x.shape)}"
         )
     if tokens:
         if x.dtype.is_floating_point:
@@ -72,7 +72,9 @@ def labels(values: Any, what: str, samples: int) -> Tensor:
     if y.dim() == 2 and y.shape[1] == 1:
         y = y[:, 0]
     if y.dim() != 1:
-        raise DataError(f"{what} must hold one label per sample, got shape {_shape(y)}; turn one-hot rows into numbers")
+        raise DataError(
+            f"{what} must hold one label per sample, got shape {tuple(y.shape)}; turn one-hot rows into numbers"
+        )
     if len(y) != samples:
         raise DataError(f"{what} has {len(y)} labels for {samples} samples; each sample needs exactly one")
     if y.dtype.is_floating_point and not bool((torch.isfinite(y) & (y == y.round())).all()):
@@ -137,10 +139,6 @@ def _tensor(values: Any, what: str) -> Tensor:
     if x.dtype == torch.bool or x.dtype.is_complex:
         raise DataError(f"{what} has dtype {_kind(x)}; use whole numbers or floats")
     return x
-
-
-def _shape(x: Tensor) -> tuple[int, ...]:
-    return tuple(x.shape)
 
 
 def _kind(x: Tensor) -> str:

@@ -180,16 +180,21 @@ def _vocabulary(x: Tensor, x_test: Tensor, words: int | None, settled: bool) -> 
     return words or most + 1
 
 
-def hold_out_fifth(x: Array, y: Array, what: str) -> tuple[Array, Array, Array, Array]:
-    """x_train, y_train, x_test and y_test of a set without a test part: a fifth, the same for every seed.
+def held_out(
+    x: Array, y: Array, held: Array, *, client: Array | None = None, sector: Array | None = None, **about: Any
+) -> Data:
+    """`Data` from arrays of all samples and a mask of those that are the test part.
 
     Args:
         x: inputs, samples first.
         y: labels.
-        what: the name of the data, for messages.
+        held: whether each sample is for tests, such as `fifth_of` returns it.
+        client: the client's name of each sample, if they have owners.
+        sector: the sector's name of each sample, likewise.
+        about: further arguments of `Data`.
     """
-    held = fifth_of(x, y, what)
-    return x[~held], y[~held], x[held], y[held]
+    owner, place = (None if names is None else names[~held] for names in (client, sector))
+    return Data(x[~held], y[~held], x[held], y[held], client=owner, sector=place, **about)
 
 
 def fifth_of(x: Array, y: Array, what: str, owner: Array | None = None) -> Array:

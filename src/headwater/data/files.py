@@ -1,22 +1,26 @@
-"""Files of data sets: the data directory, archives, and errors for missing or damaged files."""
+"""Files of data sets: the data directory, what authors publish, archives, and errors for missing or damaged files.
+
+The authors' checksums tell which files are damaged.
+"""
 
 from __future__ import annotations
 
-import gzip
+import hashlib
+import importlib
 import io
 import os
 import sys
-import tarfile
 import zipfile
-import zlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
 import numpy as np
 
-from headwater.data.published import altered, differs, published
-from headwater.errors import AbsentData, DataError, said
+from headwater.data import DATASETS
+from headwater.errors import AbsentData, DataError, HeadwaterError, said
 
 T = TypeVar("T")
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -42,6 +46,114 @@ def root(data_dir: Path | str | None = None) -> Path:
     else:
         cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     return cache / "headwater"
+
+
+@dataclass(frozen=True)
+class PublishedFile:
+    """A published file.
+
+    Args:
+        digest: its MD5 (32 digits) or SHA-256 (64 digits).
+        size: its length in bytes; 0 if it is not known.
+    """
+
+    digest: str
+    size: int = 0
+
+    @property
+    def kind(self) -> str:
+        return "MD5" if len(self.digest) == 32 else "SHA-256"
+
+
+@dataclass(frozen=True)
+class HubLayout:
+    """The form that an image set has at the Hugging Face hub.
+
+    Args:
+        classes: class names in our order.
+        side: width and height of the images in px.
+        image: the column of images.
+        label: the column of labels.
+        coarse: a second column of labels, if there is one.
+        coarse_classes: the class names of that column.
+        config: the configuration's name at the hub.
+        train: the name of the training part.
+        test: the name of the test part.
+        grey: whether images have one channel.
+        shrink: images are averaged over squares of this many px.
+    """
+
+    classes: Sequence[str]
+    side: int
+    image: str = "image"
+    label: str = "label"
+    coarse: str = ""
+    coarse_classes: Sequence[str] = ()
+    config: str | None = None
+    train: str = "train"
+    test: str = "test"
+    grey: bool = False
+    shrink: int = 1
+
+
+@dataclass(frozen=True)
+class Published:
+    """Where a set is published, and the checksums of its files. The module of a set lists it in `PUBLISHED` by name.
+
+    Args:
+        source: address of the set.
+        get: the files to download; other forms of them may be read as well.
+        files: checksums by file name, also of other forms.
+        hub: the set's name at the Hugging Face hub, if its content there is the same.
+        layout: its form there.
+    """
+
+    source: str
+    get: tuple[str, ...] = ()
+    files: Mapping[str, PublishedFile] = field(default_factory=dict)
+    hub: str = ""
+    layout: HubLayout | None = None
+
+    def digests(self) -> str:
+        """The checksums of the files to download, as a phrase; empty if none is known."""
+        return ", ".join(f"{name} has {self.files[name].kind} {self.files[name].digest}" for name in self.get)
+
+
+def published(name: str) -> Published:
+    """What is published of a listed data set: `PUBLISHED[name]` of the module that defines it, else nothing."""
+    if name not in DATASETS:
+        return Published("")
+    module = importlib.import_module(DATASETS[name].target.partition(":")[0])
+    known: Mapping[str, Published] = getattr(module, "PUBLISHED", {})
+    return known.get(name, Published(""))
+
+
+def _official(path: Path) -> PublishedFile | None:
+    """The published file of this name, of the set that the nearest enclosing folder is named after."""
+    owner = next((folder.name for folder in path.parents if folder.name in DATASETS), "")
+    return published(owner).files.get(path.name)
+
+
+def differs(path: Path) -> str:
+    """A phrase with both checksums if a file differs from the published one of its name; else an empty string."""
+    file = _official(path)
+    if file is None or not path.is_file():
+        return ""
+    try:
+        with path.open("rb") as content:
+            digest = hashlib.file_digest(content, file.kind.replace("-", "").lower()).hexdigest()
+    except OSError:
+        return ""
+    return "" if digest == file.digest else f"its {file.kind} is {digest}, that of the published file {file.digest}"
+
+
+def altered(path: Path) -> bool:
+    """Whether a file is the published one with wrong bytes: it has the same length and another checksum.
+
+    A file of another length may be one that the user made, such as a part of the set, and is judged by its content.
+    """
+    file = _official(path)
+    return file is not None and bool(file.size) and path.stat().st_size == file.size and bool(differs(path))
 
 
 def absent(what: str, expected: Path, source: str, original: str) -> AbsentData:
@@ -74,15 +186,30 @@ def broken(path: Path, why: object) -> DataError:
     return DataError(f"{path} is damaged or incomplete ({why}); {f'{other}; ' if other else ''}fetch or copy it again")
 
 
+@contextmanager
+def reading(path: Path, member: str = "") -> Iterator[None]:
+    """Context in which any error of another library is reported as damage to a file.
+
+    Args:
+        path: of the file.
+        member: what is read of it, if it is an archive.
+    """
+    try:
+        yield
+    except HeadwaterError:
+        raise
+    except Exception as error:  # unpickling damaged bytes can raise anything at all
+        why = "it is not all in UTF-8; save it in UTF-8" if isinstance(error, UnicodeDecodeError) else said(error)
+        raise broken(path, f"{member}: {why}" if member else why) from error
+
+
 class Archive:
     """A zip file whose members are checked as they are read."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        try:
+        with reading(path):
             self._zip = zipfile.ZipFile(path)
-        except (zipfile.BadZipFile, OSError, EOFError) as error:
-            raise broken(path, error) from error
 
     def __enter__(self) -> Archive:
         return self
@@ -95,31 +222,17 @@ class Archive:
         return sorted(n for n in self._zip.namelist() if n.startswith(start) and n.endswith(end))
 
     def read(self, name: str) -> bytes:
-        try:
+        with reading(self.path):
             return self._zip.read(name)
-        except (
-            KeyError,
-            zipfile.BadZipFile,
-            zlib.error,
-            OSError,
-            EOFError,
-            NotImplementedError,
-            RuntimeError,
-        ) as error:
-            raise broken(self.path, error) from error
 
     def array(self, name: str) -> Array:
-        try:
-            found: Array = np.load(io.BytesIO(self.read(name)), allow_pickle=False)
-        except (ValueError, OSError, EOFError) as error:
-            raise broken(self.path, f"{name}: {error}") from error
-        return found
+        with reading(self.path, name):
+            content: Array = np.load(io.BytesIO(self.read(name)), allow_pickle=False)
+            return content
 
     def text(self, name: str) -> str:
-        try:
+        with reading(self.path, name):
             return self.read(name).decode("utf-8")
-        except UnicodeDecodeError as error:
-            raise broken(self.path, f"{name}: {error}") from error
 
     def strips(self, start: str, side: int) -> Array:
         """All images of the .webp strips whose names start with `start`, as (n, side, side, 3) bytes.
@@ -128,16 +241,12 @@ class Archive:
             start: of the members' names.
             side: width and height of an image in px.
         """
-        from PIL import Image, UnidentifiedImageError
+        from PIL import Image
 
         parts = []
         for name in self.names(start, ".webp"):
-            try:
-                with Image.open(io.BytesIO(self.read(name))) as picture:
-                    pixels = np.asarray(picture.convert("RGB"))
-                parts.append(pixels.reshape(-1, side, side, 3))
-            except (UnidentifiedImageError, OSError, ValueError, SyntaxError) as error:
-                raise broken(self.path, f"{name}: {error}") from error
+            with reading(self.path, name), Image.open(io.BytesIO(self.read(name))) as picture:
+                parts.append(np.asarray(picture.convert("RGB")).reshape(-1, side, side, 3))
         if not parts:
             raise broken(self.path, f"it holds no {start}*.webp")
         return np.concatenate(parts)
@@ -149,30 +258,6 @@ def read_npz(path: Path) -> dict[str, Array]:
         raise DataError(f"there is no file {path}; give the path of an existing .npz file")
     with Archive(path) as archive:  # np.load would leave a damaged file open
         return {name.removesuffix(".npy"): archive.array(name) for name in archive.names("", ".npy")}
-
-
-def read_members(
-    folder: Path, inside: str, archive: str, wanted: Mapping[str, Parse[T]]
-) -> tuple[dict[str, T], Path] | None:
-    """Read files that belong together, from a folder or from the .tar.gz archive in which they are published.
-
-    Args:
-        folder: of the data set.
-        inside: the folder in it, and in the archive, that holds the files.
-        archive: the archive's name in `folder`.
-        wanted: a parser for each file name.
-
-    Returns:
-        The parsed files by name and the path they were found at; None if neither folder nor archive is there.
-
-    Raises:
-        DataError: one of the files is missing or damaged.
-    """
-    if (folder / inside).is_dir():
-        return {name: read_file(folder / inside / name, parse) for name, parse in wanted.items()}, folder / inside
-    if (folder / archive).is_file():
-        return _tar(folder / archive, inside, wanted), folder / archive
-    return None
 
 
 def first_file(folder: Path, names: Iterable[str]) -> Path | None:
@@ -189,40 +274,8 @@ def read_file(path: Path, parse: Parse[T]) -> T:
     """
     if not path.is_file():
         raise broken(path.parent, f"it lacks {path.name}")
-    try:
+    with reading(path):
         if altered(path):  # nothing else in such a file would tell
             raise ValueError("its length is that of the published file, but its bytes are not")
         with path.open("rb") as content:
             return parse(content)
-    except DataError:
-        raise
-    except Exception as error:  # unpickling damaged bytes can raise anything at all
-        raise broken(path, said(error)) from error
-
-
-def _tar(path: Path, inside: str, wanted: Mapping[str, Parse[T]]) -> dict[str, T]:
-    found: dict[str, T] = {}
-    try:
-        # As a stream, so that no byte is unpacked twice; to its end, since only there is its check-sum.
-        with gzip.open(path) as stream:
-            with tarfile.open(fileobj=stream, mode="r|") as archive:
-                for member in archive:
-                    name = member.name.removeprefix("./").removeprefix(f"{inside}/")
-                    content = archive.extractfile(member) if name in wanted and member.isfile() else None
-                    if content is not None:
-                        found[name] = _parsed(path, member.name, wanted[name], content)
-            while stream.read(1 << 20):
-                pass
-    except (tarfile.TarError, OSError, EOFError, zlib.error) as error:
-        raise broken(path, said(error)) from error
-    for name in wanted:
-        if name not in found:
-            raise broken(path, f"it lacks {inside}/{name}")
-    return found
-
-
-def _parsed(path: Path, member: str, parse: Parse[T], content: IO[bytes]) -> T:
-    try:
-        return parse(content)
-    except Exception as error:
-        raise broken(path, f"{member}: {said(error)}") from error

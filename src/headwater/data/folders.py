@@ -9,14 +9,13 @@ from typing import Annotated, Any
 
 import numpy as np
 from annotated_types import Ge
-from PIL import UnidentifiedImageError
 from PIL.Image import Image, Resampling, fromarray
 from PIL.Image import open as open_image
 
 from headwater.data import TABLES
 from headwater.data.arrays import natural
-from headwater.data.base import Data, held_for_tests
-from headwater.data.files import Array, broken, read_npz
+from headwater.data.base import Data, held_for_tests, held_out
+from headwater.data.files import Array, read_npz, reading
 from headwater.data.tables import TableOptions, assemble, sheets_of
 from headwater.data.text import Length, Vocabulary, Words
 from headwater.errors import ConfigError, DataError
@@ -29,7 +28,7 @@ LAYOUTS = {1: ("class",), 2: ("client", "class"), 3: ("sector", "client", "class
 PARTS = {"train": "train", "training": "train", "test": "test", "testing": "test"} | dict.fromkeys(
     ("val", "valid", "validation"), "validation"
 )
-TABLE_DEFAULTS = {"label": "label", "test": "", "columns": (), "drop": (), "text": ""}  # options of tables only
+TABLES_ONLY = ("label", "test", "columns", "drop", "text")  # options that folders of images and arrays have not
 
 
 def folder(
@@ -65,7 +64,8 @@ def folder(
             f"data.client and data.sector name columns of one table, but in the folder {path} the folders' and files' "
             "names say who holds what; remove them"
         )
-    table_options = {"label": label, "test": test, "columns": columns, "drop": drop, "text": text}
+    options = TableOptions(label, client, sector, test, columns, drop, text, vocabulary, words, length)
+    changed = [key for key in TABLES_ONLY if getattr(options, key) not in ("", (), getattr(TableOptions, key))]
     files = files_below(path)
     kinds = {
         "images": [f for f in files if f.suffix.lower() in IMAGES],
@@ -76,27 +76,20 @@ def folder(
     if len(present) != 1:
         held = " and ".join(present) if present else "no images (.png, .jpg, …), tables (.csv, .parquet) or .npz files"
         raise DataError(f"the folder {path} holds {held}; it needs one kind of them")
-    if present != ["tables"] and (
-        odd := next((key for key, value in table_options.items() if value and value != TABLE_DEFAULTS[key]), None)
-    ):
-        raise ConfigError(f"data.{odd} is for tables, and the folder {path} holds {present[0]}; remove it")
+    if present != ["tables"] and changed:
+        raise ConfigError(f"data.{changed[0]} is for tables, and the folder {path} holds {present[0]}; remove it")
     if present == ["images"]:
         return _images(path, kinds["images"], pixels)
     if present == ["tables"]:
-        sheets = sheets_of(kinds["tables"], _owners(kinds["tables"], path))
-        return assemble(
-            sheets, str(path), TableOptions(label, "", "", test, columns, drop, text, vocabulary, words, length)
-        )
+        return assemble(sheets_of(kinds["tables"], _owners(kinds["tables"], path)), str(path), options)
     return _arrays(path, kinds["arrays"], _owners(kinds["arrays"], path))
 
 
 def files_below(top: Path) -> list[Path]:
     """All files that are not hidden, in natural order (image 2 before image 10)."""
-    return sorted((f for f in top.rglob("*") if f.is_file() and not _hidden(f, top)), key=lambda f: natural(str(f)))
-
-
-def _hidden(file: Path, top: Path) -> bool:
-    return any(part.startswith((".", "__")) for part in file.relative_to(top).parts)
+    files = [file for file in top.rglob("*") if file.is_file()]
+    shown = [f for f in files if not any(part.startswith((".", "__")) for part in f.relative_to(top).parts)]
+    return sorted(shown, key=lambda file: natural(str(file)))
 
 
 def _owners(files: Sequence[Path], top: Path) -> list[tuple[str, str | None]]:
@@ -153,23 +146,12 @@ def _images(top: Path, files: Sequence[Path], size: int) -> Data:
     y = np.array([classes.index(name) for name in named["class"]], dtype=np.int64)
     if len(classes) < 2:
         raise DataError(f"{top} has images of one class only, {classes[0]!r}; a classifier needs at least two")
-    sector = named.get("sector")
-    owner = named.get("client")
+    owner, sector = (np.array(named[key]) if key in named else None for key in ("client", "sector"))
     if owner is not None and sector is not None:  # two sectors may have clients of the same name
-        owner = [f"{place}/{name}" for place, name in zip(sector, owner, strict=True)]
+        owner = np.array([f"{place}/{name}" for place, name in zip(sector, owner, strict=True)])
     x = _pixels(files, size)
-    who = None if owner is None else np.array(owner)
-    held = np.array([name == tests for name in part]) if part else held_for_tests(who, len(x), str(top))
-    return Data(
-        x[~held],
-        y[~held],
-        x[held],
-        y[held],
-        name=str(top),
-        class_names=classes,
-        client=None if who is None else who[~held],
-        sector=None if sector is None else np.array(sector)[~held],
-    )
+    held = np.array([name == tests for name in part]) if part else held_for_tests(owner, len(x), str(top))
+    return held_out(x, y, held, client=owner, sector=sector, name=str(top), class_names=classes)
 
 
 def _pixels(files: Sequence[Path], size: int) -> Array:
@@ -183,12 +165,9 @@ def survey(files: Sequence[Path]) -> tuple[Counter[tuple[int, int]], Path | None
     sizes: Counter[tuple[int, int]] = Counter()
     coloured: Path | None = None
     for file in files:
-        try:
-            with open_image(file) as picture:
-                sizes[picture.size] += 1
-                coloured = file if coloured is None and picture.mode not in GREY else coloured
-        except (UnidentifiedImageError, OSError, ValueError, SyntaxError) as error:
-            raise broken(file, error) from error
+        with reading(file), open_image(file) as picture:
+            sizes[picture.size] += 1
+            coloured = file if coloured is None and picture.mode not in GREY else coloured
     return sizes, coloured
 
 
@@ -207,13 +186,10 @@ def image_bytes(files: Sequence[Path], size: tuple[int, int], *, grey: bool) -> 
     """
     x = np.empty((len(files), size[1], size[0], 1 if grey else 3), dtype=np.uint8)
     for at, file in enumerate(files):
-        try:
-            with open_image(file) as picture:
-                ready = _bytes(picture).convert("L" if grey else "RGB")
-                ready = ready if ready.size == size else ready.resize(size, Resampling.BILINEAR)
-                x[at] = np.asarray(ready).reshape(x.shape[1:])
-        except (UnidentifiedImageError, OSError, ValueError, SyntaxError) as error:
-            raise broken(file, error) from error
+        with reading(file), open_image(file) as picture:
+            ready = _bytes(picture).convert("L" if grey else "RGB")
+            ready = ready if ready.size == size else ready.resize(size, Resampling.BILINEAR)
+            x[at] = np.asarray(ready).reshape(x.shape[1:])
     return x
 
 
@@ -244,6 +220,5 @@ def _arrays(top: Path, files: Sequence[Path], owners: Sequence[tuple[str, str | 
         owner += [client] * len(held["y"])
         place += [sector] * len(held["y"])
     x, y, who = np.concatenate(xs), np.concatenate(ys), np.array(owner)
-    away = held_for_tests(who, len(x), str(top))
-    sectors = None if place[0] is None else np.array(place)[~away]
-    return Data(x[~away], y[~away], x[away], y[away], name=str(top), client=who[~away], sector=sectors)
+    sectors = None if place[0] is None else np.array(place)
+    return held_out(x, y, held_for_tests(who, len(x), str(top)), client=who, sector=sectors, name=str(top))

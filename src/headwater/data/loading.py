@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headwater.data import DATASETS, columns, kind_of_path
-from headwater.data.base import FOUR, Data, fifth_of
+from headwater.data.base import FOUR, Data, fifth_of, held_out
 from headwater.data.files import read_npz
 from headwater.errors import ConfigError, DataError, nearest
 from headwater.registry import load as load_object
@@ -134,19 +134,16 @@ def npz(path: Path) -> Data:
     """
     path = path.expanduser()
     arrays = read_npz(path)
-    names = [str(name) for name in arrays["class_names"]] if "class_names" in arrays else None
-    owner, place = arrays.get("client"), arrays.get("sector")
-    if all(key in arrays for key in FOUR):
-        parts = [arrays[key] for key in FOUR]
-    elif "x" in arrays and "y" in arrays:
-        x, y = arrays["x"], arrays["y"]
-        held = fifth_of(x, y, str(path), owner)
-        parts = [x[~held], y[~held], x[held], y[held]]
-        owner, place = (None if given is None else given[~held] for given in (owner, place))
-    else:
-        found = ", ".join(arrays) or "nothing"
-        raise DataError(f"{path} holds {found}; it needs x_train, y_train, x_test and y_test, or x and y")
+    about: dict[str, Any] = {"name": str(path)} | {key: arrays.get(key) for key in ("class_names", "client", "sector")}
+    divided, whole = (all(key in arrays for key in keys) for keys in (FOUR, ("x", "y")))
+    if not divided and not whole:
+        raise DataError(
+            f"{path} holds {', '.join(arrays) or 'nothing'}; it needs x_train, y_train, x_test and y_test, or x and y"
+        )
+    held = None if divided else fifth_of(arrays["x"], arrays["y"], str(path), about["client"])
     try:
-        return Data(*parts, name=str(path), class_names=names, client=owner, sector=place)
+        if held is None:
+            return Data(*(arrays[key] for key in FOUR), **about)
+        return held_out(arrays["x"], arrays["y"], held, **about)
     except DataError as error:
         raise DataError(f"{path}: {error}") from error

@@ -81,18 +81,12 @@ class Standardise:
 
     A missing value (NaN) is left out of these and becomes the mean. A constant column becomes 0. Squares are taken
     around a client's own mean, so that large values keep their digits.
-
-    Args:
-        columns: positions of the columns to standardise; None for all.
     """
 
     name = "standardise"
 
-    def __init__(self, columns: Sequence[int] | None = None) -> None:
-        self.columns = None if columns is None else np.asarray(columns, dtype=np.int64)
-
     def measure(self, x: Tensor) -> Arrays:
-        values = self._values(x)
+        values = x.numpy().astype(np.float64)
         known = ~np.isnan(values)
         filled = np.where(known, values, 0.0)
         count = known.sum(axis=0).astype(np.float64)
@@ -114,17 +108,8 @@ class Standardise:
 
     def apply(self, x: Tensor, settled: Arrays) -> Tensor:
         mean, deviation = settled
-        values = (self._values(x) - mean) / deviation
-        scaled = torch.from_numpy(np.nan_to_num(values, nan=0.0).astype(np.float32))
-        if self.columns is None:
-            return scaled
-        whole = x.clone()
-        whole[:, torch.from_numpy(self.columns)] = scaled
-        return whole
-
-    def _values(self, x: Tensor) -> Array:
-        values = x.numpy().astype(np.float64)
-        return values if self.columns is None else values[:, self.columns]
+        values = (x.numpy().astype(np.float64) - mean) / deviation
+        return torch.from_numpy(np.nan_to_num(values, nan=0.0).astype(np.float32))
 
 
 def prepared(

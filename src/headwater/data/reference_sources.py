@@ -12,11 +12,10 @@ import torch
 from torch import Tensor
 
 from headwater.core.rng import derive, stream
-from headwater.data import DATASETS, kind_of_path
+from headwater.data import DATASETS, GENERATOR, NOISE, Reference, kind_of_path
 from headwater.data.arrays import as_float, inputs, labels
 from headwater.data.base import Data, Examples
 from headwater.data.loading import load, options_for
-from headwater.data.reference import GENERATOR, NOISE, Reference
 from headwater.data.synthetic import generate
 from headwater.data.table_columns import Encoded
 from headwater.errors import ConfigError, DataError

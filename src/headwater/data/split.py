@@ -11,9 +11,9 @@ import numpy as np
 from torch import Tensor
 
 from headwater.core.rng import stream
+from headwater.data import HOLDOUT, Reference
 from headwater.data.arrays import Owners
 from headwater.data.base import Data, Examples
-from headwater.data.reference import HOLDOUT, Reference
 from headwater.data.reference_sources import narrow, outside
 from headwater.errors import ConfigError, DataError
 

@@ -9,7 +9,6 @@ import csv
 import gzip
 import re
 import warnings
-import zlib
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,9 +18,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from headwater.data.files import broken
+from headwater.data.files import reading
 from headwater.data.preparation import Array, Arrays, Standardise, pack, unpack
-from headwater.errors import DataError, MissingExtra, said
+from headwater.errors import DataError, MissingExtra
 
 if TYPE_CHECKING:
     from pandas import DataFrame, Series
@@ -175,20 +174,16 @@ def parse(
     """
     import pandas as pd
 
-    try:
+    with reading(path), warnings.catch_warnings():
+        warnings.simplefilter("error", pd.errors.ParserWarning)  # rows that are longer than the header
         if path.suffix.lower() == ".parquet":
-            frame = pd.read_parquet(path)
+            try:
+                frame = pd.read_parquet(path)
+            except ImportError as error:
+                raise MissingExtra(f"{path} is a .parquet file, which", "tables") from error
             frame = frame.astype({column: str for column in words if column in frame.columns})
         else:
-            with warnings.catch_warnings():
-                warnings.simplefilter("error", pd.errors.ParserWarning)  # rows that are longer than the header
-                frame = pd.read_csv(path, **_as_written(path, columns, text), dtype=dict.fromkeys(words, str))
-    except DataError:
-        raise
-    except ImportError as error:
-        raise MissingExtra(f"{path} is a .parquet file, which", "tables") from error
-    except Exception as error:  # a damaged file can raise anything at all
-        raise broken(path, _why(error)) from error
+            frame = pd.read_csv(path, **_as_written(path, columns, text), dtype=dict.fromkeys(words, str))
     frame.columns = pd.Index([str(column).strip() for column in frame.columns])
     return frame
 
@@ -220,15 +215,10 @@ def parse_in_pieces(path: Path, rows: int = 200_000) -> Iterator[DataFrame]:
     """
     import pandas as pd
 
-    try:
-        with pd.read_csv(path, **_as_written(path, None, text=False), chunksize=rows) as pieces:
-            for piece in pieces:
-                piece.columns = pd.Index([str(column).strip() for column in piece.columns])
-                yield piece
-    except DataError:
-        raise
-    except Exception as error:  # a damaged file can raise anything at all
-        raise broken(path, _why(error)) from error
+    with reading(path), pd.read_csv(path, **_as_written(path, None, text=False), chunksize=rows) as pieces:
+        for piece in pieces:
+            piece.columns = pd.Index([str(column).strip() for column in piece.columns])
+            yield piece
 
 
 def _as_written(path: Path, columns: Sequence[str] | None, text: bool) -> dict[str, Any]:
@@ -250,15 +240,9 @@ def _as_written(path: Path, columns: Sequence[str] | None, text: bool) -> dict[s
 
 
 def _first_lines(path: Path) -> tuple[str, str]:
+    with reading(path), gzip.open(path, "rb") if path.suffix.lower() == ".gz" else path.open("rb") as file:
+        lines = [file.readline(1 << 20) for _ in range(2)]
     try:
-        with gzip.open(path, "rb") if path.suffix.lower() == ".gz" else path.open("rb") as file:
-            lines = [file.readline(1 << 20).decode("utf-8-sig") for _ in range(2)]
+        return lines[0].decode("utf-8-sig"), lines[1].decode("utf-8-sig")
     except UnicodeDecodeError:
         raise DataError(f"{path} is not written in UTF-8; save it in UTF-8") from None
-    except (OSError, EOFError, zlib.error) as error:
-        raise broken(path, _why(error)) from error
-    return lines[0], lines[1]
-
-
-def _why(error: BaseException) -> str:
-    return "it is not all in UTF-8; save it in UTF-8" if isinstance(error, UnicodeDecodeError) else said(error)

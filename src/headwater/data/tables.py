@@ -199,8 +199,7 @@ def _owner(frame: DataFrame, key: str, column: str, name: str) -> Array | None:
     if not column:
         return None
     found = _column(frame, column, key, name)
-    if found.isna().any():
-        row = int(np.flatnonzero(found.isna())[0]) + 1
+    if (row := _first(found, found.isna())) is not None:
         raise DataError(
             f"{name}: row {row} names no {key} (column {column!r} is empty there); fill it in or leave it out"
         )

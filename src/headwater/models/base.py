@@ -17,6 +17,7 @@ from headwater.errors import ConfigError, nearest
 from headwater.models import MODELS, auto
 
 Norm = Literal["batch", "group", "none"]
+Shape = tuple[int, ...]  # of one input
 
 
 class Net(nn.Module):
@@ -264,11 +265,6 @@ def feature_layer(model: str, before: int, features: object) -> list[nn.Module]:
     if type(features) is not int or features < 0:
         raise ConfigError(f"{model} takes features as a whole number, 0 for its own, got {features!r}")
     return [nn.Linear(before, features)] if features else []
-
-
-def flat_size(shape: tuple[int, ...]) -> int:
-    """The number of values of one input."""
-    return math.prod(shape)
 
 
 def _check_names(name: str, options: Mapping[str, Any], builder: Callable[..., Any]) -> None:

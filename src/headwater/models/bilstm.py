@@ -9,12 +9,12 @@ from torch import Tensor, nn
 
 from headwater.errors import ConfigError
 from headwater.models import ModelInfo
-from headwater.models.base import Net, choose, token_length, widths_of
+from headwater.models.base import Net, Shape, choose, token_length, widths_of
 
 
 @ModelInfo("bilstm", "recurrent net for token numbers (words, embedding, widths, hidden, activation)", tokens=True)
 def bilstm(
-    shape: tuple[int, ...],
+    shape: Shape,
     classes: int,
     *,
     words: int = 10_000,

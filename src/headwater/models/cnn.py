@@ -8,12 +8,12 @@ from torch import nn
 
 from headwater.errors import ConfigError
 from headwater.models import ModelInfo
-from headwater.models.base import Net, Norm, choose, image_shape, normalise, widths_of
+from headwater.models.base import Net, Norm, Shape, choose, image_shape, normalise, widths_of
 
 
 @ModelInfo("cnn", "small convolutional net for 8 to 32 px (widths, hidden, norm, groups)")
 def cnn(
-    shape: tuple[int, ...],
+    shape: Shape,
     classes: int,
     *,
     widths: Sequence[int] = (32, 64),

@@ -13,13 +13,13 @@ from torch import Tensor, nn
 from headwater.data.files import FETCH, may_fetch
 from headwater.errors import ConfigError, MissingExtra
 from headwater.models import ModelInfo
-from headwater.models.base import Net, token_length
+from headwater.models.base import Net, Shape, token_length
 
 WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")
 
 
 @ModelInfo("distilbert", "transformer for token numbers, needs headwater[text] (path)", tokens=True)
-def distilbert(shape: tuple[int, ...], classes: int, *, path: str = "distilbert-base-uncased") -> Net:
+def distilbert(shape: Shape, classes: int, *, path: str = "distilbert-base-uncased") -> Net:
     """Token numbers (0 is padding) → transformer → state of the first token → ReLU layer and dropout → classifier.
 
     Args:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from torch import nn
 
 from headwater.models import ModelInfo
-from headwater.models.base import Net, image_shape
+from headwater.models.base import Net, Shape, image_shape
 
 
 @ModelInfo("mtgc_cnn", "two 5 x 5 convolutions and two ReLU layers, as in MTGC")
-def mtgc_cnn(shape: tuple[int, ...], classes: int) -> Net:
+def mtgc_cnn(shape: Shape, classes: int) -> Net:
     """Two 5 x 5 convolutions of 64 channels without padding, a halving max-pool after each, ReLU layers of 384 and 192.
 
     797 962 parameters with 3 channels of 32 x 32 px and 10 classes.

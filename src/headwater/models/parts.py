@@ -40,7 +40,14 @@ def extractor_of(module: nn.Module, head: str | None, layer: nn.Module | None = 
     """
     if head is None:
         return module.get_submodule("features")
-    return Tap(module, layer or classifier_of(module, head))
+    classifier = layer or classifier_of(module, head)
+
+    def input_of_classifier(x: Tensor) -> Tensor:
+        with _recording({"": classifier}) as calls:
+            module(x)
+        return calls[-1].input
+
+    return input_of_classifier
 
 
 def layers_before(module: nn.Module, head: str | None, method: str) -> nn.Module:
@@ -60,19 +67,6 @@ def layers_before(module: nn.Module, head: str | None, method: str) -> nn.Module
             "they follow one another; give the model as nn.Sequential, or in parts `features` and `classifier`"
         )
     return nn.Sequential(*(part for _, part in parts[:-1]))
-
-
-@dataclass(frozen=True)
-class Tap:
-    """Extractor of a split module: calls the module and returns the input of one of its layers."""
-
-    module: nn.Module
-    layer: nn.Module
-
-    def __call__(self, x: Tensor) -> Tensor:
-        with _recording({"": self.layer}) as calls:
-            self.module(x)
-        return calls[-1].input
 
 
 @dataclass(frozen=True)

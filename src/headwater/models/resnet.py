@@ -16,20 +16,14 @@ from torch.nn import functional
 
 from headwater.errors import ConfigError
 from headwater.models import ModelInfo
-from headwater.models.base import Net, Norm, choose, image_shape, normalise
+from headwater.models.base import Net, Norm, Shape, choose, image_shape, normalise
 
 WIDTHS = (16, 32, 64)
 
 
 @ModelInfo("resnet8", "residual net of 8 layers (shortcut, norm, groups, width)")
 def resnet8(
-    shape: tuple[int, ...],
-    classes: int,
-    *,
-    shortcut: str = "projection",
-    norm: Norm = "batch",
-    groups: int = 2,
-    width: int = 1,
+    shape: Shape, classes: int, *, shortcut: str = "projection", norm: Norm = "batch", groups: int = 2, width: int = 1
 ) -> Net:
     """ResNet-8 for small images; options as for `_resnet`.
 
@@ -46,13 +40,7 @@ def resnet8(
 
 @ModelInfo("resnet20", "residual net of 20 layers (shortcut, norm, groups, width)")
 def resnet20(
-    shape: tuple[int, ...],
-    classes: int,
-    *,
-    shortcut: str = "projection",
-    norm: Norm = "batch",
-    groups: int = 2,
-    width: int = 1,
+    shape: Shape, classes: int, *, shortcut: str = "projection", norm: Norm = "batch", groups: int = 2, width: int = 1
 ) -> Net:
     """ResNet-20 for small images; options as for `_resnet`.
 
@@ -69,13 +57,7 @@ def resnet20(
 
 @ModelInfo("resnet32", "residual net of 32 layers (shortcut, norm, groups, width)")
 def resnet32(
-    shape: tuple[int, ...],
-    classes: int,
-    *,
-    shortcut: str = "projection",
-    norm: Norm = "batch",
-    groups: int = 2,
-    width: int = 1,
+    shape: Shape, classes: int, *, shortcut: str = "projection", norm: Norm = "batch", groups: int = 2, width: int = 1
 ) -> Net:
     """ResNet-32 for small images; options as for `_resnet`.
 
@@ -92,13 +74,7 @@ def resnet32(
 
 @ModelInfo("resnet56", "residual net of 56 layers (shortcut, norm, groups, width)")
 def resnet56(
-    shape: tuple[int, ...],
-    classes: int,
-    *,
-    shortcut: str = "projection",
-    norm: Norm = "batch",
-    groups: int = 2,
-    width: int = 1,
+    shape: Shape, classes: int, *, shortcut: str = "projection", norm: Norm = "batch", groups: int = 2, width: int = 1
 ) -> Net:
     """ResNet-56 for small images; options as for `_resnet`.
 
@@ -113,9 +89,7 @@ def resnet56(
     return _resnet(56, shape, classes, shortcut, norm, groups, width)
 
 
-def _resnet(
-    depth: int, shape: tuple[int, ...], classes: int, shortcut: str, norm: Norm, groups: int, width: int
-) -> Net:
+def _resnet(depth: int, shape: Shape, classes: int, shortcut: str, norm: Norm, groups: int, width: int) -> Net:
     """A 3 x 3 convolution, three stages of 16, 32 and 64 channels (times `width`), mean over pixels, classifier.
 
     Args:

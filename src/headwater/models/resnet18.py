@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import nn
 
 from headwater.models import ModelInfo
-from headwater.models.base import Net, Norm, choose, feature_layer, image_shape, normalise
+from headwater.models.base import Net, Norm, Shape, choose, feature_layer, image_shape, normalise
 from headwater.models.resnet import Block, draw
 
 WIDTHS = (64, 128, 256, 512)
@@ -13,7 +13,7 @@ WIDTHS = (64, 128, 256, 512)
 
 @ModelInfo("resnet18", "residual net of 11 million numbers (stem, features, norm, groups)")
 def resnet18(
-    shape: tuple[int, ...],
+    shape: Shape,
     classes: int,
     *,
     stem: str = "imagenet",

@@ -7,14 +7,14 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from headwater.models import ModelInfo
-from headwater.models.base import Net, choose, feature_layer, image_shape
+from headwater.models.base import Net, Shape, choose, feature_layer, image_shape
 
 STEM, LAST = 24, 1024
 STAGES = ((116, 4), (232, 8), (464, 4))  # channels and units
 
 
 @ModelInfo("shufflenetv2", "net with few multiplications, width 1.0 (stem, features)")
-def shufflenetv2(shape: tuple[int, ...], classes: int, *, stem: str = "imagenet", features: int = 0) -> Net:
+def shufflenetv2(shape: Shape, classes: int, *, stem: str = "imagenet", features: int = 0) -> Net:
     """Three stages of units that work on half of the channels and shuffle them, a 1 x 1 convolution, mean over pixels.
 
     1 286 734 parameters with 32 features and 10 classes, as in FedHKD.

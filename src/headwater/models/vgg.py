@@ -5,14 +5,14 @@ from __future__ import annotations
 from torch import nn
 
 from headwater.models import ModelInfo
-from headwater.models.base import Net, image_shape
+from headwater.models.base import Net, Shape, image_shape
 
 STAGES = ((32, 64), (128, 128), (256, 256))
 HIDDEN = (512, 512)
 
 
 @ModelInfo("vgg9", "net of 9 layers without normalisation, for 8 px and more")
-def vgg9(shape: tuple[int, ...], classes: int) -> Net:
+def vgg9(shape: Shape, classes: int) -> Net:
     """Six 3 x 3 convolutions, a halving max-pool after every second one, two ReLU layers, linear classifier.
 
     3 491 530 parameters with 3 channels of 32 x 32 px and 10 classes.

@@ -5,14 +5,14 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from headwater.models import ModelInfo
-from headwater.models.base import Net, Norm, choose, image_shape, normalise
+from headwater.models.base import Net, Norm, Shape, choose, image_shape, normalise
 from headwater.models.resnet import draw
 
 STEM, WIDTHS, BLOCKS = 16, (32, 64, 128), 2
 
 
 @ModelInfo("wrn16_2", "wide residual net of 16 layers (norm, groups)")
-def wrn16_2(shape: tuple[int, ...], classes: int, *, norm: Norm = "batch", groups: int = 2) -> Net:
+def wrn16_2(shape: Shape, classes: int, *, norm: Norm = "batch", groups: int = 2) -> Net:
     """A 3 x 3 convolution, three stages of two blocks with 32, 64 and 128 channels, norm, ReLU, mean over pixels.
 
     691 674 parameters with 3 channels and 10 classes.

@@ -12,8 +12,7 @@ from typing import Any
 from headwater.config import Config, catalog
 from headwater.config.fields import plain, shown
 from headwater.config.load import nested, pairs, read, share
-from headwater.config.tree import merge
-from headwater.config.write import differences
+from headwater.config.tree import differences, merge
 from headwater.errors import ConfigError
 from headwater.papers import estimate
 from headwater.papers.claims import join_names

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headwater.config.fields import plain
-from headwater.config.write import differences
+from headwater.config.tree import differences
 from headwater.errors import ConfigError, OutputError
 
 if TYPE_CHECKING:

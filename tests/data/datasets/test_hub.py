@@ -13,9 +13,8 @@ import pytest
 import torch
 
 from headwater.data import DATASETS
-from headwater.data.files import may_fetch
+from headwater.data.files import may_fetch, published
 from headwater.data.loading import load
-from headwater.data.published import published
 from headwater.errors import MissingExtra
 from miniatures import pixels
 

@@ -17,8 +17,8 @@ from scipy.io import savemat
 from headwater.data import DATASETS
 from headwater.data.datasets import cifar
 from headwater.data.datasets.imagenet import read_tiny
+from headwater.data.files import PublishedFile, published
 from headwater.data.loading import load
-from headwater.data.published import PublishedFile, published
 from headwater.errors import DataError
 from miniatures import (
     cifar_files,

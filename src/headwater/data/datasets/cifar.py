@@ -11,9 +11,8 @@ import numpy as np
 
 from headwater.data import DatasetInfo
 from headwater.data.base import FOUR, Data
-from headwater.data.datasets.images import Batch, Found, batch_of, image_set, joined, read_pickle
-from headwater.data.files import Archive, Parse, read_members
-from headwater.data.published import HubLayout, Published, PublishedFile
+from headwater.data.datasets.images import Batch, Found, batch_of, image_set, joined, read_members, read_pickle
+from headwater.data.files import Archive, HubLayout, Parse, Published, PublishedFile
 
 CIFAR10 = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 _CIFAR100 = """

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import zlib
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -14,8 +13,8 @@ from torch import Tensor
 
 from headwater.core.rng import stream
 from headwater.data import DatasetInfo
-from headwater.data.base import Data, hold_out_fifth
-from headwater.data.files import broken
+from headwater.data.base import Data, fifth_of, held_out
+from headwater.data.files import broken, reading
 from headwater.errors import DataError
 
 REACH = 3.0  # the toy set lies in (-REACH, REACH) in both directions
@@ -42,16 +41,14 @@ def digits(data_dir: Path | None = None) -> Data:
     path = Path(package.submodule_search_locations[0], "datasets", "data", "digits.csv.gz")
     if not path.is_file():
         raise DataError(f"digits come with scikit-learn, but {path} is not there; install scikit-learn again")
-    try:
-        with gzip.open(path, "rt", encoding="ascii") as file:
-            table = np.loadtxt(file, delimiter=",", dtype=np.uint8, ndmin=2)
+    with reading(path), gzip.open(path, "rt", encoding="ascii") as file:
+        table = np.loadtxt(file, delimiter=",", dtype=np.uint8, ndmin=2)
         images = table[:, :64].reshape(-1, 8, 8)
-    except (OSError, EOFError, zlib.error, ValueError) as error:
-        raise broken(path, error) from error
     if table.shape[1] != 65:
         raise broken(path, f"a line has {table.shape[1]} values instead of 65")
     x = (images.astype(np.float32) / 8.0 - 1.0)[:, None]
-    return Data(*hold_out_fifth(x, table[:, 64].astype(np.int64), "digits"), name="digits")
+    y = table[:, 64].astype(np.int64)
+    return held_out(x, y, fifth_of(x, y, "digits"), name="digits")
 
 
 @DatasetInfo("toy2d", "2 400 points of the plane, 3 classes, drawn by itself; embedded")

@@ -18,9 +18,7 @@ from annotated_types import Ge, Le
 from headwater.data import DatasetInfo
 from headwater.data.base import Data
 from headwater.data.datasets.images import Batch, Found, as_data, batch_of, image_set, joined, read_pickle
-from headwater.data.files import Archive, Array, absent, broken, read_file, root
-from headwater.data.published import Published, PublishedFile
-from headwater.errors import DataError
+from headwater.data.files import Archive, Array, Published, PublishedFile, absent, broken, read_file, reading, root
 
 CLASSES, BATCHES = 1000, 10
 TINY = "tiny-imagenet-200"
@@ -108,13 +106,11 @@ def _class_names(folder: Path) -> list[str]:
     path = folder / "map_clsloc.txt"
     if not path.is_file():
         return [str(number) for number in range(1, CLASSES + 1)]
-    try:
+    with reading(path):
         rows = [line.split() for line in path.read_text("utf-8").splitlines() if line.strip()]
         words = {int(number) - 1: (word, kind) for kind, number, word in rows}
         if sorted(words) != list(range(CLASSES)):
             raise ValueError(f"it does not number {CLASSES} classes")
-    except (OSError, ValueError) as error:
-        raise broken(path, error) from error
     counts = Counter(word for word, _ in words.values())  # some names occur twice, such as "crane"
     return [word if counts[word] == 1 else f"{word} ({kind})" for word, kind in (words[n] for n in range(CLASSES))]
 
@@ -137,12 +133,8 @@ def _batch_of_zip(path: Path, name: str) -> Batch:
     with Archive(path) as archive:
         member = next((found for found in archive.names("", name) if found.split("/")[-1] == name), name)
         content = io.BytesIO(archive.read(member))
-    try:
+    with reading(path, name):
         return _parse(name, content)
-    except DataError:
-        raise
-    except Exception as error:  # unpickling damaged bytes can raise any exception
-        raise broken(path, f"{name}: {error}") from error
 
 
 def _parse(name: str, content: IO[bytes]) -> Batch:
@@ -173,33 +165,24 @@ def read_tiny(path: Path, each: int = 50) -> tuple[Array, Array, list[str]]:
 
 
 def _tiny(path: Path, read: Callable[[str], bytes], each: int) -> tuple[Array, Array, list[str]]:
-    from PIL import Image, UnidentifiedImageError
+    from PIL import Image
 
-    top = "tiny-imagenet-200"
-    try:
-        lines = read(f"{top}/words.txt").decode("utf-8").splitlines()
-        kinds = sorted(read(f"{top}/wnids.txt").decode("utf-8").split())
-    except UnicodeDecodeError as error:
-        raise broken(path, f"its list of classes: {error}") from error
+    with reading(path, "its list of classes"):
+        lines = read(f"{TINY}/words.txt").decode("utf-8").splitlines()
+        kinds = sorted(read(f"{TINY}/wnids.txt").decode("utf-8").split())
     words = dict(line.split("\t", 1) for line in lines if "\t" in line)
     images: list[Array] = []
     for number in range(each):
         for kind in kinds:
-            name = f"{top}/train/{kind}/images/{kind}_{number}.JPEG"
-            try:
-                with Image.open(io.BytesIO(read(name))) as picture:
-                    pixels = np.asarray(picture.convert("RGB"), dtype=np.float32)
-                means = pixels.reshape(32, 2, 32, 2, 3).mean(axis=(1, 3))
-            except (UnidentifiedImageError, OSError, ValueError, SyntaxError) as error:
-                raise broken(path, f"{name}: {error}") from error
-            images.append(np.round(means).astype(np.uint8))
+            name = f"{TINY}/train/{kind}/images/{kind}_{number}.JPEG"
+            with reading(path, name), Image.open(io.BytesIO(read(name))) as picture:
+                pixels = np.asarray(picture.convert("RGB"), dtype=np.float32)
+                images.append(np.round(pixels.reshape(32, 2, 32, 2, 3).mean(axis=(1, 3))).astype(np.uint8))
     if not images:
         raise broken(path, "it lists no classes")
     return np.stack(images), np.tile(np.arange(len(kinds)), each), [words.get(kind, kind) for kind in kinds]
 
 
 def _file_of_folder(folder: Path, name: str) -> bytes:
-    try:
+    with reading(folder / name):
         return (folder / name).read_bytes()
-    except OSError as error:
-        raise broken(folder / name, error.strerror) from error

@@ -5,17 +5,31 @@ A set that was downloaded is written to the data directory as an .npz file and r
 
 from __future__ import annotations
 
+import gzip
 import io
 import pickle
-from collections.abc import Callable, Sequence
+import tarfile
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from headwater.data.base import FOUR, Data
-from headwater.data.files import Array, absent, broken, may_fetch, read_npz, root
-from headwater.data.published import HubLayout, published
+from headwater.data.files import (
+    Array,
+    HubLayout,
+    Parse,
+    T,
+    absent,
+    broken,
+    may_fetch,
+    published,
+    read_file,
+    read_npz,
+    reading,
+    root,
+)
 from headwater.errors import DataError, MissingExtra, said
 
 Found = tuple[list[Array], Path]  # x_train, y_train, x_test, y_test and the path they were found at
@@ -92,6 +106,49 @@ def as_data(
     if made.shape != shape:
         raise broken(path, f"its images have the shape {made.shape} instead of {shape}")
     return made
+
+
+def read_members(
+    folder: Path, inside: str, archive: str, wanted: Mapping[str, Parse[T]]
+) -> tuple[dict[str, T], Path] | None:
+    """Read files that belong together, from a folder or from the .tar.gz archive in which they are published.
+
+    Args:
+        folder: of the data set.
+        inside: the folder in it, and in the archive, that holds the files.
+        archive: the archive's name in `folder`.
+        wanted: a parser for each file name.
+
+    Returns:
+        The parsed files by name and the path they were found at; None if neither folder nor archive is there.
+
+    Raises:
+        DataError: one of the files is missing or damaged.
+    """
+    if (folder / inside).is_dir():
+        return {name: read_file(folder / inside / name, parse) for name, parse in wanted.items()}, folder / inside
+    if (folder / archive).is_file():
+        return _tar(folder / archive, inside, wanted), folder / archive
+    return None
+
+
+def _tar(path: Path, inside: str, wanted: Mapping[str, Parse[T]]) -> dict[str, T]:
+    parsed: dict[str, T] = {}
+    # As a stream, so that no byte is unpacked twice; to its end, since only there is its check-sum.
+    with reading(path), gzip.open(path) as stream:
+        with tarfile.open(fileobj=stream, mode="r|") as archive:
+            for member in archive:
+                name = member.name.removeprefix("./").removeprefix(f"{inside}/")
+                content = archive.extractfile(member) if name in wanted and member.isfile() else None
+                if content is not None:
+                    with reading(path, member.name):
+                        parsed[name] = wanted[name](content)
+        while stream.read(1 << 20):
+            pass
+    for name in wanted:
+        if name not in parsed:
+            raise broken(path, f"it lacks {inside}/{name}")
+    return parsed
 
 
 def joined(batches: list[Batch]) -> Batch:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from string import ascii_uppercase
@@ -13,8 +12,7 @@ import numpy as np
 from headwater.data import DatasetInfo
 from headwater.data.base import Data
 from headwater.data.datasets.images import DIGITS, GREY_28, Found, image_set
-from headwater.data.files import Archive, Array, broken, first_file
-from headwater.data.published import HubLayout, Published, PublishedFile
+from headwater.data.files import Archive, Array, HubLayout, Published, PublishedFile, broken, first_file, reading
 
 GARMENTS = ("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot")
 LETTERS = tuple(ascii_uppercase)
@@ -96,10 +94,8 @@ def _read_idx(folder: Path, names: Sequence[str] = FILES) -> Found | None:
         return None
     parts: list[Array] = []
     for path in there:
-        try:
+        with reading(path):
             parts.append(_idx(path.read_bytes(), path.name))
-        except (OSError, EOFError, zlib.error, ValueError) as error:
-            raise broken(path, error) from error
     return parts, folder
 
 
@@ -111,10 +107,8 @@ def _read_letters(folder: Path) -> Found | None:
         parts = []
         with Archive(path) as archive:
             for name in LETTER_FILES:
-                try:
+                with reading(path, f"{name}.gz"):
                     parts.append(_idx(archive.read(f"gzip/{name}.gz"), f"{name}.gz"))
-                except (OSError, EOFError, zlib.error, ValueError) as error:
-                    raise broken(path, f"{name}.gz: {error}") from error
         found = parts, path
     if found is None:
         return None

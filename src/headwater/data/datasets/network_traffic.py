@@ -11,9 +11,8 @@ from annotated_types import Ge
 
 from headwater.core.rng import stream
 from headwater.data import DatasetInfo
-from headwater.data.base import Data, held_for_tests
-from headwater.data.files import Array, absent, broken, root
-from headwater.data.published import Published, PublishedFile
+from headwater.data.base import Data, held_for_tests, held_out
+from headwater.data.files import Array, Published, PublishedFile, absent, broken, first_file, root
 from headwater.data.table_columns import Columns, Encoded, parse, parse_in_pieces
 from headwater.errors import DataError
 
@@ -26,8 +25,10 @@ VPN = "VPN-"
 
 # Columns that identify a flow or reveal its class are no features: addresses, times, output of the labelling tool.
 NO_FEATURES_75 = ("Flow.ID", "Source.IP", "Destination.IP", "Timestamp", "Label", "L7Protocol", "ProtocolName")
-NO_FEATURES_141 = ("flow_key", "src_ip", "src_ip_numeric", "dst_ip", "flowStart", "flowEnd")
-CLASSES_141 = ("category", "application_protocol", "web_service")
+NO_FEATURES_141 = (
+    *("flow_key", "src_ip", "src_ip_numeric", "dst_ip", "flowStart", "flowEnd"),
+    *("category", "application_protocol", "web_service"),
+)
 
 GROUPS = {
     "normal": "normal",
@@ -53,6 +54,8 @@ PUBLISHED = {
         (),
         {"flows_15s.csv.gz": PublishedFile("346e506aa7c62a6cbabdd25b289170dcca27d62d2ab41f5bf37eff9a511a7839")},
     ),
+    "unicauca75": Published("https://www.kaggle.com/datasets/jsrojas/ip-network-traffic-flows-labeled-with-87-apps"),
+    "unicauca141": Published("https://www.kaggle.com/datasets/jsrojas/labeled-network-traffic-flows-114-applications"),
     "nsl_kdd": Published(
         "https://www.unb.ca/cic/datasets/nsl.html",
         (),
@@ -79,8 +82,8 @@ def iscx_vpn2016(
     """
     path = root(data_dir) / "iscx_vpn2016" / "flows_15s.csv.gz"
     if not path.is_file():
-        source = "https://www.unb.ca/cic/datasets/vpn.html"
-        raise absent("iscx_vpn2016", path, source, "the flows of scenario A2 as one table with that name")
+        original = "the flows of scenario A2 as one table with that name"
+        raise absent("iscx_vpn2016", path, PUBLISHED["iscx_vpn2016"].source, original)
     frame = parse(path)
     label = _label(frame, "label", path)
     if classes == "applications":
@@ -99,14 +102,9 @@ def unicauca75(data_dir: Path | None = None, *, cap: Cap = 5000) -> Data:
         data_dir: the data directory; None for the default one.
         cap: the largest number of flows per class; 0 keeps all.
     """
-    folder = root(data_dir) / "unicauca75"
-    found = _first(folder, "Dataset-Unicauca-Version2-87Atts.csv")
-    if found is None:
-        source = "https://www.kaggle.com/datasets/jsrojas/ip-network-traffic-flows-labeled-with-87-apps"
-        raise absent("unicauca75", folder / "Dataset-Unicauca-Version2-87Atts.csv", source, "the same with .gz")
-    frame = _few_of_each(found, "ProtocolName", cap)
-    label = _label(frame, "ProtocolName", found)
-    return _flows(_features(frame, NO_FEATURES_75), label, "unicauca75", found)
+    return _unicauca(
+        "unicauca75", data_dir, "Dataset-Unicauca-Version2-87Atts.csv", "ProtocolName", cap, NO_FEATURES_75
+    )
 
 
 @DatasetInfo("unicauca141", "traffic flows by web service, 141 classes (cap)")
@@ -117,15 +115,8 @@ def unicauca141(data_dir: Path | None = None, *, cap: Cap = 2000) -> Data:
         data_dir: the data directory; None for the default one.
         cap: the largest number of flows per class; 0 keeps all.
     """
-    folder = root(data_dir) / "unicauca141"
-    name = "Unicauca-dataset-April-June-2019-Network-flows.csv"
-    found = _first(folder, name)
-    if found is None:
-        source = "https://www.kaggle.com/datasets/jsrojas/labeled-network-traffic-flows-114-applications"
-        raise absent("unicauca141", folder / name, source, "the same with .gz")
-    frame = _few_of_each(found, "web_service", cap)
-    label = _label(frame, "web_service", found)
-    return _flows(_features(frame, (*NO_FEATURES_141, *CLASSES_141)), label, "unicauca141", found)
+    file = "Unicauca-dataset-April-June-2019-Network-flows.csv"
+    return _unicauca("unicauca141", data_dir, file, "web_service", cap, NO_FEATURES_141)
 
 
 @DatasetInfo("nsl_kdd", "connections, 41 features, 5 kinds of attack or none (classes)")
@@ -145,9 +136,7 @@ def nsl_kdd(data_dir: Path | None = None, *, classes: Literal["groups", "attack"
     ]
     files = next((pair for pair in pairs if pair[0].is_file()), None)
     if files is None:
-        raise absent(
-            "nsl_kdd", pairs[0][0], "https://www.unb.ca/cic/datasets/nsl.html", "KDDTrain+.txt and KDDTest+.txt"
-        )
+        raise absent("nsl_kdd", pairs[0][0], PUBLISHED["nsl_kdd"].source, "KDDTrain+.txt and KDDTest+.txt")
     parts = []
     for path in files:
         if not path.is_file():
@@ -174,6 +163,17 @@ def nsl_kdd(data_dir: Path | None = None, *, classes: Literal["groups", "attack"
     return Data(x, y, x_test, y_test, name="nsl_kdd", class_names=names, preparation=Encoded(kinds))
 
 
+def _unicauca(name: str, data_dir: Path | None, file: str, column: str, cap: int, without: Sequence[str]) -> Data:
+    """Flows with the label in `column`, from a .csv file that may be gzipped. Columns of `without` are no features."""
+    folder = root(data_dir) / name
+    path = first_file(folder, (file, f"{file}.gz"))
+    if path is None:
+        raise absent(name, folder / file, PUBLISHED[name].source, "the same with .gz")
+    frame = _few_of_each(path, column, cap)
+    features = frame[[feature for feature in frame.columns if feature not in without]]
+    return _flows(features, _label(frame, column, path), name, path)
+
+
 def _flows(features: DataFrame, label: Array, name: str, path: Path) -> Data:
     """A set of numeric columns, a fixed fifth of whose rows is the test part."""
     words = [column for column in features.columns if features[column].dtype.kind not in "biuf"]
@@ -183,9 +183,7 @@ def _flows(features: DataFrame, label: Array, name: str, path: Path) -> Data:
     x = kinds.encode(features.replace([np.inf, -np.inf], np.nan), str(path))  # rates of flows without length
     names, y = np.unique(label, return_inverse=True)
     held = held_for_tests(None, len(y), str(path))
-    return Data(
-        x[~held], y[~held], x[held], y[held], name=name, class_names=[str(n) for n in names], preparation=Encoded(kinds)
-    )
+    return held_out(x, y, held, name=name, class_names=names, preparation=Encoded(kinds))
 
 
 def _label(frame: DataFrame, column: str, path: Path) -> Array:
@@ -194,14 +192,6 @@ def _label(frame: DataFrame, column: str, path: Path) -> Array:
     if frame[column].isna().any():
         raise broken(path, f"column {column!r} has empty cells")
     return frame[column].astype(str).str.strip().to_numpy()
-
-
-def _features(frame: DataFrame, without: Sequence[str]) -> DataFrame:
-    return frame[[column for column in frame.columns if column not in without]]
-
-
-def _first(folder: Path, name: str) -> Path | None:
-    return next((path for path in (folder / name, folder / f"{name}.gz") if path.is_file()), None)
 
 
 def _capped(label: Array, cap: int) -> Array:

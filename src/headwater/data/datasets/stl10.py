@@ -10,9 +10,8 @@ import numpy as np
 
 from headwater.data import DatasetInfo
 from headwater.data.base import Data
-from headwater.data.datasets.images import Found, image_set
-from headwater.data.files import Array, Parse, read_members
-from headwater.data.published import HubLayout, Published, PublishedFile
+from headwater.data.datasets.images import Found, image_set, read_members
+from headwater.data.files import Array, HubLayout, Parse, Published, PublishedFile
 
 CLASSES = ("airplane", "bird", "car", "cat", "deer", "dog", "horse", "monkey", "ship", "truck")
 SIDE = 96  # px of the published images, which are read at a third of it

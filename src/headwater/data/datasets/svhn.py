@@ -11,8 +11,7 @@ import numpy as np
 from headwater.data import DatasetInfo
 from headwater.data.base import Data
 from headwater.data.datasets.images import DIGITS, Batch, Found, as_data, channels_first, find, image_set, joined
-from headwater.data.files import read_file
-from headwater.data.published import HubLayout, Published, PublishedFile
+from headwater.data.files import HubLayout, Published, PublishedFile, read_file
 
 SOURCE, HUB = "http://ufldl.stanford.edu/housenumbers", "ufldl-stanford/svhn"
 FILES = {

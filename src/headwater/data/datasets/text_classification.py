@@ -10,8 +10,7 @@ import numpy as np
 
 from headwater.data import DatasetInfo
 from headwater.data.base import Data
-from headwater.data.files import Array, absent, broken, root
-from headwater.data.published import Published, PublishedFile
+from headwater.data.files import Array, Published, PublishedFile, absent, broken, root
 from headwater.data.table_columns import parse
 from headwater.data.text import Length, Vocabulary, Words, encode
 from headwater.errors import DataError
