@@ -80,13 +80,13 @@ def stage_fields(kind: Any) -> dict[str, str]:
     """Stage section → the field of the method that it fills: the field of its name or, if that one is a choice between
     words, the field whose type is the stage's spec."""
     declared = settings_of(kind)
-    found: dict[str, str] = {}
+    fields: dict[str, str] = {}
     for stage, spec in STAGES.items():
         if stage in declared and get_origin(declared[stage].annotation) is Literal:
-            found[stage] = next(name for name, setting in declared.items() if setting.annotation is spec)
+            fields[stage] = next(name for name, setting in declared.items() if setting.annotation is spec)
         elif stage in declared:
-            found[stage] = stage
-    return found
+            fields[stage] = stage
+    return fields
 
 
 def stage_specs(method: Any) -> dict[str, Spec]:
@@ -159,7 +159,7 @@ def every_key(methods: Sequence[str] = ()) -> dict[str, list[str]]:
     """
     from headwater.data import PATHS
 
-    found: dict[str, list[str]] = {key: [key] for key in TOP}
+    keys: dict[str, list[str]] = {key: [key] for key in TOP}
     choices = registries()
     for section in ORDER:
         names = list(common(section))
@@ -168,8 +168,8 @@ def every_key(methods: Sequence[str] = ()) -> dict[str, list[str]]:
         if section == "data":
             names += [key for target in PATHS for key in settings_of(load(target))]
         for name in dict.fromkeys(names):
-            found.setdefault(name, []).append(f"{section}.{name}")
-    return found
+            keys.setdefault(name, []).append(f"{section}.{name}")
+    return keys
 
 
 def _data_options(choice: str) -> dict[str, Setting] | None:

@@ -37,11 +37,11 @@ def read_each(
     written, asked = _written(source), _asked(sets, direct)
     # Options of the file's own method are dropped for the others, but every option must belong to some method.
     _check_options(written, [*methods, catalog.chosen(written, "algorithm")])
-    found = []
+    trees = []
     for method, fitting in zip(methods, share(asked, methods), strict=True):
         tree = merge(without_unused(written, [method]), {"algorithm": {"name": method}})
-        found.append(merge(tree, fitting))
-    return found
+        trees.append(merge(tree, fitting))
+    return trees
 
 
 def share(asked: Tree, methods: Sequence[str]) -> list[Tree]:
@@ -52,13 +52,13 @@ def share(asked: Tree, methods: Sequence[str]) -> list[Tree]:
         if asked.get(stage) and not any(stage in stages for stages in used.values()):
             key = f"{stage}.{next(iter(asked[stage]))}"
             raise ConfigError(f"{key} has no effect, since none of {', '.join(methods)} has a {stage} stage; remove it")
-    found = []
+    trees = []
     for method in methods:
         options = catalog.own("algorithm", method) or {}
         tree = {key: value for key, value in asked.items() if key not in catalog.STAGES or key in used[method]}
         tree["algorithm"] = {key: value for key, value in asked.get("algorithm", {}).items() if key in options}
-        found.append(tree)
-    return found
+        trees.append(tree)
+    return trees
 
 
 def _check_options(tree: Tree, methods: Sequence[str]) -> None:
@@ -89,12 +89,12 @@ def pairs(sets: Sequence[str]) -> Tree:
 
 def _value(key: str, text: str) -> Any:
     try:
-        found = tomllib.loads(f"value = {text}")
+        parsed = tomllib.loads(f"value = {text}")
     except tomllib.TOMLDecodeError as error:
         if text[:1] in ("[", "{", '"', "'"):
             raise ConfigError(f"--set {key}: {text!r} is not a TOML value ({error})") from None
         return text
-    return found["value"] if len(found) == 1 else text
+    return parsed["value"] if len(parsed) == 1 else text
 
 
 def _written(source: str | Path | None) -> Tree:
@@ -115,7 +115,7 @@ def nested(direct: Mapping[str, Any]) -> Tree:
 
 def _layers(source: str | Path | None) -> list[Tree]:
     """The content of a source and of all that it extends, the most general first."""
-    found: list[Tree] = []
+    layers: list[Tree] = []
     seen: list[str] = []
     here: Path | None = None
     while source is not None:
@@ -126,8 +126,8 @@ def _layers(source: str | Path | None) -> list[Tree]:
         source = tree.pop("extends", None)
         if source is not None and not isinstance(source, str):
             raise ConfigError(f"extends must be the name of a preset or the path of a file, got {source!r} in {name}")
-        found.insert(0, tree)
-    return found
+        layers.insert(0, tree)
+    return layers
 
 
 def _find(source: str | Path, here: Path | None) -> tuple[str, Tree, Path | None]:

@@ -239,10 +239,10 @@ def _drop_foreign(tree: Tree, section: str, choice: str) -> None:
 
 
 def _flat(tree: Mapping[str, Any], before: str = "") -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for key, value in plain(tree).items():
-        found |= _flat(value, f"{before}{key}.") if isinstance(value, dict) else {f"{before}{key}": value}
-    return found
+        values |= _flat(value, f"{before}{key}.") if isinstance(value, dict) else {f"{before}{key}": value}
+    return values
 
 
 def _without_null(value: Any) -> Any:

@@ -205,9 +205,9 @@ class Owners:
 def _numbered(given: Names) -> tuple[tuple[str, ...], Ints]:
     """The different names, site 2 before site 10, and the number of each entry's name."""
     words = np.array([_word(value) for value in given], dtype=object)
-    found = sorted(set(words.tolist()), key=natural)
-    numbers = {name: number for number, name in enumerate(found)}
-    return tuple(found), np.array([numbers[word] for word in words], dtype=np.int64)
+    names = sorted(set(words.tolist()), key=natural)
+    numbers = {name: number for number, name in enumerate(names)}
+    return tuple(names), np.array([numbers[word] for word in words], dtype=np.int64)
 
 
 def _word(value: Any) -> str:

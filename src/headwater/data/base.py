@@ -181,20 +181,20 @@ def _vocabulary(x: Tensor, x_test: Tensor, words: int | None, settled: bool) -> 
 
 
 def held_out(
-    x: Array, y: Array, held: Array, *, client: Array | None = None, sector: Array | None = None, **about: Any
+    x: Array, y: Array, for_tests: Array, *, client: Array | None = None, sector: Array | None = None, **about: Any
 ) -> Data:
     """`Data` from arrays of all samples and a mask of those that are the test part.
 
     Args:
         x: inputs, samples first.
         y: labels.
-        held: whether each sample is for tests, such as `fifth_of` returns it.
+        for_tests: whether each sample is for tests, such as `fifth_of` returns it.
         client: the client's name of each sample, if they have owners.
         sector: the sector's name of each sample, likewise.
         about: further arguments of `Data`.
     """
-    owner, place = (None if names is None else names[~held] for names in (client, sector))
-    return Data(x[~held], y[~held], x[held], y[held], client=owner, sector=place, **about)
+    owner, place = (None if names is None else names[~for_tests] for names in (client, sector))
+    return Data(x[~for_tests], y[~for_tests], x[for_tests], y[for_tests], client=owner, sector=place, **about)
 
 
 def fifth_of(x: Array, y: Array, what: str, owner: Array | None = None) -> Array:
@@ -228,12 +228,12 @@ def held_for_tests(owner: Array | None, samples: int, what: str) -> Array:
     """
     if samples < 5:
         raise DataError(f"{what} has {samples} samples; at least 5 are needed to set a fifth aside for tests")
-    held = np.zeros(samples, dtype=bool)
+    for_tests = np.zeros(samples, dtype=bool)
     if owner is not None:
         names = np.array([str(name) for name in owner])
         for number, name in enumerate(sorted(set(names))):
             rows = np.flatnonzero(names == name)
-            held[stream(0, "test split", number).permutation(rows)[: kept(len(rows), 1 / 5)]] = True
-    if not held.any():
-        held[stream(0, "test split").permutation(samples)[: samples // 5]] = True
-    return held
+            for_tests[stream(0, "test split", number).permutation(rows)[: kept(len(rows), 1 / 5)]] = True
+    if not for_tests.any():
+        for_tests[stream(0, "test split").permutation(samples)[: samples // 5]] = True
+    return for_tests

@@ -46,8 +46,8 @@ class ClientTable:
         self.natural = parse(path).reset_index(drop=True)  # messages name rows by number
         if self.natural.empty:
             raise DataError(f"{path} has no rows; name a file that has some")
-        found = [column for column in words if column in self.natural.columns]
-        self.written = parse(path, words=found).reset_index(drop=True) if found else self.natural
+        present = [column for column in words if column in self.natural.columns]
+        self.written = parse(path, words=present).reset_index(drop=True) if present else self.natural
 
     def need(self, column: str, what: str, hint: str = "") -> None:
         """Refuse a table without this column.
@@ -85,9 +85,11 @@ class ClientTable:
 
     def none_for_tests(self, column: str) -> None:
         """Refuse a table with rows that are marked for tests."""
-        if column in self.natural.columns and (held := marked_for_tests(self.natural[column], column, self.name)).any():
+        natural = self.natural
+        marks = marked_for_tests(natural[column], column, self.name) if column in natural.columns else np.zeros(0)
+        if marks.any():
             raise DataError(
-                f"{self.name}: row {int(np.flatnonzero(held)[0]) + 1} is for tests (column {column!r}), and a client "
+                f"{self.name}: row {int(np.flatnonzero(marks)[0]) + 1} is for tests (column {column!r}), and a client "
                 "trains on all rows of its file; leave these out of it"
             )
 
@@ -101,12 +103,12 @@ class ClientTable:
         """
         import pandas as pd
 
-        found = {}
+        encodable = {}
         for column in columns:
             self.need(column, "which is learnt from", " (left empty, its values count as missing)")
-            found[column] = self._words(column, words[column], say) if column in words else self._numbers(column)
+            encodable[column] = self._words(column, words[column], say) if column in words else self._numbers(column)
         kinds = Columns(tuple(columns), tuple(words.get(column) for column in columns))
-        return kinds, kinds.encode(pd.DataFrame(found), self.name)
+        return kinds, kinds.encode(pd.DataFrame(encodable), self.name)
 
     def _words(self, column: str, known: tuple[str, ...], say: Say) -> Series[Any]:
         rows = self.written[column]
@@ -163,11 +165,11 @@ def table(
         settled: the result of the exchange before round 1.
         say: called with a sentence about words that the federation does not know.
     """
-    held = ClientTable(path, [*worded, label])
-    held.none_for_tests(test)
+    rows = ClientTable(path, [*worded, label])
+    rows.none_for_tests(test)
     known = {column: tuple(unpack(packed)) for column, packed in zip(worded, settled[2:], strict=True)}
-    kinds, x = held.features(columns, known, say)
-    y = held.classes(label, classes)
+    kinds, x = rows.features(columns, known, say)
+    y = rows.classes(label, classes)
     return Examples(Encoded(kinds).apply(torch.from_numpy(x), settled), y)
 
 
@@ -186,14 +188,14 @@ def texts(
         classes: the federation's class names.
         settled: the result of the exchange before round 1.
     """
-    held = ClientTable(path, [text, label])
-    held.none_for_tests(test)
-    held.need(text, "which holds the texts")
-    found = held.written[text].fillna("").astype(str).tolist()
-    y = held.classes(label, classes)
+    rows = ClientTable(path, [text, label])
+    rows.none_for_tests(test)
+    rows.need(text, "which holds the texts")
+    written = rows.written[text].fillna("").astype(str).tolist()
+    y = rows.classes(label, classes)
     if not settled:
-        return Examples(torch.from_numpy(hashed(found, words=words, length=length)), y)
-    parts = [tokens(one) for one in found]
+        return Examples(torch.from_numpy(hashed(written, words=words, length=length)), y)
+    parts = [tokens(one) for one in written]
     lexicon = Lexicon(parts)
     x = torch.from_numpy(lexicon.encode(parts, length))
     return Examples(Counted(lexicon, words).apply(x, settled), y)

@@ -72,10 +72,10 @@ def folder(
         "tables": [f for f in files if f.name.lower().endswith(TABLES)],
         "arrays": [f for f in files if f.suffix.lower() == ".npz"],
     }
-    present = [kind for kind, found in kinds.items() if found]
+    present = [kind for kind, paths in kinds.items() if paths]
     if len(present) != 1:
-        held = " and ".join(present) if present else "no images (.png, .jpg, …), tables (.csv, .parquet) or .npz files"
-        raise DataError(f"the folder {path} holds {held}; it needs one kind of them")
+        content = " and ".join(present) or "no images (.png, .jpg, …), tables (.csv, .parquet) or .npz files"
+        raise DataError(f"the folder {path} holds {content}; it needs one kind of them")
     if present != ["tables"] and changed:
         raise ConfigError(f"data.{changed[0]} is for tables, and the folder {path} holds {present[0]}; remove it")
     if present == ["images"]:
@@ -94,7 +94,7 @@ def files_below(top: Path) -> list[Path]:
 
 def _owners(files: Sequence[Path], top: Path) -> list[tuple[str, str | None]]:
     """For each file the client, which its name gives, and the sector, which its folder gives."""
-    found: list[tuple[str, str | None]] = []
+    owners: list[tuple[str, str | None]] = []
     for file in files:
         folders = file.relative_to(top).parts[:-1]
         if len(folders) > 1:
@@ -108,10 +108,10 @@ def _owners(files: Sequence[Path], top: Path) -> list[tuple[str, str | None]]:
         suffix = next(end for end in (*TABLES, ".npz") if file.name.lower().endswith(end))
         name = file.name[: -len(suffix)]
         owner = f"{sector}/{name}" if sector else name
-        if owner in (client for client, _ in found):
+        if owner in (client for client, _ in owners):
             raise DataError(f"two files below {top} are of the client {owner!r}, one of them {file}; keep one for each")
-        found.append((owner, sector))
-    return found
+        owners.append((owner, sector))
+    return owners
 
 
 def _images(top: Path, files: Sequence[Path], size: int) -> Data:
@@ -150,8 +150,8 @@ def _images(top: Path, files: Sequence[Path], size: int) -> Data:
     if owner is not None and sector is not None:  # two sectors may have clients of the same name
         owner = np.array([f"{place}/{name}" for place, name in zip(sector, owner, strict=True)])
     x = _pixels(files, size)
-    held = np.array([name == tests for name in part]) if part else held_for_tests(owner, len(x), str(top))
-    return held_out(x, y, held, client=owner, sector=sector, name=str(top), class_names=classes)
+    for_tests = np.array([name == tests for name in part]) if part else held_for_tests(owner, len(x), str(top))
+    return held_out(x, y, for_tests, client=owner, sector=sector, name=str(top), class_names=classes)
 
 
 def _pixels(files: Sequence[Path], size: int) -> Array:
@@ -208,17 +208,17 @@ def _arrays(top: Path, files: Sequence[Path], owners: Sequence[tuple[str, str | 
     owner: list[str] = []
     place: list[Any] = []
     for file, (client, sector) in zip(files, owners, strict=True):
-        held = read_npz(file)
-        if "x" not in held or "y" not in held:
-            raise DataError(f"{file} holds {', '.join(held) or 'nothing'}; the file of a client needs x and y")
-        if len(held["x"]) != len(held["y"]) or (xs and held["x"].shape[1:] != xs[0].shape[1:]):
+        arrays = read_npz(file)
+        if "x" not in arrays or "y" not in arrays:
+            raise DataError(f"{file} holds {', '.join(arrays) or 'nothing'}; the file of a client needs x and y")
+        if len(arrays["x"]) != len(arrays["y"]) or (xs and arrays["x"].shape[1:] != xs[0].shape[1:]):
             raise DataError(
-                f"{file} has x of shape {held['x'].shape} and y of shape {held['y'].shape}; all must be alike"
+                f"{file} has x of shape {arrays['x'].shape} and y of shape {arrays['y'].shape}; all must be alike"
             )
-        xs.append(held["x"])
-        ys.append(held["y"])
-        owner += [client] * len(held["y"])
-        place += [sector] * len(held["y"])
+        xs.append(arrays["x"])
+        ys.append(arrays["y"])
+        owner += [client] * len(arrays["y"])
+        place += [sector] * len(arrays["y"])
     x, y, who = np.concatenate(xs), np.concatenate(ys), np.array(owner)
     sectors = None if place[0] is None else np.array(place)
     return held_out(x, y, held_for_tests(who, len(x), str(top)), client=who, sector=sectors, name=str(top))

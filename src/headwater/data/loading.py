@@ -66,28 +66,28 @@ def load(name: str, data_dir: Path | None = None, options: Mapping[str, Any] | N
         DataError: the data is missing, damaged or not usable.
     """
     key = (name, str(data_dir), repr(sorted((options or {}).items())))
-    found = _cache.pop(key, None)
-    if found is None:
-        found = _read(name, data_dir, dict(options or {}))
+    data = _cache.pop(key, None)
+    if data is None:
+        data = _read(name, data_dir, dict(options or {}))
     if _most:
-        _cache[key] = found  # the newest is last
+        _cache[key] = data  # the newest is last
         while len(_cache) > _most:
             del _cache[next(iter(_cache))]
-    return found
+    return data
 
 
 def _read(name: str, data_dir: Path | None, options: dict[str, Any]) -> Data:
     loader = path_loader(name)
     if name in DATASETS:
-        made = DATASETS[name].load()(data_dir, **options)
+        data = DATASETS[name].load()(data_dir, **options)
     elif loader is not None:
-        made = loader(Path(name).expanduser(), **options)
+        data = loader(Path(name).expanduser(), **options)
     elif ":" in name and not Path(name).exists():
         function = load_object(name)
         if not callable(function):
             raise ConfigError(f"{name!r} is not callable; it must be a function that returns hw.Data")
         try:
-            made = function(**options)
+            data = function(**options)
         except TypeError as error:
             if not options:
                 raise
@@ -97,11 +97,11 @@ def _read(name: str, data_dir: Path | None, options: dict[str, Any]) -> Data:
             f"there is no data set called {name!r}{nearest(name, DATASETS)} (known: {', '.join(DATASETS)}; or the path "
             "of a .npz, .csv or .parquet file or of a folder, or 'package.module:function')"
         )
-    if not isinstance(made, Data):
+    if not isinstance(data, Data):
         raise DataError(
-            f"{name!r} gave a {type(made).__name__}; it must return hw.Data(x_train, y_train, x_test, y_test)"
+            f"{name!r} gave a {type(data).__name__}; it must return hw.Data(x_train, y_train, x_test, y_test)"
         )
-    return made
+    return data
 
 
 def options_for(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -119,8 +119,8 @@ def options_for(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
 def path_loader(name: str) -> Callable[..., Data] | None:
     """The function that reads a path of this kind; None if the name is not a path."""
     target = kind_of_path(name)
-    found: Callable[..., Data] | None = None if target is None else load_object(target)
-    return found
+    loader: Callable[..., Data] | None = None if target is None else load_object(target)
+    return loader
 
 
 def npz(path: Path) -> Data:
@@ -140,10 +140,10 @@ def npz(path: Path) -> Data:
         raise DataError(
             f"{path} holds {', '.join(arrays) or 'nothing'}; it needs x_train, y_train, x_test and y_test, or x and y"
         )
-    held = None if divided else fifth_of(arrays["x"], arrays["y"], str(path), about["client"])
+    for_tests = None if divided else fifth_of(arrays["x"], arrays["y"], str(path), about["client"])
     try:
-        if held is None:
+        if for_tests is None:
             return Data(*(arrays[key] for key in FOUR), **about)
-        return held_out(arrays["x"], arrays["y"], held, **about)
+        return held_out(arrays["x"], arrays["y"], for_tests, **about)
     except DataError as error:
         raise DataError(f"{path}: {error}") from error

@@ -54,8 +54,8 @@ def outside(
                 f"data.reference = 'generator' draws values, but {data.name!r} holds tokens; use 'noise' or 'holdout'"
             )
         low, high = _range(data, public)
-        made = generate(limit, data.shape, data.classes, derive(seed, "data", "generator"))
-        return torch.from_numpy((low + (made.numpy() + 1) / 2 * (np.asarray(high) - low)).astype(np.float32)), None
+        drawn = generate(limit, data.shape, data.classes, derive(seed, "data", "generator"))
+        return torch.from_numpy((low + (drawn.numpy() + 1) / 2 * (np.asarray(high) - low)).astype(np.float32)), None
     function = _generator(wanted.source)
     if function is not None:
         wanted.check_drawn()
@@ -177,8 +177,8 @@ def _generated(data: Data, function: Callable[..., Any], wanted: Reference, size
     # torch's global generator is seeded for the user's function and restored afterwards.
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.manual_seed(seed)
-        made = function(count=size, shape=data.shape, classes=data.classes, seed=seed)
-    x, y = made if isinstance(made, tuple) and len(made) == 2 else (made, None)
+        output = function(count=size, shape=data.shape, classes=data.classes, seed=seed)
+    x, y = output if isinstance(output, tuple) and len(output) == 2 else (output, None)
     x = as_float(inputs(x, what, tokens=data.tokens))
     if tuple(x.shape) != (size, *data.shape):
         raise DataError(
@@ -210,8 +210,8 @@ def _foreign(
             "they must be alike, so choose another set, 'holdout' or 'noise'"
         )
     rows = narrow(np.arange(len(other)), other.labels.numpy(), wanted, other.classes, seed)[:size]
-    found = other.take(np.sort(rows))
-    return found.x, _known(found.y, data, f"reference set {name!r}") if wanted.labelled else None
+    chosen = other.take(np.sort(rows))
+    return chosen.x, _known(chosen.y, data, f"reference set {name!r}") if wanted.labelled else None
 
 
 def _same_columns(one: Data, other: Data) -> bool:

@@ -101,15 +101,15 @@ def carve(
     )
     drawn = max(1, round(fraction * len(data)))
     order = stream(seed, "data", "order").permutation(len(data))[:drawn]
-    held = _validation_size(validation, drawn)
+    validation_size = _validation_size(validation, drawn)
     limit = min(reference_size, drawn // 5)
     out = limit if reference == HOLDOUT else 0
-    if held + out >= drawn:
+    if validation_size + out >= drawn:
         raise DataError(
-            f"the validation set ({held}) and the reference set ({out}) leave nothing of the {drawn} training samples "
-            "for the clients; lower data.validation or data.reference_size, or raise data.fraction"
+            f"the validation set ({validation_size}) and the reference set ({out}) leave nothing of the {drawn} "
+            "training samples for the clients; lower data.validation or data.reference_size, or raise data.fraction"
         )
-    pieces = np.split(order, [held, held + out])
+    pieces = np.split(order, [validation_size, validation_size + out])
     public, private = (data.take(np.sort(piece)) for piece in (pieces[0], pieces[2]))
     x: Tensor
     y: Tensor | None

@@ -51,8 +51,8 @@ def generate(count: int, shape: tuple[int, ...], classes: int, seed: int) -> Ten
         else _images(stream(seed, "generator", at), *shape)
         for at in range(0, count, CHUNK)
     ]
-    made = np.concatenate([np.empty((0, *shape), np.float32), *chunks])[:count]
-    return torch.from_numpy(np.ascontiguousarray(made))
+    drawn = np.concatenate([np.empty((0, *shape), np.float32), *chunks])[:count]
+    return torch.from_numpy(np.ascontiguousarray(drawn))
 
 
 def _features(rng: Rng, common: Rng, width: int, parts: int) -> Floats:
@@ -63,8 +63,8 @@ def _features(rng: Rng, common: Rng, width: int, parts: int) -> Floats:
     own = rng.integers(parts, size=CHUNK)
     along = (stretch[own] * rng.normal(size=(CHUNK, 1, rank))).sum(axis=2)
     x = centres[own] + 0.7 * along + 0.3 * rng.normal(size=(CHUNK, width))
-    made: Floats = np.tanh(0.7 * x).astype(np.float32)
-    return made
+    features: Floats = np.tanh(0.7 * x).astype(np.float32)
+    return features
 
 
 def _images(rng: Rng, channels: int, height: int, width: int) -> Floats:
@@ -81,8 +81,8 @@ def _images(rng: Rng, channels: int, height: int, width: int) -> Floats:
         filling = _filling(rng, channels, height, width)
         there = (rng.random((CHUNK, 1, 1, 1)) < 0.7) | (layer == 0)
         canvas = np.where(there, canvas + outline * (filling - canvas), canvas)
-    made: Floats = np.tanh(1.3 * canvas).astype(np.float32)
-    return made
+    images: Floats = np.tanh(1.3 * canvas).astype(np.float32)
+    return images
 
 
 def _outline(rng: Rng, u: Any, v: Any, ratio: int) -> Any:

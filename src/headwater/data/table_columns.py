@@ -87,11 +87,11 @@ class Encoded:
 
     def settle(self, reports: Sequence[Arrays]) -> Arrays:
         scale = self._scale.settle([part[:3] for part in reports])
-        found = []
+        vocabularies = []
         for at in range(3, 3 + len(self.columns.worded)):
             words = {word for part in reports for word in unpack(part[at])}
-            found.append(pack(sorted(words)))
-        return (*scale, *found)
+            vocabularies.append(pack(sorted(words)))
+        return (*scale, *vocabularies)
 
     def apply(self, x: Tensor, settled: Arrays) -> Tensor:
         parts = [self._scale.apply(self._numeric(x), settled[:2])]
@@ -119,8 +119,8 @@ def _words(column: Series[Any], name: str) -> tuple[str, ...] | None:
             f"{name}: column {column.name!r} holds times; turn them into numbers, or leave it out with data.drop"
         )
     present = column.dropna().astype(str).str.replace("\0", " ")
-    found = sorted(set(present) - {""})
-    if len(found) > MOST_WORDS:
+    different = sorted(set(present) - {""})
+    if len(different) > MOST_WORDS:
         import pandas as pd
 
         odd = present[pd.to_numeric(present, errors="coerce").isna()]
@@ -131,10 +131,10 @@ def _words(column: Series[Any], name: str) -> tuple[str, ...] | None:
             else "if it is a number or text that names rows"
         )
         raise DataError(
-            f"{name}: column {column.name!r} holds {len(found)} different words, more than {MOST_WORDS}; {hint}, "
+            f"{name}: column {column.name!r} holds {len(different)} different words, more than {MOST_WORDS}; {hint}, "
             "or leave the column out with data.drop"
         )
-    return tuple(found)
+    return tuple(different)
 
 
 def _numbers(column: Series[Any], name: str) -> Array:

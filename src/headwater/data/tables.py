@@ -97,13 +97,13 @@ def assemble(sheets: Sequence[Sheet], name: str, options: TableOptions) -> Data:
     other = None if marked or not options.test else read(Path(options.test).expanduser())
     y, names = _classes(_column(frame, options.label, "label", name), name)
     if other is None:
-        held = (
+        for_tests = (
             marked_for_tests(frame[options.test], options.test, name)
             if marked
             else held_for_tests(owner, len(frame), name)
         )
-        parts, y_test = (frame[~held], frame[held]), y[held]
-        y, owner, place = y[~held], _part(owner, ~held), _part(place, ~held)
+        parts, y_test = (frame[~for_tests], frame[for_tests]), y[for_tests]
+        y, owner, place = y[~for_tests], _part(owner, ~for_tests), _part(place, ~for_tests)
     else:
         parts, y_test = (frame, other), _known(_column(other, options.label, "test", options.test), names, options.test)
     if not len(parts[0]) or not len(parts[1]):
@@ -173,7 +173,7 @@ def sheets_of(files: Sequence[Path], owners: Sequence[tuple[str, str | None]]) -
         for column in frame.columns:
             if not frame[column].isna().all():
                 kinds.setdefault(column, set()).add("number" if frame[column].dtype.kind in "iuf" else "word")
-    mixed = {column for column, found in kinds.items() if len(found) > 1}
+    mixed = {column for column, present in kinds.items() if len(present) > 1}
     if mixed:
         frames = [read(file, mixed) for file in files]
     return [Sheet(frame, *owner) for frame, owner in zip(frames, owners, strict=True)]
@@ -198,12 +198,12 @@ def _together(sheets: Sequence[Sheet], name: str) -> DataFrame:
 def _owner(frame: DataFrame, key: str, column: str, name: str) -> Array | None:
     if not column:
         return None
-    found = _column(frame, column, key, name)
-    if (row := _first(found, found.isna())) is not None:
+    names = _column(frame, column, key, name)
+    if (row := _first(names, names.isna())) is not None:
         raise DataError(
             f"{name}: row {row} names no {key} (column {column!r} is empty there); fill it in or leave it out"
         )
-    return found.to_numpy()
+    return names.to_numpy()
 
 
 def _column(frame: DataFrame, column: str, key: str, name: str) -> Series[Any]:
@@ -221,24 +221,24 @@ def _features(frame: DataFrame, options: TableOptions, marked: bool, name: str) 
             _column(frame, column, key, name)
     away = {options.label, options.client, options.sector, *options.drop, *((options.test,) if marked else ())}
     columns = options.columns
-    found = [column for column in (columns or frame.columns) if column not in away]
-    if not found:
+    features = [column for column in (columns or frame.columns) if column not in away]
+    if not features:
         raise DataError(f"{name} has no column left for features; its columns are {listed(frame)}")
-    return found
+    return features
 
 
 def _classes(column: Series[Any], name: str) -> tuple[Array, list[str]]:
     """Labels as class numbers, and the class names in sorted order (numbers by size)."""
     words = names_of(column, name)
-    found, y = np.unique(words, return_inverse=True)
-    if len(found) < 2:
-        raise DataError(f"{name}: all rows have the label {str(found[0])!r}; a classifier needs at least two classes")
-    if len(found) > len(words) // 2 and len(found) > 20:
+    classes, y = np.unique(words, return_inverse=True)
+    if len(classes) < 2:
+        raise DataError(f"{name}: all rows have the label {str(classes[0])!r}; a classifier needs at least two classes")
+    if len(classes) > len(words) // 2 and len(classes) > 20:
         raise DataError(
-            f"{name}: column {column.name!r} has {len(found)} different values in {len(words)} rows, which are no "
+            f"{name}: column {column.name!r} has {len(classes)} different values in {len(words)} rows, which are no "
             "classes; name another with data.label"
         )
-    return y.astype(np.int64), [str(one) for one in found]
+    return y.astype(np.int64), [str(one) for one in classes]
 
 
 def names_of(column: Series[Any], name: str) -> Array:

@@ -76,9 +76,9 @@ class Counted:
         self.lexicon, self.kept = lexicon, words - FIRST
 
     def measure(self, x: Tensor) -> Arrays:
-        found, counts = np.unique(x.numpy(), return_counts=True)
-        own = found >= FIRST
-        return pack([self.lexicon.words[number - FIRST] for number in found[own]]), counts[own].astype(np.int64)
+        numbers, counts = np.unique(x.numpy(), return_counts=True)
+        own = numbers >= FIRST
+        return pack([self.lexicon.words[number - FIRST] for number in numbers[own]]), counts[own].astype(np.int64)
 
     def settle(self, reports: Sequence[Arrays]) -> Arrays:
         total: Counter[str] = Counter()
@@ -113,8 +113,8 @@ def encode(
         Token numbers of both parts, and the preparation that a "counted" vocabulary needs.
     """
     if vocabulary == "hashed":
-        made = [hashed(texts, words=words, length=length) for texts in (train, test)]
-        return made[0], made[1], None
+        encoded = [hashed(texts, words=words, length=length) for texts in (train, test)]
+        return encoded[0], encoded[1], None
     parts = [[tokens(text) for text in texts] for texts in (train, test)]
     lexicon = Lexicon([*parts[0], *parts[1]])
     return lexicon.encode(parts[0], length), lexicon.encode(parts[1], length), Counted(lexicon, words)
@@ -122,8 +122,8 @@ def encode(
 
 def _filled(rows: Iterable[Sequence[int]], length: int) -> Array:
     listed = list(rows)
-    made = np.full((len(listed), length), PADDING, dtype=np.int64)
+    filled = np.full((len(listed), length), PADDING, dtype=np.int64)
     for at, row in enumerate(listed):
         if row:
-            made[at, -len(row) :] = row
-    return made
+            filled[at, -len(row) :] = row
+    return filled

@@ -93,16 +93,16 @@ class ModelSpec:
     def build(self) -> nn.Module:
         """Build a new module. Its weights come from torch's global generator, which the caller seeds."""
         if self.builder is not None:
-            made = _call(self.name, self.builder, {})
+            module = _call(self.name, self.builder, {})
         elif self.name in MODELS:
-            made = MODELS.load(self.name)(self.shape, self.classes, **self.options)
+            module = MODELS.load(self.name)(self.shape, self.classes, **self.options)
         else:
-            made = _call(self.name, MODELS.load(self.name), self.options)
-        if not isinstance(made, nn.Module):
-            raise ConfigError(f"model {self.name!r} gave a {type(made).__name__}; it must return a torch.nn.Module")
-        if any(map(is_lazy, made.parameters())):
-            self._sized(made)
-        return self._headed(made) if self.projection or self.bn_head else made
+            module = _call(self.name, MODELS.load(self.name), self.options)
+        if not isinstance(module, nn.Module):
+            raise ConfigError(f"model {self.name!r} gave a {type(module).__name__}; it must return a torch.nn.Module")
+        if any(map(is_lazy, module.parameters())):
+            self._sized(module)
+        return self._headed(module) if self.projection or self.bn_head else module
 
     def probe(self, rows: int = 2) -> Tensor:
         """Artificial inputs of the right shape and type, to call a module with.

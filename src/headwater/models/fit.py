@@ -79,11 +79,11 @@ def _check_tokens(spec: ModelSpec, words: int | None) -> None:
 
 
 def _check_numbers(spec: ModelSpec, module: nn.Module) -> None:
-    held = list(module.parameters())
-    if not any(parameter.requires_grad for parameter in held):
-        what = "has only frozen parameters" if held else "has no parameters"
+    parameters = list(module.parameters())
+    if not any(parameter.requires_grad for parameter in parameters):
+        what = "has only frozen parameters" if parameters else "has no parameters"
         raise ConfigError(f"model {spec.name!r} {what}, so there is nothing to train")
-    kinds = sorted({str(parameter.dtype).removeprefix("torch.") for parameter in held})
+    kinds = sorted({str(parameter.dtype).removeprefix("torch.") for parameter in parameters})
     if len(kinds) > 1:
         raise ConfigError(
             f"model {spec.name!r} has parameters of several kinds ({', '.join(kinds)}); make them one, as .float() does"

@@ -53,10 +53,10 @@ def weighted(net: nn.Module, method: str) -> tuple[str, ...]:
     own = [part for _, part in parts if isinstance(part, WEIGHTED)]
     odd += [part for at, part in enumerate(own) if any(part.weight is other.weight for other in own[:at])]
     if odd or not isinstance(parts[-1][1], nn.Linear):
-        found = type(odd[0] if odd else parts[-1][1]).__name__
+        kind = type(odd[0] if odd else parts[-1][1]).__name__
         raise ConfigError(
             f"{method} matches neurons in chains of linear and convolutional layers without normalisation or shortcuts,"
-            f" and this model has a {found}; use 'mlp', 'vgg9' or 'cnn' with norm = 'none'"
+            f" and this model has a {kind}; use 'mlp', 'vgg9' or 'cnn' with norm = 'none'"
         )
     return tuple(name for name, part in parts if isinstance(part, WEIGHTED))
 
@@ -76,14 +76,14 @@ def last_block(features: nn.Module, method: str) -> tuple[Sequence[nn.Module], S
     """
     parts = [part for _, part in chain(features)]
     for kinds in ((Block, PreBlock, nn.Conv2d), (nn.Linear,)):
-        found = [i for i, part in enumerate(parts) if isinstance(part, kinds)]
-        if found:
-            end = found[-1] + 1
+        places = [i for i, part in enumerate(parts) if isinstance(part, kinds)]
+        if places:
+            end = places[-1] + 1
             while end < len(parts) and isinstance(parts[end], (*NORMS, nn.Identity, nn.ReLU, nn.Tanh)):
                 end += 1
-            block, after = parts[found[-1] : end], [p for p in parts[end:] if list(p.parameters())]
+            block, after = parts[places[-1] : end], [p for p in parts[end:] if list(p.parameters())]
             if all(isinstance(p, (nn.Linear, *NORMS)) for p in after) and getattr(block[0], "groups", 1) == 1:
-                return parts[: found[-1]], block
+                return parts[: places[-1]], block
             break
     raise ConfigError(
         f"{method} runs the last block of a model at a fraction of its width, and finds no residual block, convolution "

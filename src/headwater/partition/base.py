@@ -161,14 +161,14 @@ def check(labels: Ints, clients: int) -> Ints:
         DataError: there are no samples, or labels are not whole numbers.
         ConfigError: there are no clients.
     """
-    found = np.asarray(labels)
-    if found.ndim != 1 or len(found) < 1 or found.dtype.kind not in "iu":
+    given = np.asarray(labels)
+    if given.ndim != 1 or len(given) < 1 or given.dtype.kind not in "iu":
         raise DataError(
-            f"a split needs one whole-number label per sample and at least one sample, got shape {found.shape}"
+            f"a split needs one whole-number label per sample and at least one sample, got shape {given.shape}"
         )
     if clients < 1:
         raise ConfigError(f"partition.clients must be at least 1, got {clients}")
-    return found.astype(np.int64)
+    return given.astype(np.int64)
 
 
 def gather(parts: Sequence[Sequence[Ints]]) -> list[Ints]:

@@ -54,18 +54,18 @@ class DirichletBalanced(Partitioner):
                 f"draws at alpha {self.alpha}; raise alpha, or lower min_size or the number of clients"
             )
         parts: list[list[Ints]] = [[] for _ in range(clients)]
-        for row, found in zip(sizes, members, strict=True):
-            for client, piece in enumerate(np.split(rng.permutation(found), np.cumsum(row))[:clients]):
+        for row, samples in zip(sizes, members, strict=True):
+            for client, piece in enumerate(np.split(rng.permutation(samples), np.cumsum(row))[:clients]):
                 parts[client].append(piece)
         return gather(parts)
 
     def _sizes(self, totals: list[int], clients: int, rng: np.random.Generator) -> Ints | None:
         """One draw of sizes (classes, clients); None if all clients with a share of some class are already full."""
-        fair, held, rows = sum(totals) / clients, np.zeros(clients, np.int64), []
+        fair, sizes, rows = sum(totals) / clients, np.zeros(clients, np.int64), []
         for total in totals:
-            share = draw(rng, self.alpha, clients) * (held < fair)
+            share = draw(rng, self.alpha, clients) * (sizes < fair)
             if not share.sum() > 0:
                 return None
             rows.append(whole(share / share.sum(), total))
-            held = held + rows[-1]
+            sizes = sizes + rows[-1]
         return np.stack(rows)

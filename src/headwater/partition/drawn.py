@@ -113,13 +113,13 @@ class Population(LazyIndices):
         if self._scheme.alpha is None:
             return _frozen(rng.choice(len(self._labels), size=size, replace=False, shuffle=False))
         members = self._classes
-        wanted = _mix(draw(rng, self._scheme.alpha, len(members)), size, [len(found) for found in members], rng)
-        held = [
-            found[rng.choice(len(found), size=count, replace=False, shuffle=False)]
-            for found, count in zip(members, wanted.tolist(), strict=True)
+        wanted = _mix(draw(rng, self._scheme.alpha, len(members)), size, [len(samples) for samples in members], rng)
+        chosen = [
+            samples[rng.choice(len(samples), size=count, replace=False, shuffle=False)]
+            for samples, count in zip(members, wanted.tolist(), strict=True)
             if count
         ]
-        return _frozen(np.concatenate(held))
+        return _frozen(np.concatenate(chosen))
 
     @cached_property
     def _classes(self) -> list[Ints]:

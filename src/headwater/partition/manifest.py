@@ -65,30 +65,30 @@ class Manifest(Partitioner):
         return _seed(self._read())
 
     def fixed_split(self, labels: Ints, owners: Owners | None) -> FixedSplit:
-        found = self._read()
-        self._check_data(found, labels)
+        content = self._read()
+        self._check_data(content, labels)
         try:
-            made = Partition.from_manifest(found, labels)
+            partition = Partition.from_manifest(content, labels)
         except DataError as error:
             raise DataError(f"partition.manifest {self.file}: {error}") from error
-        if self.sha256 and made.sha256 != self.sha256:
+        if self.sha256 and partition.sha256 != self.sha256:
             raise DataError(
-                f"partition.manifest {self.file} holds the split {made.sha256[:12]}…, but partition.sha256 asks for "
-                f"{self.sha256[:12]}…; bring that file back, or set partition.sha256 = '' to take what is there"
+                f"partition.manifest {self.file} holds the split {partition.sha256[:12]}…, but partition.sha256 asks "
+                f"for {self.sha256[:12]}…; bring that file back, or set partition.sha256 = '' to take what is there"
             )
-        if made.rule is None:
-            highest = max((int(rows[-1]) for rows in made.indices if len(rows)), default=-1)
+        if partition.rule is None:
+            highest = max((int(rows[-1]) for rows in partition.indices if len(rows)), default=-1)
             if highest >= len(labels):
                 raise DataError(
                     f"partition.manifest {self.file} is a split of other data: it names sample {highest}, but there "
                     f"are only {len(labels)} training samples here"
                 )
-        if owners is not None and not _same(made.indices, owners.indices()):
+        if owners is not None and not _same(partition.indices, owners.indices()):
             raise ConfigError(
                 f"this data says itself who holds which row, and partition.manifest {self.file} says otherwise; use "
                 "partition.scheme = 'natural', or data without clients of its own"
             )
-        return FixedSplit(made.indices, made.sectors, made.client_names, made.sector_names)
+        return FixedSplit(partition.indices, partition.sectors, partition.client_names, partition.sector_names)
 
     def split(self, labels: Ints, clients: int, rng: np.random.Generator) -> Sequence[Ints]:
         """The file's split; it also decides the number of clients."""
@@ -105,33 +105,33 @@ class Manifest(Partitioner):
                 f"{MANIFEST} in a run's directory"
             )
         try:
-            found = json.loads(self.file.read_text(encoding="utf-8"))
+            content = json.loads(self.file.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
             raise DataError(f"partition.manifest {self.file} could not be read as JSON ({error})") from error
-        if not isinstance(found, dict):
+        if not isinstance(content, dict):
             raise DataError(
                 f"partition.manifest {self.file} is not a JSON object, so it holds no split; name another file"
             )
-        return found
+        return content
 
-    def _check_data(self, found: Mapping[str, Any], labels: Ints) -> None:
-        written, here = found.get("labels_sha256"), fingerprint(labels)
+    def _check_data(self, content: Mapping[str, Any], labels: Ints) -> None:
+        written, here = content.get("labels_sha256"), fingerprint(labels)
         if written is None or written == here:
             return
-        settings = found.get("made_with")
+        settings = content.get("made_with")
         known = settings.items() if isinstance(settings, dict) else ()
         words = ", ".join(
             f"{key} = {value!r}" for key, value in known if key != "seed"
         )  # the seed is taken from the file
         raise DataError(
-            f"partition.manifest {self.file} is a split of other data: of {found.get('samples')} training samples "
+            f"partition.manifest {self.file} is a split of other data: of {content.get('samples')} training samples "
             f"whose labels have SHA-256 {str(written)[:12]}…, while here are {len(labels)} with {here[:12]}…; use what "
             f"it was made with{f': {words}' if words else ''}"
         )
 
 
-def _seed(found: Mapping[str, Any]) -> int | None:
-    settings = found.get("made_with")
+def _seed(content: Mapping[str, Any]) -> int | None:
+    settings = content.get("made_with")
     seed = settings.get("seed") if isinstance(settings, dict) else None
     return seed if isinstance(seed, int) and not isinstance(seed, bool) and seed >= 0 else None
 

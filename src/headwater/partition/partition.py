@@ -160,9 +160,12 @@ class Partition:
             names: of the classes.
             made_with: settings that decide which samples are left to clients.
         """
-        found = self.manifest() | {"counts": self.counts(labels, classes, self.shown).tolist(), "classes": list(names)}
-        found |= {"samples": len(labels), "labels_sha256": fingerprint(labels), "made_with": dict(made_with or {})}
-        return found if self.shown == self.clients else found | {"counted": {"first": self.shown, "of": self.clients}}
+        content = self.manifest() | {"counts": self.counts(labels, classes, self.shown).tolist()}
+        content |= {"classes": list(names), "samples": len(labels), "labels_sha256": fingerprint(labels)}
+        content |= {"made_with": dict(made_with or {})}
+        if self.shown < self.clients:
+            content["counted"] = {"first": self.shown, "of": self.clients}
+        return content
 
     @classmethod
     def from_manifest(cls, manifest: Mapping[str, Any], labels: Ints | None = None) -> Partition:
@@ -188,15 +191,15 @@ class Partition:
                 else tuple(np.array(c, dtype=np.int64) for c in manifest["indices"])
             )
             names = (tuple(map(str, manifest.get(key, ()))) for key in NAMES)
-            made = cls(indices, unpack(manifest["sectors"]), *names)
+            partition = cls(indices, unpack(manifest["sectors"]), *names)
         except (TypeError, ValueError, OverflowError) as error:
             raise DataError(f"the partition manifest does not hold lists of whole numbers ({error})") from error
-        if made.sha256 != manifest["sha256"]:
+        if partition.sha256 != manifest["sha256"]:
             raise DataError(
-                f"the partition manifest was changed: its content has SHA-256 {made.sha256[:12]}…, "
+                f"the partition manifest was changed: its content has SHA-256 {partition.sha256[:12]}…, "
                 f"but it says {str(manifest['sha256'])[:12]}…; write it anew instead of editing it"
             )
-        return made
+        return partition
 
 
 def fingerprint(labels: Ints) -> str:
@@ -232,12 +235,12 @@ def _population(rule: Rule, labels: Ints | None) -> Sequence[Ints]:
         raise DataError("this partition manifest holds a rule; give the labels of the training set that it draws from")
     try:
         scheme = PARTITIONS.load(rule["scheme"])(**rule["options"])
-        made: LazyIndices = scheme.population(labels, rule["clients"], rule["seed"])
+        indices: LazyIndices = scheme.population(labels, rule["clients"], rule["seed"])
     except (KeyError, NotImplementedError) as error:
         raise DataError(f"the partition manifest holds a rule that cannot be followed ({error})") from error
-    if made.rule != rule:
+    if indices.rule != rule:
         raise DataError("the partition manifest draws from other labels than those given; use the data it was made of")
-    return made
+    return indices
 
 
 def _frozen(client: Ints) -> Ints:

@@ -154,9 +154,9 @@ def figure(
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    found = summarise(partition, labels, classes)
+    summary = summarise(partition, labels, classes)
     most = partition.clients if partition.rule is None else min(partition.clients, MOST_DRAWN)
-    panels, sectors = _panels(found, most)
+    panels, sectors = _panels(summary, most)
     names = [_cut(name, DEEPEST) for name in class_names or map(str, range(classes))]
     if classes > 30:
         names = [str(label) if label % 20 == 0 else "" for label in range(classes)]  # too many to name
@@ -166,29 +166,29 @@ def figure(
     plan = _arrange([len(members) for members in panels], classes, below, left)
     drawing = Figure(figsize=(plan.width, plan.height), dpi=150)
     FigureCanvasAgg(drawing)
-    largest = int(found.counts.max())
+    largest = int(summary.counts.max())
     # In points²: the largest dot nearly fills its cell. Where cells are tiny, dots overlap so that they stay visible.
     area = (max(min(plan.cell), 0.11) * 72 * 0.95) ** 2
     for members, sector, (x, y, w, h) in zip(panels, sectors, plan.places, strict=True):
         box = (x / plan.width, y / plan.height, w / plan.width, h / plan.height)
         axis, name = drawing.add_axes(box), partition.sector_name(sector.number)
-        _panel(axis, members, found.counts, area / largest, names, [called[client] for client in members])
+        _panel(axis, members, summary.counts, area / largest, names, [called[client] for client in members])
         _title(axis, _cut(f"sector {name}", int((plan.left + w + RIGHT) / BOLD)), sector)
     registered = registered or partition.clients
     title = "Clients" if most == registered else f"First {most} of {registered:,} clients"
-    _heading(drawing, found, plan, largest, area, title)
+    _heading(drawing, summary, plan, largest, area, title)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph")  # the font may lack letters of a name
         drawing.savefig(path)
     return path
 
 
-def _panels(found: PartitionSummary, most: int) -> tuple[list[list[int]], list[LabelDistance]]:
+def _panels(summary: PartitionSummary, most: int) -> tuple[list[list[int]], list[LabelDistance]]:
     """The clients of each sector, the largest first, and the sectors that have clients."""
     members: dict[int, list[int]] = {}
-    for row in sorted(found.clients[:most], key=lambda row: (-row.size, row.number)):
+    for row in sorted(summary.clients[:most], key=lambda row: (-row.size, row.number)):
         members.setdefault(row.sector, []).append(row.number)
-    sectors = [sector for sector in found.sectors if sector.number in members]
+    sectors = [sector for sector in summary.sectors if sector.number in members]
     return [members[sector.number] for sector in sectors], sectors
 
 
@@ -215,10 +215,10 @@ def _arrange(sizes: list[int], classes: int, below: float, left: float) -> _Pane
 
 
 def _panel(axis: Any, members: list[int], counts: Ints, scale: float, names: list[str], called: list[str]) -> None:
-    held = counts[members]
-    row, label = np.nonzero(held)
+    shown = counts[members]
+    row, label = np.nonzero(shown)
     axis.scatter(
-        label, row, s=np.maximum(held[row, label] * scale, 0.7), color=INK, linewidths=0, zorder=2, clip_on=False
+        label, row, s=np.maximum(shown[row, label] * scale, 0.7), color=INK, linewidths=0, zorder=2, clip_on=False
     )
     axis.set_xlim(-0.5, len(names) - 0.5)
     axis.set_ylim(len(members) - 0.5, -0.5)
@@ -252,13 +252,15 @@ def _cut(name: str, most: int = LONGEST) -> str:
     return name if len(name) <= most else f"{name[: most - 1 - end]}…{name[-end:]}"
 
 
-def _heading(drawing: Any, found: PartitionSummary, plan: _PanelLayout, largest: int, area: float, title: str) -> None:
+def _heading(
+    drawing: Any, summary: PartitionSummary, plan: _PanelLayout, largest: int, area: float, title: str
+) -> None:
     """Title, mean distances and legend."""
     from matplotlib.lines import Line2D
 
-    line = f"mean TV: clients {found.mean():.2f}, sectors {found.mean('sectors'):.2f}"
-    if found.empty:
-        line += f"; {found.empty} empty"
+    line = f"mean TV: clients {summary.mean():.2f}, sectors {summary.mean('sectors'):.2f}"
+    if summary.empty:
+        line += f"; {summary.empty} empty"
     top = plan.height - 0.2
     left = plan.left / plan.width
     drawing.text(left, top / plan.height, f"{title} (down) and classes (across)", fontsize=9, va="center")

@@ -117,10 +117,10 @@ def _read_cifar(folder: Path, classes: int, label: str) -> Found | None:
     for inside, version, ending, parse in ((folders[0], "python", "", python), (folders[1], "binary", ".bin", binary)):
         names = [f"{stem}{ending}" for stem in stems]
         where = f"cifar-{classes}-{inside}", f"cifar-{classes}-{version}.tar.gz"
-        found = read_members(folder, *where, dict.fromkeys(names, parse))
-        if found is not None:
-            made, path = found
-            return [*joined([made[name] for name in names[:-1]]), *made[names[-1]]], path
+        members = read_members(folder, *where, dict.fromkeys(names, parse))
+        if members is not None:
+            batches, path = members
+            return [*joined([batches[name] for name in names[:-1]]), *batches[names[-1]]], path
     return None
 
 

@@ -131,7 +131,7 @@ def _batch_of_folder(folder: Path, name: str) -> Batch:
 
 def _batch_of_zip(path: Path, name: str) -> Batch:
     with Archive(path) as archive:
-        member = next((found for found in archive.names("", name) if found.split("/")[-1] == name), name)
+        member = next((inside for inside in archive.names("", name) if inside.split("/")[-1] == name), name)
         content = io.BytesIO(archive.read(member))
     with reading(path, name):
         return _parse(name, content)

@@ -67,14 +67,14 @@ def find(name: str, data_dir: Path | None, read: Read, keys: Sequence[str] = FOU
     """The four arrays of an image set and the path they come from. Arguments as for `image_set`."""
     place = root(data_dir) / (folder or name)
     path = place / f"{name}.npz"
-    found = _arrays(path, keys) or read(place)
+    arrays = _arrays(path, keys) or read(place)
     known = published(name)
-    if found is None and known.layout is not None and may_fetch():
+    if arrays is None and known.layout is not None and may_fetch():
         fetch(name, path)
-        found = _arrays(path, keys)
-    if found is None:
+        arrays = _arrays(path, keys)
+    if arrays is None:
         raise absent(name, path, known.source, f"{'all of ' if len(known.get) > 1 else ''}{', '.join(known.get)}")
-    return found
+    return arrays
 
 
 def _arrays(path: Path, keys: Sequence[str]) -> Found | None:
@@ -100,12 +100,12 @@ def as_data(
         shape: that the images must have.
     """
     try:
-        made = Data(*parts, name=name, class_names=classes)
+        data = Data(*parts, name=name, class_names=classes)
     except DataError as error:
         raise broken(path, error) from error
-    if made.shape != shape:
-        raise broken(path, f"its images have the shape {made.shape} instead of {shape}")
-    return made
+    if data.shape != shape:
+        raise broken(path, f"its images have the shape {data.shape} instead of {shape}")
+    return data
 
 
 def read_members(
@@ -272,10 +272,10 @@ def take(rows: Any, layout: HubLayout, where: str) -> dict[str, Array]:
         if picture.size != (layout.side, layout.side):
             raise DataError(f"{where} has an image of {picture.size} px instead of {layout.side} x {layout.side}")
         x[number] = np.rint(np.asarray(picture).reshape(side, shrink, side, shrink, -1).mean(axis=(1, 3)))
-    found = {"x": x, "y": _numbers(rows, layout.label, layout.classes, where)}
+    arrays = {"x": x, "y": _numbers(rows, layout.label, layout.classes, where)}
     if layout.coarse:
-        found["y_coarse"] = _numbers(rows, layout.coarse, layout.coarse_classes, where)
-    return found
+        arrays["y_coarse"] = _numbers(rows, layout.coarse, layout.coarse_classes, where)
+    return arrays
 
 
 def _numbers(rows: Any, column: str, classes: Sequence[str], where: str) -> Array:

@@ -102,22 +102,22 @@ def _read_idx(folder: Path, names: Sequence[str] = FILES) -> Found | None:
 def _read_letters(folder: Path) -> Found | None:
     """Read EMNIST's letters from the archive of all its parts, the folder it unpacks to, or single files."""
     path = folder / "gzip.zip"
-    found = _read_idx(folder, LETTER_FILES) or _read_idx(folder / "gzip", LETTER_FILES)
-    if found is None and path.is_file():
+    letters = _read_idx(folder, LETTER_FILES) or _read_idx(folder / "gzip", LETTER_FILES)
+    if letters is None and path.is_file():
         parts = []
         with Archive(path) as archive:
             for name in LETTER_FILES:
                 with reading(path, f"{name}.gz"):
                     parts.append(_idx(archive.read(f"gzip/{name}.gz"), f"{name}.gz"))
-        found = parts, path
-    if found is None:
+        letters = parts, path
+    if letters is None:
         return None
-    x_train, y_train, x_test, y_test = found[0]
+    x_train, y_train, x_test, y_test = letters[0]
     for y in (y_train, y_test):
         if y.size and not 1 <= y.min() <= y.max() <= 26:
-            raise broken(found[1], f"its labels go from {y.min()} to {y.max()} instead of from 1 to 26")
+            raise broken(letters[1], f"its labels go from {y.min()} to {y.max()} instead of from 1 to 26")
     # Its authors wrote the images column by column.
-    return [x_train.transpose(0, 2, 1), y_train - 1, x_test.transpose(0, 2, 1), y_test - 1], found[1]
+    return [x_train.transpose(0, 2, 1), y_train - 1, x_test.transpose(0, 2, 1), y_test - 1], letters[1]
 
 
 def _idx(raw: bytes, name: str) -> Array:

@@ -62,12 +62,13 @@ def _read(folder: Path, part: str) -> Found | None:
     wanted["test_y.bin"] = _labels
     if part == "train":
         wanted["train_y.bin"] = _labels
-    found = read_members(folder, "stl10_binary", "stl10_binary.tar.gz", wanted)
-    if found is None:
+    members = read_members(folder, "stl10_binary", "stl10_binary.tar.gz", wanted)
+    if members is None:
         return None
-    made, path = found
-    x = made[f"{part}_X.bin"]
-    return [x, made.get("train_y.bin", np.zeros(len(x), dtype=np.uint8)), made["test_X.bin"], made["test_y.bin"]], path
+    arrays, path = members
+    x = arrays[f"{part}_X.bin"]
+    y = arrays.get("train_y.bin", np.zeros(len(x), dtype=np.uint8))
+    return [x, y, arrays["test_X.bin"], arrays["test_y.bin"]], path
 
 
 def _images(content: IO[bytes]) -> Array:

@@ -75,10 +75,10 @@ def _read(folder: Path, part: str) -> Found | None:
 def _parse(content: IO[bytes]) -> Batch:
     from scipy.io import loadmat
 
-    found = loadmat(content, variable_names=("X", "y"))
-    if "X" not in found or "y" not in found:
+    variables = loadmat(content, variable_names=("X", "y"))
+    if "X" not in variables or "y" not in variables:
         raise ValueError("it has no X or no y")
-    x, y = found["X"], found["y"].reshape(-1)
+    x, y = variables["X"], variables["y"].reshape(-1)
     if x.dtype != np.uint8 or x.ndim != 4 or x.shape[:3] != (32, 32, 3):
         raise ValueError(f"its X is {x.dtype} of shape {x.shape} instead of bytes of shape (32, 32, 3, n)")
     if len(y) != x.shape[3] or not len(y):
