@@ -14,21 +14,11 @@ from typing import Any
 
 from pydantic import BaseModel, Field, model_validator
 
+from headwater.config import sections
 from headwater.config.catalog import method_from
 from headwater.config.fields import build as spec_from
 from headwater.config.load import read, read_each
-from headwater.config.sections import (
-    ARRAYS,
-    CUSTOM,
-    DataConfig,
-    DeployConfig,
-    EngineConfig,
-    FaultsConfig,
-    ModelConfig,
-    PartitionConfig,
-    PrivacyConfig,
-    Top,
-)
+from headwater.config.sections import ARRAYS, CUSTOM, Top
 from headwater.config.tree import checked, differences, merge, to_toml
 from headwater.errors import ConfigError
 
@@ -62,17 +52,17 @@ class Config(Top):
         ('fedavg', 3, 0.05)
     """
 
-    data: DataConfig = DataConfig()
-    partition: PartitionConfig = PartitionConfig()
-    model: ModelConfig = ModelConfig()
+    data: sections.DataConfig = sections.DataConfig()
+    partition: sections.PartitionConfig = sections.PartitionConfig()
+    model: sections.ModelConfig = sections.ModelConfig()
     algorithm: dict[str, Any] = Field(default_factory=dict)  # name, and the method's own fields
     local: dict[str, Any] = Field(default_factory=dict)
     sector: dict[str, Any] = Field(default_factory=dict)
     server: dict[str, Any] = Field(default_factory=dict)
-    engine: EngineConfig = EngineConfig()
-    privacy: PrivacyConfig = PrivacyConfig()
-    faults: FaultsConfig = FaultsConfig()
-    deploy: DeployConfig = DeployConfig()
+    engine: sections.EngineConfig = sections.EngineConfig()
+    privacy: sections.PrivacyConfig = sections.PrivacyConfig()
+    faults: sections.FaultsConfig = sections.FaultsConfig()
+    deploy: sections.DeployConfig = sections.DeployConfig()
 
     @model_validator(mode="before")
     @classmethod

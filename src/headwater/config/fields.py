@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import json
-import math
 import types
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -87,13 +86,13 @@ def check(key: str, setting: Setting, value: Any) -> Any:
     if (value is None or value == NONE) and _optional(annotation):
         return None
     try:
-        if not _finite(value):
-            raise ValueError
         # Strict validation of JSON is the strictest one that still accepts a list for a tuple and 1 for 1.0.
-        return _adapter(annotation).validate_json(json.dumps(value), strict=True)
-    except (ValidationError, ValueError, TypeError):
+        return _adapter(annotation).validate_json(json.dumps(value, allow_nan=False), strict=True)
+    except (ValueError, TypeError) as error:
         close = nearest(value, _literals(annotation)) if isinstance(value, str) else ""
-        wanted = describe(annotation) if _finite(value) else describe(annotation).replace("a number", "a finite number")
+        wanted = describe(annotation)
+        if not isinstance(error, (ValidationError, TypeError)):  # `json` refuses NaN and infinity
+            wanted = wanted.replace("a number", "a finite number")
         raise ConfigError(f"{key} must be {wanted}, got {shown(value)}{close}") from None
 
 
@@ -191,14 +190,6 @@ def _optional(annotation: Any) -> bool:
     if get_origin(annotation) is Annotated:
         return _optional(get_args(annotation)[0])
     return annotation is type(None) or type(None) in get_args(annotation)
-
-
-def _finite(value: Any) -> bool:
-    if isinstance(value, dict):
-        return all(_finite(item) for item in value.values())
-    if isinstance(value, list):
-        return all(_finite(item) for item in value)
-    return not isinstance(value, float) or math.isfinite(value)
 
 
 def _whole(info: FieldInfo) -> Any:

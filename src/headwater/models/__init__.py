@@ -23,11 +23,6 @@ class ModelInfo(Info):
 MODELS = Registry("model", "headwater.models", info=ModelInfo)
 
 
-def token_models() -> tuple[str, ...]:
-    """The listed networks whose inputs are token numbers."""
-    return tuple(name for name, part in MODELS.items() if part.info.tokens)
-
-
 def auto(shape: tuple[int, ...], classes: int, tokens: bool = False) -> str:
     """The listed network for `model.name = "auto"`.
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from headwater.errors import ConfigError, said
-from headwater.models import token_models
+from headwater.models import MODELS
 from headwater.models.base import ModelSpec
 from headwater.models.parts import split
 
@@ -66,10 +66,8 @@ def _check_tokens(spec: ModelSpec, words: int | None) -> None:
     if words is None:
         return
     if not spec.tokens:
-        raise ConfigError(
-            f"model {spec.name!r} takes values, but this data holds token numbers; use "
-            f"{' or '.join(map(repr, token_models()))}"
-        )
+        accepted = " or ".join(repr(name) for name, part in MODELS.items() if part.info.tokens)
+        raise ConfigError(f"model {spec.name!r} takes values, but this data holds token numbers; use {accepted}")
     known: Any = next(part.words for part in spec.outline().modules() if hasattr(part, "words"))
     if words > known:
         way = f"set model.words = {words}" if "words" in spec.options else "make tokens with its own tokenizer"

@@ -108,10 +108,7 @@ def _resnet(depth: int, shape: Shape, classes: int, shortcut: str, norm: Norm, g
         raise ConfigError(f"{name} takes width as a whole number of at least 1, which multiplies all, got {width}")
     channels, _, _ = image_shape(name, shape, 8)
     before = WIDTHS[0] * width
-    stem = [
-        nn.Conv2d(channels, before, 3, padding=1, bias=_biased(shortcut, norm)),
-        normalise(norm, before, groups),
-    ]
+    stem = [nn.Conv2d(channels, before, 3, padding=1, bias=_biased(shortcut, norm)), normalise(norm, before, groups)]
     blocks = []
     for wide in WIDTHS:
         for _ in range((depth - 2) // 6):

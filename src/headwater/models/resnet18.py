@@ -13,13 +13,7 @@ WIDTHS = (64, 128, 256, 512)
 
 @ModelInfo("resnet18", "residual net of 11 million numbers (stem, features, norm, groups)")
 def resnet18(
-    shape: Shape,
-    classes: int,
-    *,
-    stem: str = "imagenet",
-    features: int = 0,
-    norm: Norm = "batch",
-    groups: int = 2,
+    shape: Shape, classes: int, *, stem: str = "imagenet", features: int = 0, norm: Norm = "batch", groups: int = 2
 ) -> Net:
     """Four stages of two residual blocks after a stem, mean over pixels, classifier.
 

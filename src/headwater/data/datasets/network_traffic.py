@@ -151,10 +151,9 @@ def nsl_kdd(data_dir: Path | None = None, *, classes: Literal["groups", "attack"
         if odd is not None:
             raise broken(path, f"there is no attack called {odd!r}")
         group = np.array([GROUP_OF[attack] for attack in attacks])
-        parts.append((frame.drop(columns=["label", "difficulty"]), group))
+        label = group if classes == "groups" else np.where(group == "normal", "normal", "attack")
+        parts.append((frame.drop(columns=["label", "difficulty"]), label))
     names = list(GROUPS) if classes == "groups" else ["normal", "attack"]
-    if classes == "attack":
-        parts = [(frame, np.where(group == "normal", "normal", "attack")) for frame, group in parts]
     kinds = Columns.of(parts[0][0], str(files[0]))
     x, x_test = (
         kinds.encode(frame[list(kinds.names)], str(path)) for (frame, _), path in zip(parts, files, strict=True)
