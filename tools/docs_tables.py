@@ -133,7 +133,7 @@ def keys(settings: Mapping[str, Setting], told: Mapping[str, str]) -> str:
 
 def choices(section: str) -> Iterator[str]:
     """What each choice of a section adds to it."""
-    registry = catalog.registries()[section]
+    registry = catalog.REGISTRIES[section]
     tables: dict[str, list[str]] = {}
     for name in registry:
         if options := catalog.own(section, name):

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_origin
+from typing import Any, Literal, get_origin
 
+from headwater.algorithms import ALGORITHMS, Methods
 from headwater.config.fields import Built, Setting, build, named_parameters, settings_of
 from headwater.config.sections import ARRAYS, CUSTOM, SECTIONS, Top
+from headwater.data import DATASETS, PATHS, kind_of_path
 from headwater.errors import ConfigError, nearest
+from headwater.models import MODELS
+from headwater.partition import PARTITIONS
 from headwater.registry import Registry, load
 from headwater.specs import DistillSpec, LocalSpec
-
-if TYPE_CHECKING:
-    from headwater.algorithms import Methods
 
 TOP = settings_of(Top)
 Spec = LocalSpec | DistillSpec
@@ -21,23 +22,18 @@ STAGES: dict[str, type[Spec]] = {"local": LocalSpec, "sector": DistillSpec, "ser
 ORDER = ("data", "partition", "model", "algorithm", *STAGES, "engine", "privacy", "faults", "deploy")
 # The key of a section that decides which options there are.
 SELECTORS = {"data": "name", "partition": "scheme", "model": "name", "algorithm": "name"}
+REGISTRIES: dict[str, Registry[Any]] = {
+    "data": DATASETS,
+    "partition": PARTITIONS,
+    "model": MODELS,
+    "algorithm": ALGORITHMS,
+}
 DEFAULT_METHOD = "fedhead"
 AUTO = "auto"
 
 
-def registries() -> dict[str, Registry[Any]]:
-    """Section → the registry of its choices."""
-    from headwater.data import DATASETS
-    from headwater.models import MODELS
-    from headwater.partition import PARTITIONS
-
-    return {"data": DATASETS, "partition": PARTITIONS, "model": MODELS, "algorithm": methods()}
-
-
 def methods() -> Methods:
     """The registry of methods."""
-    from headwater.algorithms import ALGORITHMS
-
     return ALGORITHMS
 
 
@@ -61,19 +57,19 @@ def common(section: str) -> dict[str, Setting]:
 def own(section: str, choice: str) -> dict[str, Setting] | None:
     """The options that a choice adds to its section; None if only the part itself knows them."""
     if section == "algorithm":
-        kind = methods().load(choice)
+        kind = ALGORITHMS.load(choice)
         specs = stage_fields(kind).values()
         return {key: setting for key, setting in settings_of(kind).items() if key not in specs}
     if section == "data":
         return _data_options(choice)
     if section == "model":
         return _model_options(choice)
-    return settings_of(registries()[section].load(choice)) if section == "partition" else {}
+    return settings_of(PARTITIONS.load(choice)) if section == "partition" else {}
 
 
 def stages(method: str) -> tuple[str, ...]:
     """The stage sections that a method uses."""
-    return tuple(stage_fields(methods().load(method)))
+    return tuple(stage_fields(ALGORITHMS.load(method)))
 
 
 def stage_fields(kind: Any) -> dict[str, str]:
@@ -115,7 +111,7 @@ def check_name(section: str, choice: str) -> None:
         return
     if section == "model" and choice in (AUTO, CUSTOM):
         return
-    registry = registries()[section]
+    registry = REGISTRIES[section]
     try:
         if registry.check(choice) not in registry:
             registry.load(choice)  # the user's own part must be importable
@@ -139,8 +135,6 @@ def check_engine(name: str) -> None:
 
 def check_data(key: str, name: str, words: tuple[str, ...] = (ARRAYS,)) -> None:
     """Refuse a name that is neither a listed data set nor written like a path or a function."""
-    from headwater.data import DATASETS
-
     looks_like_path = "/" in name or "\\" in name or "." in name or Path(name).exists()
     if name in DATASETS or name in words or ":" in name or looks_like_path:
         return
@@ -157,13 +151,10 @@ def every_key(methods: Sequence[str] = ()) -> dict[str, list[str]]:
     Args:
         methods: methods of the user's own whose keys are included.
     """
-    from headwater.data import PATHS
-
     keys: dict[str, list[str]] = {key: [key] for key in TOP}
-    choices = registries()
     for section in ORDER:
         names = list(common(section))
-        for choice in (*choices.get(section, ()), *(methods if section == "algorithm" else ())):
+        for choice in (*REGISTRIES.get(section, ()), *(methods if section == "algorithm" else ())):
             names += own(section, choice) or {}
         if section == "data":
             names += [key for target in PATHS for key in settings_of(load(target))]
@@ -174,8 +165,6 @@ def every_key(methods: Sequence[str] = ()) -> dict[str, list[str]]:
 
 def _data_options(choice: str) -> dict[str, Setting] | None:
     """The options of the function that reads the data; None if a user's own function takes any."""
-    from headwater.data import DATASETS, kind_of_path
-
     target = DATASETS[choice].target if choice in DATASETS else kind_of_path(choice)
     if target is not None:
         return {key: setting for key, setting in settings_of(load(target)).items() if key not in common("data")}
@@ -183,8 +172,6 @@ def _data_options(choice: str) -> dict[str, Setting] | None:
 
 
 def _model_options(choice: str) -> dict[str, Setting] | None:
-    from headwater.models import MODELS
-
     if choice == AUTO:  # any option of any listed model; checked again once the data has decided
         return {key: Setting(Any) for name in MODELS for key in settings_of(MODELS.load(name))}
     if choice in MODELS:

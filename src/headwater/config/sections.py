@@ -8,6 +8,7 @@ from annotated_types import Ge, Gt, Le, Lt
 from pydantic import AfterValidator, BaseModel, ConfigDict
 
 from headwater.config.fields import Says
+from headwater.data import well_formed
 from headwater.specs import AtLeastOne, Count, Positive
 
 ARRAYS = "arrays"  # data.name of a run whose data was given as arrays
@@ -23,8 +24,6 @@ def _share_or_count(value: float) -> float:
 
 
 def _classes(value: int | tuple[int, ...]) -> int | tuple[int, ...]:
-    from headwater.data import well_formed
-
     if not well_formed(value):
         raise ValueError
     return value

@@ -10,7 +10,9 @@ from typing import Any
 from headwater.config import catalog
 from headwater.config.fields import MISSING, NONE, Setting, build, check, plain, shown
 from headwater.config.sections import DeployConfig
+from headwater.data import REFERENCES, Reference, columns
 from headwater.errors import ConfigError
+from headwater.partition import PARTITIONS
 
 Tree = dict[str, Any]
 HEADER = "# Written by Headwater: the whole configuration of a run. `headwater run` on this file repeats it.\n\n"
@@ -189,8 +191,6 @@ def _check_together(tree: Tree) -> None:
     """Checks that involve several keys."""
     from headwater.core.sectors import MOST_COUNTED
     from headwater.core.sectors import check as check_assign
-    from headwater.data import REFERENCES, Reference, columns
-    from headwater.partition import PARTITIONS
 
     catalog.check_engine(tree["engine"].get("name", catalog.AUTO))
     data: Tree = _filled("data", tree)

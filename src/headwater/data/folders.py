@@ -65,7 +65,8 @@ def folder(
             "names say who holds what; remove them"
         )
     options = TableOptions(label, client, sector, test, columns, drop, text, vocabulary, words, length)
-    changed = [key for key in TABLES_ONLY if getattr(options, key) not in ("", (), getattr(TableOptions, key))]
+    given = {key: getattr(options, key) for key in TABLES_ONLY}
+    changed = [key for key, value in given.items() if value and value != getattr(TableOptions, key)]
     files = files_below(path)
     kinds = {
         "images": [f for f in files if f.suffix.lower() in IMAGES],
