@@ -19,7 +19,7 @@ from headwater.algorithms import ALGORITHMS
 from headwater.algorithms.info import BEFORE, FAMILIES, ROUND, MethodInfo
 from headwater.config import catalog
 from headwater.config.fields import MISSING, NONE, Setting, describe, settings_of
-from headwater.config.sections import Top
+from headwater.config.sections import SECTIONS, Top
 from headwater.data import PATHS
 from headwater.registry import load
 
@@ -162,7 +162,7 @@ def configuration() -> str:
     ]
     for section in catalog.ORDER:
         parts.append(f"## `[{section}]`")
-        kind = catalog.STAGES.get(section) or catalog.SECTIONS.get(section)
+        kind = catalog.STAGES.get(section) or SECTIONS.get(section)
         if kind is not None:
             parts.append(inspect.cleandoc(kind.__doc__ or "").partition("\n\nArgs:")[0].replace("\n", " "))
         if section in catalog.STAGES:

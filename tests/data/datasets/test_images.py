@@ -15,7 +15,8 @@ import pytest
 import torch
 from PIL import Image
 
-from headwater.config import Config, DataConfig
+from headwater.config import Config
+from headwater.config.sections import DataConfig
 from headwater.core.rng import stream
 from headwater.data.loading import load, open_data
 from headwater.data.split import carve
