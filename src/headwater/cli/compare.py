@@ -9,8 +9,8 @@ import typer
 
 from headwater import startup
 from headwater.cli.options import Options, Target, takes
-from headwater.cli.run import INTERRUPTED, plain_name
-from headwater.cli.terminal import RunProgress, as_json, console, say, status, table
+from headwater.cli.run import INTERRUPTED, check_path, claim, plain_name
+from headwater.cli.terminal import RunProgress, as_json, console, print_lines, say, status, table
 from headwater.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -34,7 +34,6 @@ def compare(options: Options, methods: Methods, config: Based = None, target: Ta
     Each method (see `headwater list algorithms`) gets the same data, split and seeds. Finished runs are kept and
     skipped on the next call.
     """
-    from headwater.cli.directory import check_path
     from headwater.config import Config
     from headwater.report.method_table import check_target
 
@@ -61,7 +60,6 @@ def report(options: Options, directories: Directories, target: Target = None) ->
 
     A page, a picture and tables, of one run or of many. A DIR may also be that of a comparison.
     """
-    from headwater.cli.directory import check_path
     from headwater.report import export
     from headwater.report.method_table import check_target, dicts, tabulate
     from headwater.report.runs import find
@@ -77,8 +75,7 @@ def report(options: Options, directories: Directories, target: Target = None) ->
         as_json({"files": [str(file) for file in files], "rows": dicts(found)})
         return
     print_method_table(found)
-    for file in files:
-        console().print(str(file), soft_wrap=True)
+    print_lines(*files)
 
 
 def print_method_table(found: MethodTable) -> None:
@@ -100,8 +97,6 @@ def print_method_table(found: MethodTable) -> None:
 
 def _one_seed(configs: list[Config], out: Path, directories: list[Path], options: Options) -> int:
     """Train all methods at one seed on one engine; the data is read once."""
-    from headwater.cli.directory import claim
-
     first = configs[0]
     with status(f"reading {first.data.name} for seed {first.seed} …", options.quiet):
         from headwater.api import place
@@ -143,5 +138,5 @@ def _show(directories: list[Path], out: Path, target: float | None, options: Opt
         as_json(dicts(found))
         return 0
     print_method_table(found)
-    console().print(f"report: {page}", soft_wrap=True)
+    print_lines(f"report: {page}")
     return 0

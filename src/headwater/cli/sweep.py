@@ -1,8 +1,12 @@
-"""`headwater sweep`: a run for every combination of values."""
+"""`headwater sweep`: a run for every combination of values; and what it shares with `headwater reproduce`.
+
+Shared: worker processes, directories, Ctrl-C, and the command that continues.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 import shlex
 from collections.abc import Sequence
@@ -10,16 +14,18 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import click
 import typer
 
 from headwater.cli.options import Options, RunsAtOnce, Source, takes
-from headwater.cli.run import INTERRUPTED, plain_name
-from headwater.cli.terminal import as_json, console, say, status
-from headwater.errors import ConfigError
+from headwater.cli.run import INTERRUPTED, check_path, clear, plain_name
+from headwater.cli.terminal import SweepProgress, as_json, print_lines, say, status
+from headwater.errors import ConfigError, OutputError
 
 if TYPE_CHECKING:
     from headwater.config import Config
     from headwater.sweep import Cell, CellOutcome
+    from headwater.sweep.processes import SweepWorkers
 
 Grid = Annotated[
     list[str] | None,
@@ -27,6 +33,7 @@ Grid = Annotated[
 ]
 Axis = tuple[str, list[str]]  # a key and its values
 Point = dict[str, str]  # one value of each key
+OUR_MISTAKE, USER_MISTAKE = 1, 2  # exit statuses
 LONGEST = 120  # letters of a directory's name
 
 
@@ -39,9 +46,6 @@ def sweep(
     Example: `--grid local.lr=0.01,0.1 --grid algorithm.name=fedavg,fedhead`. Finished runs are kept and skipped on the
     next call; interrupted runs are continued.
     """
-    from headwater.cli.directory import check_path
-    from headwater.cli.sweep_runs import exit_status, prepare_directories, say_interrupted, start_workers, train_all
-
     axes = [_axis(text) for text in grid or []]
     if not axes:
         raise ConfigError("a sweep needs at least one --grid KEY=V1,V2, such as --grid local.lr=0.01,0.1")
@@ -190,8 +194,93 @@ def _show(
         return
     if found.rows:
         print_method_table(found)
-    for path, sentence in failed.items():
-        console().print(f"{path} failed: {sentence}", markup=False, soft_wrap=True)
+    print_lines(*(f"{path} failed: {sentence}" for path, sentence in failed.items()))
     if found.rows:
-        console().print(f"{out / 'table.md'}\n{out / 'table.csv'}", soft_wrap=True, markup=False)
-    console().print(f"pages and curves: headwater report {shlex.quote(str(out))}", soft_wrap=True, markup=False)
+        print_lines(out / "table.md", out / "table.csv")
+    print_lines(f"pages and curves: headwater report {shlex.quote(str(out))}")
+
+
+# -- shared with `headwater reproduce`
+
+
+def start_workers(options: Options, workers: int | None) -> tuple[SweepWorkers, dict[str, Any]]:
+    """The processes that train the runs, and the configuration keys of each run's engine.
+
+    By default every run is trained inside one worker process, and `workers` runs are trained at once. On another
+    engine one run is trained at a time, and `workers` counts that engine's processes.
+
+    Args:
+        options: `engine` and `address` are used.
+        workers: number of processes; None or 0 for one per core.
+    """
+    from headwater.sweep.processes import SweepWorkers
+
+    keys = Options(engine=options.engine, address=options.address).keys()
+    if keys.get("engine__name") in (None, "inline", "auto"):
+        return SweepWorkers(workers or os.cpu_count() or 1), {"engine__name": "inline", "engine__workers": 1}
+    return SweepWorkers(1), keys | {"engine__workers": workers or 0}
+
+
+def prepare_directories(cells: Sequence[Cell], *, force: bool) -> list[Cell]:
+    """Check the directories of all runs and return the unfinished ones.
+
+    Args:
+        cells: the runs; no two may share a directory.
+        force: clear all directories, so that every run starts anew.
+    """
+    from headwater.sweep import unfinished
+
+    known: dict[Path, Cell] = {}
+    for cell in cells:
+        other = known.setdefault(cell.path, cell)
+        if other is not cell:
+            raise OutputError(
+                f"{cell.path} would hold two runs, {other.name} and {cell.name}; train them one after the other, "
+                "each with its own --out"
+            )
+    for cell in cells:
+        check_path(cell.path)
+        if force:
+            clear(cell.path)
+    return unfinished(cells)
+
+
+def train_all(
+    processes: SweepWorkers, cells: Sequence[Cell], waiting: Sequence[Cell], *, quiet: bool
+) -> dict[Path, CellOutcome]:
+    """Train the waiting runs; returns how each ended, by its directory."""
+    if not waiting:
+        return {}
+    with SweepProgress(cells, waiting, quiet) as progress:
+        return dict(zip((cell.path for cell in waiting), processes.train(waiting, progress), strict=True))
+
+
+def exit_status(outcomes: Sequence[CellOutcome]) -> int:
+    """0 if no run failed, 1 if a failure is a defect of Headwater, else 2."""
+    failed = [each for each in outcomes if each.failed]
+    return 0 if not failed else OUR_MISTAKE if any(each.ours for each in failed) else USER_MISTAKE
+
+
+def say_interrupted(context: click.Context, cells: Sequence[Cell]) -> None:
+    """Tell the user what is kept after Ctrl-C and which command continues."""
+    done = sum((cell.path / "result.json").is_file() for cell in cells)
+    kept = f"{done} of {len(cells)} runs are finished and kept, and those that were under way go on where they were"
+    say(f"interrupted; {kept if cells else 'nothing had begun'}; carry on with: {_same_command(context)}")
+
+
+def _same_command(context: click.Context) -> str:
+    """The command line as it was given, without --force."""
+    words = ["headwater", context.info_name or ""]
+    for parameter in context.command.params:
+        source = context.get_parameter_source(parameter.name or "")
+        if source is not click.core.ParameterSource.COMMANDLINE or parameter.name == "force":
+            continue
+        value = context.params[parameter.name or ""]
+        for each in value if isinstance(value, list | tuple) else [value]:
+            if isinstance(parameter, click.Argument):
+                words.append(str(each))
+            elif each is True:
+                words.append(parameter.opts[0])
+            else:
+                words += [parameter.opts[0], str(each)]
+    return shlex.join(words)
