@@ -163,9 +163,7 @@ def _serve(role: str, directory: Path, options: Options) -> int:
     for warning in keys.check(folder):
         say(warning)
     before = signal.getsignal(signal.SIGTERM)
-    signal.signal(
-        signal.SIGTERM, signal.default_int_handler
-    )  # sent by service managers, and means Ctrl-C
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # sent by service managers, and means Ctrl-C
     try:
         from headwater.deploy.party_process import serve
 
