@@ -42,7 +42,7 @@ def plan(options: Options, source: Source = None) -> None:
     """
     config = options.config(source)
     with status(f"reading {config.data.name} …", options.quiet):
-        from headwater.planning.memory import resident
+        from headwater.planning.resources import resident
         from headwater.training.experiment import prepare
 
         startup, bare = time.process_time(), resident()  # until here libraries were loaded, as in every worker

@@ -15,10 +15,9 @@ from typing import Any
 from headwater.core.sampling import participants
 from headwater.core.tree import ROOT
 from headwater.engines import ENGINES, choose_engine
-from headwater.planning.makespan import load, seconds_of
-from headwater.planning.memory import ModelSize, memory_of, model_sizes, peak, resident
 from headwater.planning.planned_traffic import PlannedTraffic
 from headwater.planning.rehearsal import Rehearsal, Work, rehearse
+from headwater.planning.resources import ModelSize, load, memory_of, model_sizes, peak, resident, seconds_of
 from headwater.planning.timing import ASKED, measure
 from headwater.training.evaluation import cautions
 from headwater.training.experiment import Experiment

@@ -132,7 +132,7 @@ def _built(model: str, data: str, data_dir: Any) -> tuple[Facts, int, int | None
     from headwater.data.loading import load
     from headwater.models.base import ModelSpec
     from headwater.models.parts import width_of
-    from headwater.planning.memory import model_size
+    from headwater.planning.resources import model_size
 
     loaded = load(data, data_dir)
     spec = ModelSpec(model, loaded.shape, loaded.classes)
