@@ -25,16 +25,8 @@ from headwater.errors import TaskError, UserError, nearest
 
 ISSUES = "the project's issue tracker"
 DISK = {errno.ENOSPC, errno.EDQUOT}
-PLACE = {
-    errno.EACCES,
-    errno.EPERM,
-    errno.EROFS,
-    errno.ENOTDIR,
-    errno.EISDIR,
-    errno.ENAMETOOLONG,
-    errno.ENOENT,
-    errno.EEXIST,
-}
+PLACE = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR}
+PLACE |= {errno.ENAMETOOLONG, errno.ENOENT, errno.EEXIST}
 
 app = command_group(
     "headwater",

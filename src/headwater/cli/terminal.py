@@ -54,7 +54,7 @@ def _console(terminal: bool, *, stderr: bool = False) -> Console:
 
 def table(
     headings: Sequence[str],
-    rows: Iterable[Sequence[str | tuple[str, bool]]],
+    rows: Iterable[Sequence[CellText]],
     *,
     title: str = "",
     right: Sequence[str] = (),
