@@ -68,30 +68,30 @@ def report(options: Options, directories: Directories, target: Target = None) ->
     runs = find(directories)
     out = options.out or (directories[0] / "report" if len(directories) == 1 else Path("runs") / "report")
     check_path(out)
-    found = tabulate(runs, target)
+    by_method = tabulate(runs, target)
     with status("writing the report …", options.quiet):
         files = export(directories, out, target=target)
     if options.json:
-        as_json({"files": [str(file) for file in files], "rows": dicts(found)})
+        as_json({"files": [str(file) for file in files], "rows": dicts(by_method)})
         return
-    print_method_table(found)
+    print_method_table(by_method)
     print_lines(*files)
 
 
-def print_method_table(found: MethodTable) -> None:
+def print_method_table(by_method: MethodTable) -> None:
     """Print one row per method with the best of each column marked, and the notes below it."""
     from headwater.report.method_table import columns, notes, winners
 
-    shown = columns(found)
-    best = [winners(found, column) for column in shown]
+    shown = columns(by_method)
+    best = [winners(by_method, column) for column in shown]
     rows = [
         [(column.text(row), at in wins) for column, wins in zip(shown, best, strict=True)]
-        for at, row in enumerate(found.rows)
+        for at, row in enumerate(by_method.rows)
     ]
     right = [column.heading for column in shown if column.key != "method"]
     screen = console()
     screen.print(table([column.heading for column in shown], rows, right=right))
-    for note in notes(found):
+    for note in notes(by_method):
         screen.print(note, style="dim")
 
 
@@ -133,10 +133,10 @@ def _show(directories: list[Path], out: Path, target: float | None, options: Opt
 
     with status("writing the report …", options.quiet):
         page = write(directories, out / "report.html", target=target)
-    found = tabulate([read(directory) for directory in directories], target)
+    by_method = tabulate([read(directory) for directory in directories], target)
     if options.json:
-        as_json(dicts(found))
+        as_json(dicts(by_method))
         return 0
-    print_method_table(found)
+    print_method_table(by_method)
     print_lines(f"report: {page}")
     return 0

@@ -138,7 +138,7 @@ def _steps(each: Steps) -> str:
 
 
 def _parts(parts: Mapping[str, int]) -> str:
-    return ", ".join(f"{name} {size(held)}" for name, held in parts.items() if name != "total")
+    return ", ".join(f"{name} {size(bytes_held)}" for name, bytes_held in parts.items() if name != "total")
 
 
 def _times(planned: Plan) -> Iterator[str]:

@@ -81,15 +81,15 @@ def sweep(
 
 def _axis(text: str) -> Axis:
     key, equals, values = text.partition("=")
-    found = [value.strip() for value in _split(values)]
-    if not equals or not key.strip() or not all(found):
+    parts = [value.strip() for value in _split(values)]
+    if not equals or not key.strip() or not all(parts):
         raise ConfigError(f"--grid takes KEY=V1,V2, such as local.lr=0.01,0.1, got {text!r}")
-    repeated = [value for value in found if found.count(value) > 1]
+    repeated = [value for value in parts if parts.count(value) > 1]
     if repeated:
         raise ConfigError(f"--grid names {repeated[0]} twice for {key.strip()}, got {text!r}")
     if key.strip() == "seed":
         raise ConfigError("seed is no key of a grid, since runs that differ in it are averaged; use --seeds 0,1,2")
-    return key.strip(), found
+    return key.strip(), parts
 
 
 def _split(text: str) -> list[str]:
@@ -150,7 +150,7 @@ def _folders(names: Sequence[str]) -> list[str]:
 
     A shortened name ends with a hash of its point, so that a wider grid finds the directory again.
     """
-    found: list[str] = []
+    folders: list[str] = []
     taken: set[str] = set()
     for name in names:
         plain = re.sub(r"[^\w.+=,-]+", "-", name)
@@ -158,8 +158,8 @@ def _folders(names: Sequence[str]) -> list[str]:
             mark = hashlib.sha256(name.encode()).hexdigest()[:8]
             plain = f"{plain[: LONGEST - len(mark) - 1]}-{mark}"
         taken.add(plain.lower())
-        found.append(plain)
-    return found
+        folders.append(plain)
+    return folders
 
 
 def _default_out(config: Config, axes: Sequence[Axis]) -> Path:
@@ -181,21 +181,21 @@ def _show(
     failed = {path: end.failed for path, end in outcomes.items() if end.failed}
     good = [(name, point, [path for path in paths if path not in failed]) for name, point, paths in rows]
     good = [(name, point, paths) for name, point, paths in good if paths]
-    found = tabulate([MethodRuns(name, tuple(read(path) for path in paths)) for name, _, paths in good])
-    if found.rows:
+    by_method = tabulate([MethodRuns(name, tuple(read(path) for path in paths)) for name, _, paths in good])
+    if by_method.rows:
         from headwater.training.checkpoint import write_whole
 
         with status("writing the table …", options.quiet):
-            write_whole(out / "table.csv", csv_text(found))
-            write_whole(out / "table.md", markdown(found))
+            write_whole(out / "table.csv", csv_text(by_method))
+            write_whole(out / "table.md", markdown(by_method))
     if options.json:
-        lines = [row | {"settings": point} for row, (_, point, _) in zip(dicts(found), good, strict=True)]
+        lines = [row | {"settings": point} for row, (_, point, _) in zip(dicts(by_method), good, strict=True)]
         as_json({"rows": lines, "failed": {str(path): sentence for path, sentence in failed.items()}})
         return
-    if found.rows:
-        print_method_table(found)
+    if by_method.rows:
+        print_method_table(by_method)
     print_lines(*(f"{path} failed: {sentence}" for path, sentence in failed.items()))
-    if found.rows:
+    if by_method.rows:
         print_lines(out / "table.md", out / "table.csv")
     print_lines(f"pages and curves: headwater report {shlex.quote(str(out))}")
 

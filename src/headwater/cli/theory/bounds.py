@@ -27,14 +27,14 @@ Run = Annotated[
 ]
 
 
-def _show(found: Facts) -> None:
-    if "method" in found:  # of a run
+def _show(facts: Facts) -> None:
+    if "method" in facts:  # of a run
         from headwater.cli.theory import measured
 
-        measured.show(found)
+        measured.show(facts)
         return
-    show_bounds(found)
-    show_comparisons(found)
+    show_bounds(facts)
+    show_comparisons(facts)
 
 
 @topic(
@@ -106,10 +106,10 @@ def bounds(o: Options) -> Facts:
 def _shares(text: str | None, equal: int, option: str) -> tuple[float, ...]:
     if text is None:
         return (1 / equal,) * equal
-    found = numbers(text, option)
-    if min(found) < 0 or abs(sum(found) - 1) > 1e-6:
+    shares = numbers(text, option)
+    if min(shares) < 0 or abs(sum(shares) - 1) > 1e-6:
         raise ConfigError(f"{option} takes shares of 0 or more that add up to 1, got {text!r}")
-    return tuple(found)
+    return tuple(shares)
 
 
 def phases(
@@ -177,10 +177,10 @@ def _compared(
     return {"first": first, "second": second, "length": length, "has": has, "needs": needs}
 
 
-def show_bounds(found: Facts) -> None:
+def show_bounds(facts: Facts) -> None:
     names = {"local": "B_l", "sector": "B_s", "server": "B_g"}
-    errors = ", ".join(f"{names[name]} {short(value)}" for name, value in found["errors"].items())
-    methods = found["methods"]
+    errors = ", ".join(f"{names[name]} {short(value)}" for name, value in facts["errors"].items())
+    methods = facts["methods"]
     rounds = list(next(iter(methods.values()))["bounds"])
     heads = ["method", "equation", "steps a round", "sum of B", "γ", *(f"t = {t}" for t in rounds)]
     wanted = "rounds_to_target" in next(iter(methods.values()))
@@ -190,13 +190,13 @@ def show_bounds(found: Facts) -> None:
         cells += [short(value) for value in row["bounds"].values()]
         rows.append([*cells, str(row["rounds_to_target"])] if wanted else cells)
     heads += ["rounds to target"] * wanted
-    title = f"Loss above the optimum after t rounds, at most (κ = {short(found['condition'])}; {errors})"
+    title = f"Loss above the optimum after t rounds, at most (κ = {short(facts['condition'])}; {errors})"
     console().print(table(heads, rows, title=title, right=heads[2:]))
 
 
-def show_comparisons(found: Facts) -> None:
+def show_comparisons(facts: Facts) -> None:
     lines = []
-    for row in found["comparisons"]:
+    for row in facts["comparisons"]:
         needs = "infinitely many" if row["needs"] is None else short(row["needs"])
         verdict = "yes" if row["holds"] else "no"
         can = "is met" if row["can_hold"] else "is not met"

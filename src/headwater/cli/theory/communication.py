@@ -24,27 +24,27 @@ HEADINGS = ["method", "long up", "down", "trips", "bytes", "inside up", "down ",
 DATA = ("centralized", "fedhead", "fedhead+", "fedmd")  # which also send data sets before the first round
 
 
-def _show(found: Facts) -> None:
+def _show(facts: Facts) -> None:
     rows = []
-    for row in found["methods"]:
+    for row in facts["methods"]:
         long, inside = row["server_sector"], row["sector_client"]
         cells = [row["method"], count(long["up_models"]), count(long["down_models"]), count(long["round_trips"])]
         cells += [size(long["up_bytes"] + long["down_bytes"]), count(inside["up_models"])]
         cells += [count(inside["down_models"]), size(inside["up_bytes"] + inside["down_bytes"])]
         rows.append([*cells, count(row["setup"]["server_sector"]["down_models"])])
-    what = found["model"]
+    what = facts["model"]
     named = f"{what['name']}, " if what["name"] else ""
-    people = f"{found['clients']} clients in {found['sectors']} sectors, {found['rounds']} rounds"
+    people = f"{facts['clients']} clients in {facts['sectors']} sectors, {facts['rounds']} rounds"
     title = f"{people}, a model of {named}{size(what['bytes'])}"
     console().print(table(HEADINGS, rows, title=title, right=HEADINGS[1:]))
     legend = (
         "Models on the long link and inside sectors; round trips of the long link; models sent down before round 1."
     )
     console().print(legend)
-    verdict = "sends fewer models over the long link than" if found["fedhead_beats_feddf"] else "sends no fewer than"
-    sign = "<" if found["fedhead_beats_feddf"] else "≥"
-    console().print(f"FedHEAD {verdict} FedDF: 2M = {2 * found['sectors']} {sign} N = {found['clients']}")
-    if also := [row["method"] for row in found["methods"] if row["method"] in DATA]:
+    verdict = "sends fewer models over the long link than" if facts["fedhead_beats_feddf"] else "sends no fewer than"
+    sign = "<" if facts["fedhead_beats_feddf"] else "≥"
+    console().print(f"FedHEAD {verdict} FedDF: 2M = {2 * facts['sectors']} {sign} N = {facts['clients']}")
+    if also := [row["method"] for row in facts["methods"] if row["method"] in DATA]:
         console().print(f"Data sets that go out before round 1 ({', '.join(also)}) are counted by `headwater plan`.")
 
 

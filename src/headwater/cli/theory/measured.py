@@ -44,7 +44,7 @@ def facts(o: Options) -> Facts:
         with refusing():
             p, gaps, optimum = _measure(experiment, models, o.delta or 0.0, o.epsilon, o.reference_gap)
             lengths = _lengths(experiment, replayed)
-            found = _of_its_phases(worked_out(p, config.rounds, *lengths, o.target), config.method)
+            results = _of_its_phases(worked_out(p, config.rounds, *lengths, o.target), config.method)
         method = config.method
         own = phases(p, *lengths, min(_steps(experiment)))[method]
         over = [bound(p, rounds, *own) for rounds in range(len(gaps))]
@@ -54,7 +54,7 @@ def facts(o: Options) -> Facts:
         "method": method,
         "constants": asdict(p) | optimum,
         "lengths": dict(zip(("local", "sector", "sector_mean", "server_mean"), lengths, strict=True)),
-        **found,
+        **results,
         "gaps": gaps,
         "bound": over,
         "largest_share": max(gap / most for gap, most in zip(gaps[1:], over[1:], strict=True)),
@@ -198,8 +198,8 @@ def _lengths(experiment: Experiment, run: Run) -> tuple[int, int, float, float]:
     for row in run.history:
         for place, notes in row.get("distill", {}).items():
             means["server" if place == "server" else "sector"].append(float(notes.get("distill_steps", 0)))
-    found = [sum(taken) / len(taken) if taken else 0.0 for taken in means.values()]
-    return max(_steps(experiment)), max(1, sector), min(found[0], sector), found[1]
+    results = [sum(taken) / len(taken) if taken else 0.0 for taken in means.values()]
+    return max(_steps(experiment)), max(1, sector), min(results[0], sector), results[1]
 
 
 def _cautions(experiment: Experiment, *, same: bool) -> Iterator[str]:
@@ -241,13 +241,13 @@ def _ended(directory: Path) -> str | None:
         raise OutputError(f"{file} cannot be read; restore it, or start the run anew") from None
 
 
-def _of_its_phases(found: dict[str, Any], method: str) -> dict[str, Any]:
+def _of_its_phases(results: dict[str, Any], method: str) -> dict[str, Any]:
     """Only the methods whose phases the run has: nothing is known of the others'."""
     known = {"fedavg": ("fedavg",), "fedhead": ("fedavg", "fedhead"), "feddf": ("fedavg", "feddf")}.get(method)
     if known is None:
-        return found
-    comparisons = [row for row in found["comparisons"] if {row["first"], row["second"]} <= {*known}]
-    return found | {"methods": {name: found["methods"][name] for name in known}, "comparisons": comparisons}
+        return results
+    comparisons = [row for row in results["comparisons"] if {row["first"], row["second"]} <= {*known}]
+    return results | {"methods": {name: results["methods"][name] for name in known}, "comparisons": comparisons}
 
 
 def _draw(method: str, gaps: list[float], over: list[float], path: Path) -> None:
@@ -282,18 +282,18 @@ WORDS = {
 }
 
 
-def show(found: Facts) -> None:
-    lines = [(name, f"{short(found['constants'][name])}: {words}") for name, words in WORDS.items()]
-    lengths = found["lengths"]
+def show(results: Facts) -> None:
+    lines = [(name, f"{short(results['constants'][name])}: {words}") for name, words in WORDS.items()]
+    lengths = results["lengths"]
     steps = f"n_l {lengths['local']}, n_s {lengths['sector']}, n̄_s {short(lengths['sector_mean'])}"
     lines.append(("steps", f"{steps}, n̄_g {short(lengths['server_mean'])}"))
-    last = f"{short(found['gaps'][-1])} after the last round, under a bound of {short(found['bound'][-1])}"
-    if found["largest_share"] > 1:
-        last = f"{short(found['gaps'][-1])} after the last round; in some round it is above the bound"
-    lines.append(("measured", f"loss above the optimum {last}; at most {short(found['largest_share'])} of the bound"))
-    lines += [("caution", sentence) for sentence in found["cautions"]]
-    console().print(pairs(lines, f"{found['method']}: constants measured on the run"))
-    show_bounds(found)
-    if found["comparisons"]:
-        show_comparisons(found)
-    print_lines(f"figure: {found['figure']}")
+    last = f"{short(results['gaps'][-1])} after the last round, under a bound of {short(results['bound'][-1])}"
+    if results["largest_share"] > 1:
+        last = f"{short(results['gaps'][-1])} after the last round; in some round it is above the bound"
+    lines.append(("measured", f"loss above the optimum {last}; at most {short(results['largest_share'])} of the bound"))
+    lines += [("caution", sentence) for sentence in results["cautions"]]
+    console().print(pairs(lines, f"{results['method']}: constants measured on the run"))
+    show_bounds(results)
+    if results["comparisons"]:
+        show_comparisons(results)
+    print_lines(f"figure: {results['figure']}")

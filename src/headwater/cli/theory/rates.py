@@ -18,17 +18,17 @@ Sensitivity = Annotated[
 VARIANCE = number("--variance --sigma2", 1.0, "σ²: variance of a stochastic gradient.")
 
 
-def _show_mtgc(found: Facts) -> None:
+def _show_mtgc(facts: Facts) -> None:
     words = {
         "noise": ("noise", "√(F₀Lσ²/(ÑTEH)), which all clients, rounds and steps average out"),
         "drift": ("drift", "(F₀Lσ/T)^⅔, which only more rounds lower"),
         "start": ("start", "LF₀/T"),
     }
-    lines = [("clients", f"{short(found['effective_clients'])} equal ones have the same variance (Ñ)")]
+    lines = [("clients", f"{short(facts['effective_clients'])} equal ones have the same variance (Ñ)")]
     for name, (title, text) in words.items():
-        mark = "; the largest" if name == found["largest"] else ""
-        lines.append((title, f"{short(found[name])}: {text}{mark}"))
-    lines.append(("together", f"{short(found['total'])}, with unknown constants taken as 1"))
+        mark = "; the largest" if name == facts["largest"] else ""
+        lines.append((title, f"{short(facts[name])}: {text}{mark}"))
+    lines.append(("together", f"{short(facts['total'])}, with unknown constants taken as 1"))
     console().print(pairs(lines, "MTGC: the terms of its rate"))
 
 
@@ -64,8 +64,8 @@ def mtgc(o: Options) -> Facts:
     }
 
 
-def _show_fedhkd(found: Facts) -> None:
-    noise, rounds = found["noise"], found["rounds"]
+def _show_fedhkd(facts: Facts) -> None:
+    noise, rounds = facts["noise"], facts["rounds"]
     classic = "holds below ε = 1 only" if noise["sigma_min"] is None else short(noise["sigma_min"])
     lines = [
         ("σ by the paper's rule", f"{classic}: √(2 ln(5/4δ))/ε"),
@@ -165,12 +165,12 @@ def _rounds(o: Options) -> Facts:
     }
 
 
-def _show_feddf(found: Facts) -> None:
+def _show_feddf(facts: Facts) -> None:
     lines = [
-        ("empirical", f"{short(found['empirical'])}: the loss of a model trained on everything"),
-        ("mismatch", f"{short(found['mismatch'])}: mean over {found['clients']} clients of ½d + λ"),
-        ("sampling", f"{short(found['sampling'])}: √(ln(2K/δ)/2m), for clients with few samples"),
-        ("together", short(found["total"]) + ("" if found["says_something"] else ": 1 or more, which says nothing")),
+        ("empirical", f"{short(facts['empirical'])}: the loss of a model trained on everything"),
+        ("mismatch", f"{short(facts['mismatch'])}: mean over {facts['clients']} clients of ½d + λ"),
+        ("sampling", f"{short(facts['sampling'])}: √(ln(2K/δ)/2m), for clients with few samples"),
+        ("together", short(facts["total"]) + ("" if facts["says_something"] else ": 1 or more, which says nothing")),
     ]
     console().print(pairs(lines, "FedDF: generalisation bound of the ensemble"))
 

@@ -99,12 +99,12 @@ def numbers(text: str, option: str) -> list[float]:
 def counts(text: str, option: str) -> list[int]:
     """The whole numbers, each 1 or more, of an option that takes several."""
     try:
-        found = [int(part) for part in text.split(",")]
+        values = [int(part) for part in text.split(",")]
     except ValueError:
-        found = []
-    if not found or min(found) < 1:
+        values = []
+    if not values or min(values) < 1:
         raise ConfigError(f"{option} takes whole numbers of 1 or more with commas between them, got {text!r}")
-    return found
+    return values
 
 
 @contextmanager
