@@ -24,7 +24,8 @@ from headwater.core.tree import Tree
 from headwater.data.base import Examples
 from headwater.models.base import Net
 from headwater.specs import LocalSpec
-from headwater.theory.communication import Active, Payload, Traffic, examples_bytes, round_traffic, setup_traffic
+from headwater.theory.communication import Active, Payload, Traffic, round_traffic, setup_traffic
+from headwater.theory.traffic import examples_bytes
 from headwater.training.loop import train
 
 LR = 0.5

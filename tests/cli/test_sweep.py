@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from headwater.cli.sweep import LONGEST, _axis, _folders, _split
-from headwater.cli.sweep_runs import prepare_directories
+from headwater.cli.sweep import LONGEST, _axis, _folders, _split, prepare_directories
 from headwater.config import Config
 from headwater.errors import OutputError
 from headwater.sweep import Cell

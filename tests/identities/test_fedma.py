@@ -20,7 +20,8 @@ from headwater.errors import ConfigError
 from headwater.models.base import Net
 from headwater.specs import LocalSpec
 from headwater.tasks.matching import Prior, assembled, layer_of, match_layer, neurons, placed, retrain, rewired
-from headwater.theory.communication import Active, Payload, model_bytes, round_traffic
+from headwater.theory.communication import Active, Payload, round_traffic
+from headwater.theory.traffic import model_bytes
 from headwater.training.experiment import prepare
 from headwater.training.loop import train
 

@@ -24,10 +24,9 @@ from headwater.core.federation import CLIENTS, SERVER
 from headwater.core.params import Params
 from headwater.models.base import Net
 from headwater.planning import plan, rehearsal, steps_of
-from headwater.planning.makespan import TimedWork, makespan
-from headwater.planning.memory import model_sizes
 from headwater.planning.planned_traffic import PlannedTraffic
 from headwater.planning.rehearsal import Rehearsal, rehearse
+from headwater.planning.resources import TimedWork, makespan, model_sizes
 from headwater.specs import LocalSpec
 from headwater.tasks.average import average
 from headwater.tasks.cost import Cost, training_cost

@@ -24,12 +24,11 @@ from headwater.theory.communication import (
     Link,
     Payload,
     Traffic,
-    examples_bytes,
-    model_bytes,
     round_traffic,
     run_traffic,
     setup_traffic,
 )
+from headwater.theory.traffic import examples_bytes, model_bytes
 from headwater.training.loop import train
 
 DATA = toys.tiny_data()

@@ -17,37 +17,28 @@ import click
 import typer
 
 from headwater import __version__, startup
-from headwater.cli import compare, deploy, partition, plan, reproduce, run, sweep, theory
+from headwater.cli import compare, deploy, plan, reproduce, run, sweep, theory
 from headwater.cli import list as listing
+from headwater.cli.options import command_group
 from headwater.cli.terminal import closest_characters, say
 from headwater.errors import TaskError, UserError, nearest
 
 ISSUES = "the project's issue tracker"
 DISK = {errno.ENOSPC, errno.EDQUOT}
-PLACE = {
-    errno.EACCES,
-    errno.EPERM,
-    errno.EROFS,
-    errno.ENOTDIR,
-    errno.EISDIR,
-    errno.ENAMETOOLONG,
-    errno.ENOENT,
-    errno.EEXIST,
-}
+PLACE = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR}
+PLACE |= {errno.ENAMETOOLONG, errno.ENOENT, errno.EEXIST}
 
-app = typer.Typer(
-    name="headwater",
-    help="Federated learning over a tree of server, sectors and clients.",
+app = command_group(
+    "headwater",
+    "Federated learning over a tree of server, sectors and clients.",
     add_completion=False,
     pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("run")(run.run)
 app.command("compare")(compare.compare)
 app.command("sweep")(sweep.sweep)
 app.command("reproduce")(reproduce.reproduce)
-app.command("partition")(partition.partition)
+app.command("partition")(plan.partition)
 app.command("plan")(plan.plan)
 app.add_typer(theory.app, name="theory")
 app.command("report")(compare.report)

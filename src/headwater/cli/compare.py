@@ -9,8 +9,8 @@ import typer
 
 from headwater import startup
 from headwater.cli.options import Options, Target, takes
-from headwater.cli.run import INTERRUPTED, plain_name
-from headwater.cli.terminal import RunProgress, as_json, console, say, status, table
+from headwater.cli.run import INTERRUPTED, check_path, claim, plain_name
+from headwater.cli.terminal import RunProgress, as_json, console, print_lines, say, status, table
 from headwater.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -34,7 +34,6 @@ def compare(options: Options, methods: Methods, config: Based = None, target: Ta
     Each method (see `headwater list algorithms`) gets the same data, split and seeds. Finished runs are kept and
     skipped on the next call.
     """
-    from headwater.cli.directory import check_path
     from headwater.config import Config
     from headwater.report.method_table import check_target
 
@@ -61,7 +60,6 @@ def report(options: Options, directories: Directories, target: Target = None) ->
 
     A page, a picture and tables, of one run or of many. A DIR may also be that of a comparison.
     """
-    from headwater.cli.directory import check_path
     from headwater.report import export
     from headwater.report.method_table import check_target, dicts, tabulate
     from headwater.report.runs import find
@@ -70,38 +68,35 @@ def report(options: Options, directories: Directories, target: Target = None) ->
     runs = find(directories)
     out = options.out or (directories[0] / "report" if len(directories) == 1 else Path("runs") / "report")
     check_path(out)
-    found = tabulate(runs, target)
+    by_method = tabulate(runs, target)
     with status("writing the report …", options.quiet):
         files = export(directories, out, target=target)
     if options.json:
-        as_json({"files": [str(file) for file in files], "rows": dicts(found)})
+        as_json({"files": [str(file) for file in files], "rows": dicts(by_method)})
         return
-    print_method_table(found)
-    for file in files:
-        console().print(str(file), soft_wrap=True)
+    print_method_table(by_method)
+    print_lines(*files)
 
 
-def print_method_table(found: MethodTable) -> None:
+def print_method_table(by_method: MethodTable) -> None:
     """Print one row per method with the best of each column marked, and the notes below it."""
     from headwater.report.method_table import columns, notes, winners
 
-    shown = columns(found)
-    best = [winners(found, column) for column in shown]
+    shown = columns(by_method)
+    best = [winners(by_method, column) for column in shown]
     rows = [
         [(column.text(row), at in wins) for column, wins in zip(shown, best, strict=True)]
-        for at, row in enumerate(found.rows)
+        for at, row in enumerate(by_method.rows)
     ]
     right = [column.heading for column in shown if column.key != "method"]
     screen = console()
     screen.print(table([column.heading for column in shown], rows, right=right))
-    for note in notes(found):
+    for note in notes(by_method):
         screen.print(note, style="dim")
 
 
 def _one_seed(configs: list[Config], out: Path, directories: list[Path], options: Options) -> int:
     """Train all methods at one seed on one engine; the data is read once."""
-    from headwater.cli.directory import claim
-
     first = configs[0]
     with status(f"reading {first.data.name} for seed {first.seed} …", options.quiet):
         from headwater.api import place
@@ -138,10 +133,10 @@ def _show(directories: list[Path], out: Path, target: float | None, options: Opt
 
     with status("writing the report …", options.quiet):
         page = write(directories, out / "report.html", target=target)
-    found = tabulate([read(directory) for directory in directories], target)
+    by_method = tabulate([read(directory) for directory in directories], target)
     if options.json:
-        as_json(dicts(found))
+        as_json(dicts(by_method))
         return 0
-    print_method_table(found)
-    console().print(f"report: {page}", soft_wrap=True)
+    print_method_table(by_method)
+    print_lines(f"report: {page}")
     return 0

@@ -6,35 +6,37 @@ import shlex
 import signal
 import sys
 import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from headwater import startup
-from headwater.cli import deploy_tables as tables
-from headwater.cli.options import Options, Source, takes
-from headwater.cli.terminal import as_json, console, say
+from headwater.cli.options import Options, Source, command_group, takes
+from headwater.cli.run import INTERRUPTED, TIERS, Directory
+from headwater.cli.terminal import as_json, console, print_lines, say, table
+from headwater.deploy.folder import PARTY, PartyFolder, find, listed
 from headwater.errors import ConfigError, MissingExtra
+from headwater.report.numbers import count, duration, number, percent, size
 
 if TYPE_CHECKING:
     from rich.console import Group
+    from rich.table import Table
 
-app = typer.Typer(
-    name="deploy",
-    help="A real federation on Flower: folders and keys for its parties, a process for each, how they get on.",
-    no_args_is_help=False,
-    rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    from headwater.deploy.init import WrittenFederation
+
+app = command_group(
+    "deploy", "A real federation on Flower: folders and keys for its parties, a process for each, how they get on."
 )
-Directory = Annotated[Path, typer.Argument(metavar="DIR", show_default=False)]
 Out = Annotated[
     Path,
     typer.Option("--out", metavar="DIR", help="Where the folders go; `federation` if left out.", show_default=False),
 ]
 Force = Annotated[bool, typer.Option("--force", help="Replace the federation in that directory, keys and all.")]
 Watch = Annotated[bool, typer.Option("--watch", help="Show it anew every second, until Ctrl-C.")]
-INTERRUPTED = 130  # exit status after Ctrl-C
+SHOWN = 4  # names in one cell
+LINKS = TIERS | {"relay": "relayed inside a sector"}
 
 
 @app.callback(invoke_without_command=True)
@@ -77,9 +79,8 @@ def init(options: Options, source: Source = None, out: Out = Path("federation"),
             }
         )
         return
-    console().print(tables.folder_table(written))
-    for line in tables.next_steps(written):
-        console().print(line, markup=False, soft_wrap=True)
+    console().print(folder_table(written))
+    print_lines(*next_steps(written))
 
 
 @app.command()
@@ -112,7 +113,7 @@ def status(options: Options, directory: Directory, watch: Watch = False) -> None
     """
     if not watch:
         rows = _status_rows(directory)
-        as_json(rows) if options.json else console().print(tables.status_table(rows))
+        as_json(rows) if options.json else console().print(status_table(rows))
         return
     if options.json:
         raise ConfigError("--watch is for people to look at and --json for programs; use one of them")
@@ -131,22 +132,18 @@ def audit(options: Options, directory: Directory) -> None:
     Control (sizes, losses, times, names) is listed and not charged.
     """
     from headwater.deploy.audit import summary
-    from headwater.deploy.folder import find
 
     parties = [summary(party) for party in find(directory)]
     if options.json:
         as_json(parties)
         return
     if any(party["payload"] for party in parties):
-        console().print(tables.payload_table(parties))
-    for line in tables.control_lines(parties):
-        console().print(line, markup=False, soft_wrap=True)
+        console().print(payload_table(parties))
+    print_lines(*control_lines(parties))
 
 
 def _serve(role: str, directory: Path, options: Options) -> int:
     from importlib.util import find_spec
-
-    from headwater.deploy.folder import PARTY, PartyFolder, find
 
     parties = find(directory)
     if len(parties) > 1 or not (directory / PARTY).is_file():
@@ -166,7 +163,7 @@ def _serve(role: str, directory: Path, options: Options) -> int:
     for warning in keys.check(folder):
         say(warning)
     before = signal.getsignal(signal.SIGTERM)
-    signal.signal(signal.SIGTERM, _interrupt)  # sent by service managers, with the same meaning as Ctrl-C
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # sent by service managers, and means Ctrl-C
     try:
         from headwater.deploy.party_process import serve
 
@@ -180,12 +177,7 @@ def _serve(role: str, directory: Path, options: Options) -> int:
         signal.signal(signal.SIGTERM, before)
 
 
-def _interrupt(number: int, frame: Any) -> None:
-    raise KeyboardInterrupt
-
-
 def _status_rows(directory: Path) -> list[dict[str, Any]]:
-    from headwater.deploy.folder import find
     from headwater.deploy.status import rows
 
     return list(rows(find(directory)))
@@ -205,7 +197,7 @@ def _watch(directory: Path) -> None:
         rows = _status_rows(directory)
         lasting = [{key: value for key, value in row.items() if key != "seconds"} for row in rows]
         if lasting != before:
-            console().print(tables.status_table(rows))
+            console().print(status_table(rows))
             sys.stdout.flush()
         before = lasting
         time.sleep(1)
@@ -218,4 +210,87 @@ def _live(directory: Path) -> Group:
 
     rows = _status_rows(directory)
     messages = [Text(f"{row['party']}: {row['message']}", style="dim") for row in rows if row["message"]]
-    return Group(tables.status_table(rows), *messages)
+    return Group(status_table(rows), *messages)
+
+
+def folder_table(written: WrittenFederation) -> Table:
+    """A row for the server, for each sector, and for the clients of each sector together."""
+    by_name = {party.name: party for party in written.parties}
+    rows = [["server", "server", by_name["server"].listens, "", ""]]
+    for name, clients in written.sectors.items():
+        host = by_name[name]
+        rows.append([name, "sector", host.listens, host.joins, ""])
+        size = count(sum(by_name[client].rows for client in clients))
+        rows.append([listed(clients, SHOWN), "client", "", host.listens, size])
+    title = f"Folders in {written.out}"
+    return table(["folder", "role", "its link", "joins", "rows"], rows, title=title, right=["rows"])
+
+
+def next_steps(written: WrittenFederation) -> Iterator[str]:
+    """What to do after `deploy init`."""
+    out, first = written.out, next(iter(written.sectors))
+    examples = (("server", "server"), ("sector", first), ("client", written.sectors[first][0]))
+    if written.local:
+        yield "Next, here, each in a terminal of its own:"
+        yield from (f"  headwater deploy {role} {shlex.quote(str(out / name))}" for role, name in examples)
+        rest = len(written.parties) - len(examples)
+        more = f"the other {rest} folders too; " if rest else ""
+        yield f"  {more}headwater deploy status {shlex.quote(str(out))}"
+    else:
+        yield "Next, copy each folder to the machine of its party, over a channel that you trust, and there:"
+        yield from (f"  headwater deploy {role} {name}" for role, name in examples)
+    if written.packages:
+        yield f"The configuration names {', '.join(written.packages)}, which has to be installed at every party."
+    yield f"{out / 'ca'} can sign certificates for this federation: keep it to yourself."
+
+
+def status_table(rows: Sequence[dict[str, Any]]) -> Table:
+    """A row per party, from `headwater.deploy.status.rows`."""
+    cells = []
+    for row in rows:
+        seconds, accuracy = number(row["seconds"]), number(row["accuracy"])
+        progress, seen = ["", "not started yet"], ""
+        if seconds is not None:
+            progress = [f"{row['round']} of {row['rounds']}", str(row["phase"] or "")]
+            seen = f"{duration(seconds)} ago"
+        party = [str(row["party"]), str(row["role"]), "yes" if row["up"] else "no"]
+        cells.append([*party, *progress, "" if accuracy is None else percent(accuracy), _presence(row), seen])
+    headings = ["party", "role", "up", "round", "phase", "accuracy", "below it", "last sign of life"]
+    return table(headings, cells, right=["accuracy", "last sign of life"])
+
+
+def _presence(row: dict[str, Any]) -> str:
+    members, present = row["members"] or [], row["present"] or []
+    if not members:
+        return ""
+    absent = [name for name in members if name not in present]
+    if not row["up"]:
+        return f"{len(members)}, not known"
+    counted = f"{len(members) - len(absent)} of {len(members)} present"
+    return f"{counted}, without {listed(absent, SHOWN)}" if absent else counted
+
+
+def payload_table(parties: Sequence[dict[str, Any]]) -> Table:
+    """A row per party, receiver and kind of value, from `headwater.deploy.audit.summary`."""
+    rows = []
+    for party in parties:
+        for row in party["payload"]:
+            first, last = row["rounds"]
+            what = [party["party"], row["to"], row["kind"], LINKS.get(row["tier"], row["tier"]), row["direction"]]
+            rounds = str(first) if first == last else f"{first} to {last}"
+            rows.append([*what, count(row["messages"]), size(row["bytes"]), rounds])
+    headings = ["party", "sent to", "what", "link", "way", "messages", "payload", "rounds"]
+    return table(headings, rows, title="Payload", right=["messages", "payload"])
+
+
+def control_lines(parties: Sequence[dict[str, Any]]) -> Iterator[str]:
+    """What was sent besides payload, and which parties have sent nothing."""
+    for party in parties:
+        by_receiver: dict[str, list[str]] = {}
+        for row in party["control"]:
+            what = f"{row['what'] or 'control'} ({row['messages']} times)"
+            by_receiver.setdefault(row["to"], []).append(what)
+        for to, what_was_sent in by_receiver.items():
+            yield f"{party['party']} also told {to}, as control: {', '.join(what_was_sent)}."
+    if silent := [party["party"] for party in parties if not party["payload"] and not party["control"]]:
+        yield f"Nothing was sent yet by {listed(silent, SHOWN)}."

@@ -9,11 +9,9 @@ import typer
 from headwater.cli.options import Json
 from headwater.cli.terminal import as_json, console, table
 from headwater.errors import ConfigError, nearest
-from headwater.registry import Registry
 
-Kind = Annotated[
-    str | None, typer.Argument(metavar="algorithms|datasets|models|partitions|presets", show_default=False)
-]
+KINDS = ("algorithms", "datasets", "models", "partitions", "presets")
+Kind = Annotated[str | None, typer.Argument(metavar="|".join(KINDS), show_default=False)]
 
 
 def list_(kind: Kind = None, json: Json = False) -> None:
@@ -25,24 +23,30 @@ def list_(kind: Kind = None, json: Json = False) -> None:
         raise ConfigError(
             f"there is nothing to list called {kind!r}{nearest(kind, KINDS)} (accepted: {', '.join(KINDS)})"
         )
-    found = {name: rows() for name, rows in KINDS.items() if kind in (None, name)}
+    listed = {name: _rows(name) for name in KINDS if kind in (None, name)}
     if json:
-        as_json(found[kind] if kind else found)
+        as_json(listed[kind] if kind else listed)
         return
-    for name, rows in found.items():
+    for name, rows in listed.items():
         headings = [key for key in rows[0] if key != "stages"]
         stages = list(rows[0].get("stages", {}))
         cells = [[row[key] for key in headings] + [row["stages"][stage] for stage in stages] for row in rows]
         console().print(table([*headings, *stages], cells, title="" if kind else name))
 
 
-def _summaries(registry: Registry[Any]) -> list[dict[str, Any]]:
-    return [{"name": name, "summary": part.summary} for name, part in registry.items()]
-
-
-def _algorithms() -> list[dict[str, Any]]:
+def _rows(kind: str) -> list[dict[str, Any]]:
+    """Name and summary of each part of a kind; of a method also what its stages do."""
+    from headwater import presets
     from headwater.algorithms import ALGORITHMS
+    from headwater.data import DATASETS
+    from headwater.models import MODELS
+    from headwater.partition import PARTITIONS
 
+    if kind == "presets":
+        return [{"name": name, "summary": summary} for name, summary in presets.names().items()]
+    registries: dict[str, Any] = {"datasets": DATASETS, "models": MODELS, "partitions": PARTITIONS}
+    if kind in registries:
+        return [{"name": name, "summary": part.summary} for name, part in registries[kind].items()]
     rows = []
     for name, part in ALGORITHMS.items():
         info = part.info
@@ -50,36 +54,3 @@ def _algorithms() -> list[dict[str, Any]]:
         facts = {"models a round": info.models, "needs": ", ".join(info.needs) or "nothing"}
         rows.append({"name": name, "summary": info.summary, "stages": stages | facts})
     return rows
-
-
-def _datasets() -> list[dict[str, Any]]:
-    from headwater.data import DATASETS
-
-    return _summaries(DATASETS)
-
-
-def _models() -> list[dict[str, Any]]:
-    from headwater.models import MODELS
-
-    return _summaries(MODELS)
-
-
-def _partitions() -> list[dict[str, Any]]:
-    from headwater.partition import PARTITIONS
-
-    return _summaries(PARTITIONS)
-
-
-def _presets() -> list[dict[str, Any]]:
-    from headwater import presets
-
-    return [{"name": name, "summary": summary} for name, summary in presets.names().items()]
-
-
-KINDS = {
-    "algorithms": _algorithms,
-    "datasets": _datasets,
-    "models": _models,
-    "partitions": _partitions,
-    "presets": _presets,
-}

@@ -124,6 +124,12 @@ class Options:
         return [*seeds]
 
 
+def command_group(name: str, help: str, **settings: Any) -> typer.Typer:
+    """A group of commands."""
+    names = {"help_option_names": ["-h", "--help"]}
+    return typer.Typer(name=name, help=help, rich_markup_mode=None, context_settings=names, **settings)
+
+
 def takes(names: str) -> Callable[[Callable[..., Result]], Callable[..., Result]]:
     """Adds shared options to a command, whose parameter `options` receives their values.
 

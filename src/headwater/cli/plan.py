@@ -1,16 +1,22 @@
-"""`headwater plan`: what a run will send, compute and need."""
+"""Before a run: `headwater plan`, what it will send, compute and need; `headwater partition`, its split."""
 
 from __future__ import annotations
 
+import json as json_text
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from headwater.cli.options import Options, Source, takes
-from headwater.cli.run import TIERS
-from headwater.cli.terminal import as_json, console, pairs, status
+from headwater.cli.run import TIERS, check_path, plain_name
+from headwater.cli.terminal import as_json, console, pairs, print_lines, status, table
+from headwater.errors import OutputError
+from headwater.report.numbers import count, duration, size
 
 if TYPE_CHECKING:
+    from headwater.partition.partition import Partition
+    from headwater.partition.summary import LabelDistance, PartitionSummary
     from headwater.planning import Plan, Steps
 
 WAYS = {
@@ -22,6 +28,9 @@ PHASES = ("train", "distill", "evaluate")
 NBSP = "\u00a0"
 DIRECTIONS = ("up", "down")
 UNFORESEEN = "not known: what this method does depends on what training brings"
+PICTURE, MANIFEST = "partition.png", "partition.json"
+DISTANCES = {"total_variation": "total variation", "jensen_shannon": "Jensen–Shannon"}
+SPLIT_TIERS = ("clients", "sectors")
 TASKS = {("local_train", "clients"): "local steps", ("local_train", "server"): "steps at the server"}
 
 
@@ -33,7 +42,7 @@ def plan(options: Options, source: Source = None) -> None:
     """
     config = options.config(source)
     with status(f"reading {config.data.name} …", options.quiet):
-        from headwater.planning.memory import resident
+        from headwater.planning.resources import resident
         from headwater.training.experiment import prepare
 
         startup, bare = time.process_time(), resident()  # until here libraries were loaded, as in every worker
@@ -49,8 +58,6 @@ def plan(options: Options, source: Source = None) -> None:
 
 
 def _lines(planned: Plan) -> Iterator[tuple[str, str]]:
-    from headwater.report.numbers import count, duration, size
-
     yield "clients", _clients(planned)
     engine = planned.engine
     workers = f", {engine['workers']} workers" if engine["workers"] > 1 else ""
@@ -81,8 +88,6 @@ def _lines(planned: Plan) -> Iterator[tuple[str, str]]:
 
 
 def _clients(planned: Plan) -> str:
-    from headwater.report.numbers import count
-
     who = planned.clients
     all_hold, all_come = who["holding"] == who["registered"], who["taking_part"] == who["holding"]
     here = count(who["holding"]) if all_hold else f"{count(who['holding'])} of {count(who['registered'])} hold data"
@@ -93,8 +98,6 @@ def _clients(planned: Plan) -> str:
 
 
 def _traffic(planned: Plan) -> Iterator[tuple[str, str]]:
-    from headwater.report.numbers import count, size
-
     traffic = planned.traffic
     if traffic is None:
         unsized = (
@@ -125,8 +128,6 @@ def _range(ends: Sequence[int], show: Callable[[float], str]) -> str:
 
 
 def _steps(each: Steps) -> str:
-    from headwater.report.numbers import count
-
     about = ("" if each.exact else "about ") + ("at most " if each.stops else "")
     where = "" if (each.task, each.at) in TASKS else f" at {'the ' * (each.at == 'server')}{each.at}"
     before = f" ({count(each.before)} before round 1)" if each.before else ""
@@ -137,14 +138,10 @@ def _steps(each: Steps) -> str:
 
 
 def _parts(parts: Mapping[str, int]) -> str:
-    from headwater.report.numbers import size
-
-    return ", ".join(f"{name} {size(held)}" for name, held in parts.items() if name != "total")
+    return ", ".join(f"{name} {size(bytes_held)}" for name, bytes_held in parts.items() if name != "total")
 
 
 def _times(planned: Plan) -> Iterator[str]:
-    from headwater.report.numbers import duration
-
     parts = [f"{phase} {duration(planned.seconds[phase])}" for phase in PHASES if planned.seconds[phase]]
     shared = f" for {planned.engine['workers']} workers" if planned.engine["workers"] > 1 else ""
     start = f", and {duration(planned.seconds['startup'])} to start them" if planned.seconds["startup"] else ""
@@ -158,3 +155,79 @@ def _times(planned: Plan) -> Iterator[str]:
         yield f"measured just now: {'; '.join(steps)}"
     if planned.uncounted:
         yield f"not counted: {', '.join(planned.uncounted)}"
+
+
+@takes("sets seed rounds out engine workers data_dir quiet json force")
+def partition(options: Options, source: Source = None) -> None:
+    """Show a split before using it.
+
+    Who would hold what: counts, label distances from the whole, a figure and the manifest with its hash.
+    """
+    config = options.config(source)
+    out = options.out or Path("runs") / f"partition-{plain_name(config.data.name)}-seed{config.seed}"
+    check_path(out)
+    with status(f"reading {config.data.name} …", options.quiet):
+        from headwater.partition.summary import figure, summarise
+        from headwater.training.experiment import prepare
+
+        experiment = prepare(config)
+    labels, classes = experiment.split.train.y.numpy(), experiment.split.classes
+    summary = summarise(experiment.partition, labels, classes)
+    manifest = experiment.manifest()
+    _check_free(out / MANIFEST, experiment.partition.sha256, options.force)
+    out.mkdir(parents=True, exist_ok=True)
+    with status("drawing the split …", options.quiet):
+        figure(experiment.partition, labels, classes, out / PICTURE, experiment.class_names)
+    (out / MANIFEST).write_text(json_text.dumps(manifest), encoding="utf-8")
+    if options.json:
+        as_json(_split_facts(summary, manifest, out))
+        return
+    shown = console()
+    if counted := manifest.get("counted"):
+        shown.print(f"the first {counted['first']} of {counted['of']} clients, which draw from one pool:")
+    for tier in SPLIT_TIERS:
+        shown.print(_split_table(tier, getattr(summary, tier), experiment.partition))
+    for distance, words in DISTANCES.items():
+        by_tier = ", ".join(f"{tier} {summary.mean(tier, distance):.3f}" for tier in SPLIT_TIERS)
+        shown.print(f"mean label distance from the whole ({words}, by size): {by_tier}")
+    print_lines(f"sha256 {experiment.partition.sha256}", f"figure: {out / PICTURE}", f"manifest: {out / MANIFEST}")
+
+
+def _check_free(file: Path, sha256: str, force: bool) -> None:
+    """Refuse to replace another split, which may be that of a run, unless forced."""
+    try:
+        stored = json_text.loads(file.read_text(encoding="utf-8"))["sha256"] if file.exists() else sha256
+    except (ValueError, KeyError, TypeError):
+        stored = None
+    if stored != sha256 and not force:
+        raise OutputError(f"{file} holds another split; choose another --out, or replace it with --force")
+
+
+def _split_table(tier: str, rows: Sequence[LabelDistance], partition: Partition) -> Any:
+    """One row per client or sector: its number and, if the data has one, its name."""
+    names = partition.client_names if tier == "clients" else partition.sector_names
+    numbers = ("number", *(("sector",) if tier == "clients" else ()), "samples", "classes", *DISTANCES.values())
+    lines = []
+    for row in rows:
+        sector = [partition.sector_name(row.sector)] if tier == "clients" else []
+        far = ["–" if (value := getattr(row, key)) is None else f"{value:.3f}" for key in DISTANCES]
+        line = [str(row.number), *sector, str(row.size), str(row.classes), *far]
+        lines.append([names[row.number], *line] if names else line)
+    return table([*(("name",) if names else ()), *numbers], lines, title=tier, right=numbers)
+
+
+def _split_facts(summary: PartitionSummary, manifest: dict[str, Any], out: Path) -> dict[str, Any]:
+    from dataclasses import asdict
+
+    from headwater.partition.partition import NAMES
+
+    return {
+        "sha256": manifest["sha256"],
+        **({"counted": manifest["counted"]} if "counted" in manifest else {}),
+        **{key: manifest[key] for key in NAMES if key in manifest},
+        **{tier: [asdict(row) for row in getattr(summary, tier)] for tier in SPLIT_TIERS},
+        **{f"mean_{distance}": {tier: summary.mean(tier, distance) for tier in SPLIT_TIERS} for distance in DISTANCES},
+        "counts": summary.counts.tolist(),
+        "figure": str(out / PICTURE),
+        "manifest": str(out / MANIFEST),
+    }

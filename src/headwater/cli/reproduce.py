@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from headwater.cli.options import Options, RunsAtOnce, takes
-from headwater.cli.run import INTERRUPTED
-from headwater.cli.terminal import as_json, console, say, status, table
+from headwater.cli.run import INTERRUPTED, check_path
+from headwater.cli.sweep import exit_status, prepare_directories, say_interrupted, start_workers, train_all
+from headwater.cli.terminal import as_json, console, print_lines, say, status, table
+from headwater.report.numbers import duration
 
 if TYPE_CHECKING:
     from headwater.papers.table import PaperTable
@@ -53,8 +55,6 @@ def reproduce(
 
     if listed or source is None:
         return _list(source, json=options.json)
-    from headwater.cli.directory import check_path
-    from headwater.cli.sweep_runs import say_interrupted, start_workers
     from headwater.papers import scales
     from headwater.papers.table import load
 
@@ -94,7 +94,6 @@ def reproduce(
 
 def _run_table(processes: SweepWorkers, plan: TablePlan, out: Path, options: Options) -> tuple[int, TableReport]:
     """Train the runs of one table, then write and print it; returns the exit status and the table."""
-    from headwater.cli.sweep_runs import exit_status, prepare_directories, train_all
     from headwater.papers.results import collect
     from headwater.papers.table_files import TableReport, write_files
 
@@ -116,7 +115,6 @@ def _run_table(processes: SweepWorkers, plan: TablePlan, out: Path, options: Opt
 def _announce(plan: TablePlan, waiting: Sequence[Cell], workers: int) -> None:
     """Say how many runs there are, how long they take, and what differs from the paper."""
     from headwater.papers.scales import find
-    from headwater.report.numbers import duration
 
     table = plan.table
     left = sum(cell.weight for cell in waiting) / max(1, min(workers, len(waiting)))
@@ -156,8 +154,7 @@ def _print(report: TableReport, files: list[Path]) -> None:
     screen.print(legend(results), style="dim")
     for sentence in [*report.failures, *report.claims, *report.orders]:
         screen.print(sentence, markup=False)
-    for file in files:
-        screen.print(str(file), soft_wrap=True, markup=False)
+    print_lines(*files)
 
 
 def _list(source: str | None, *, json: bool) -> int:

@@ -1,4 +1,4 @@
-"""`headwater run` and `headwater resume`."""
+"""`headwater run` and `headwater resume`, and the checks of the directory that a run writes to."""
 
 from __future__ import annotations
 
@@ -12,11 +12,24 @@ import typer
 from headwater import startup
 from headwater.cli.options import Options, Source, takes
 from headwater.cli.terminal import as_json, console, pairs, say
+from headwater.errors import ConfigError, OutputError
+from headwater.report.numbers import count, duration, percent, size
 
 if TYPE_CHECKING:
     from headwater.config import Config
+    from headwater.training.run_directory import RunDirectory
 
 Directory = Annotated[Path, typer.Argument(metavar="DIR", show_default=False)]
+CONFIG, CHECKPOINTS = "config.toml", "checkpoints"
+FILES = (
+    "rounds.jsonl",
+    "timeline.jsonl",
+    "result.json",
+    "model.safetensors",
+    "partition.json",
+    "report.html",
+    "cell.json",  # of a run of a sweep
+)
 INTERRUPTED = 130  # exit status after Ctrl-C
 REPORT = "report.html"
 INTERVALS = {
@@ -43,7 +56,6 @@ def resume(options: Options, directory: Directory) -> int:
 
     DIR is where it writes its results. It ends with the same bits as a run that was never stopped.
     """
-    from headwater.cli.directory import stored
     from headwater.config.load import nested
 
     return _train(stored(directory).merged(nested(options.keys())), directory, options)
@@ -51,7 +63,6 @@ def resume(options: Options, directory: Directory) -> int:
 
 def _train(config: Config, out: Path, options: Options) -> int:
     """Train in a directory, continue the run there, or show it if it is finished."""
-    from headwater.cli.directory import check_path, claim
     from headwater.cli.terminal import RunProgress, status
 
     check_path(out)
@@ -97,8 +108,6 @@ def plain_name(name: str) -> str:
 
 
 def _lines(facts: dict[str, Any], out: Path) -> Iterator[tuple[str, str]]:
-    from headwater.report.numbers import count, duration, percent, size
-
     yield "accuracy", percent(facts["accuracy"])
     intervals = facts.get("intervals", {})
     for key, words in INTERVALS.items():
@@ -122,3 +131,88 @@ def _lines(facts: dict[str, Any], out: Path) -> Iterator[tuple[str, str]]:
         yield "remark", sentence
     yield "time", duration(facts["seconds"])
     yield "report", str(out / REPORT)
+
+
+def check_path(out: Path) -> None:
+    """Refuse a path that cannot become a directory, before data is read.
+
+    Raises:
+        OutputError: if the path or one of its parents is a file.
+    """
+    for part in (out, *out.parents):
+        if part.exists() and not part.is_dir():
+            raise OutputError(f"{part} is a file, so results cannot go to {out}; choose another --out")
+
+
+def claim(out: Path, config: Config, force: bool) -> RunDirectory:
+    """Open the directory of a run.
+
+    Args:
+        out: the directory.
+        config: the configuration of the run.
+        force: remove the files of another run there; other files are kept.
+
+    Raises:
+        OutputError: if the directory holds another run or foreign files.
+    """
+    from headwater.config.tree import HEADER
+    from headwater.training.run_directory import RunDirectory
+
+    check_path(out)
+    file = out / CONFIG
+    if file.exists() and not file.read_bytes().startswith(HEADER.splitlines()[0].encode()):
+        raise OutputError(f"{file} was not written by a run and is left alone; choose another --out")
+    if force:
+        clear(out)
+    elif not file.exists() and any((out / name).exists() for name in (*FILES, CHECKPOINTS)):
+        raise OutputError(
+            f"{out} holds parts of a run but no {CONFIG}; choose another --out, or start anew with --force"
+        )
+    try:
+        return RunDirectory(out, config)
+    except (ConfigError, UnicodeDecodeError) as error:
+        raise OutputError(
+            f"{file} cannot be read ({error}); choose another --out, or start anew with --force"
+        ) from None
+
+
+def clear(out: Path) -> None:
+    """Remove the files of a run and no others.
+
+    The configuration is removed last, so that an interrupted removal still leaves a run.
+    """
+    checkpoints = out / CHECKPOINTS
+    for folder, pattern in (
+        (checkpoints, "round-*.json"),
+        (checkpoints, ".*.draft"),
+        (checkpoints / "values", "*"),
+        (out, ".*.draft"),
+    ):
+        for item in folder.glob(pattern):
+            item.unlink()
+    for folder in (checkpoints / "values", checkpoints):
+        if folder.is_dir() and not any(folder.iterdir()):
+            folder.rmdir()
+    for name in (*FILES, CONFIG):
+        (out / name).unlink(missing_ok=True)
+
+
+def stored(directory: Path) -> Config:
+    """The configuration of the run in a directory.
+
+    Raises:
+        OutputError: if there is no run, or its configuration cannot be read.
+    """
+    from headwater.config import Config
+
+    file = directory / CONFIG
+    if not directory.is_dir():
+        raise OutputError(f"there is no directory {directory}; name the directory of a run")
+    if not file.is_file():
+        raise OutputError(
+            f"{directory} holds no {CONFIG}, so it is not the directory of a run; name the one that --out gave"
+        )
+    try:
+        return Config.from_toml(file.read_text(encoding="utf-8"))
+    except (ConfigError, UnicodeDecodeError) as error:
+        raise OutputError(f"{file} cannot be read ({error}); restore it, or start the run anew") from None

@@ -1,8 +1,12 @@
-"""`headwater sweep`: a run for every combination of values."""
+"""`headwater sweep`: a run for every combination of values; and what it shares with `headwater reproduce`.
+
+Shared: worker processes, directories, Ctrl-C, and the command that continues.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 import shlex
 from collections.abc import Sequence
@@ -10,16 +14,18 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import click
 import typer
 
 from headwater.cli.options import Options, RunsAtOnce, Source, takes
-from headwater.cli.run import INTERRUPTED, plain_name
-from headwater.cli.terminal import as_json, console, say, status
-from headwater.errors import ConfigError
+from headwater.cli.run import INTERRUPTED, check_path, clear, plain_name
+from headwater.cli.terminal import SweepProgress, as_json, print_lines, say, status
+from headwater.errors import ConfigError, OutputError
 
 if TYPE_CHECKING:
     from headwater.config import Config
     from headwater.sweep import Cell, CellOutcome
+    from headwater.sweep.processes import SweepWorkers
 
 Grid = Annotated[
     list[str] | None,
@@ -27,6 +33,7 @@ Grid = Annotated[
 ]
 Axis = tuple[str, list[str]]  # a key and its values
 Point = dict[str, str]  # one value of each key
+OUR_MISTAKE, USER_MISTAKE = 1, 2  # exit statuses
 LONGEST = 120  # letters of a directory's name
 
 
@@ -39,9 +46,6 @@ def sweep(
     Example: `--grid local.lr=0.01,0.1 --grid algorithm.name=fedavg,fedhead`. Finished runs are kept and skipped on the
     next call; interrupted runs are continued.
     """
-    from headwater.cli.directory import check_path
-    from headwater.cli.sweep_runs import exit_status, prepare_directories, say_interrupted, start_workers, train_all
-
     axes = [_axis(text) for text in grid or []]
     if not axes:
         raise ConfigError("a sweep needs at least one --grid KEY=V1,V2, such as --grid local.lr=0.01,0.1")
@@ -77,15 +81,15 @@ def sweep(
 
 def _axis(text: str) -> Axis:
     key, equals, values = text.partition("=")
-    found = [value.strip() for value in _split(values)]
-    if not equals or not key.strip() or not all(found):
+    parts = [value.strip() for value in _split(values)]
+    if not equals or not key.strip() or not all(parts):
         raise ConfigError(f"--grid takes KEY=V1,V2, such as local.lr=0.01,0.1, got {text!r}")
-    repeated = [value for value in found if found.count(value) > 1]
+    repeated = [value for value in parts if parts.count(value) > 1]
     if repeated:
         raise ConfigError(f"--grid names {repeated[0]} twice for {key.strip()}, got {text!r}")
     if key.strip() == "seed":
         raise ConfigError("seed is no key of a grid, since runs that differ in it are averaged; use --seeds 0,1,2")
-    return key.strip(), found
+    return key.strip(), parts
 
 
 def _split(text: str) -> list[str]:
@@ -146,7 +150,7 @@ def _folders(names: Sequence[str]) -> list[str]:
 
     A shortened name ends with a hash of its point, so that a wider grid finds the directory again.
     """
-    found: list[str] = []
+    folders: list[str] = []
     taken: set[str] = set()
     for name in names:
         plain = re.sub(r"[^\w.+=,-]+", "-", name)
@@ -154,8 +158,8 @@ def _folders(names: Sequence[str]) -> list[str]:
             mark = hashlib.sha256(name.encode()).hexdigest()[:8]
             plain = f"{plain[: LONGEST - len(mark) - 1]}-{mark}"
         taken.add(plain.lower())
-        found.append(plain)
-    return found
+        folders.append(plain)
+    return folders
 
 
 def _default_out(config: Config, axes: Sequence[Axis]) -> Path:
@@ -177,21 +181,106 @@ def _show(
     failed = {path: end.failed for path, end in outcomes.items() if end.failed}
     good = [(name, point, [path for path in paths if path not in failed]) for name, point, paths in rows]
     good = [(name, point, paths) for name, point, paths in good if paths]
-    found = tabulate([MethodRuns(name, tuple(read(path) for path in paths)) for name, _, paths in good])
-    if found.rows:
+    by_method = tabulate([MethodRuns(name, tuple(read(path) for path in paths)) for name, _, paths in good])
+    if by_method.rows:
         from headwater.training.checkpoint import write_whole
 
         with status("writing the table …", options.quiet):
-            write_whole(out / "table.csv", csv_text(found))
-            write_whole(out / "table.md", markdown(found))
+            write_whole(out / "table.csv", csv_text(by_method))
+            write_whole(out / "table.md", markdown(by_method))
     if options.json:
-        lines = [row | {"settings": point} for row, (_, point, _) in zip(dicts(found), good, strict=True)]
+        lines = [row | {"settings": point} for row, (_, point, _) in zip(dicts(by_method), good, strict=True)]
         as_json({"rows": lines, "failed": {str(path): sentence for path, sentence in failed.items()}})
         return
-    if found.rows:
-        print_method_table(found)
-    for path, sentence in failed.items():
-        console().print(f"{path} failed: {sentence}", markup=False, soft_wrap=True)
-    if found.rows:
-        console().print(f"{out / 'table.md'}\n{out / 'table.csv'}", soft_wrap=True, markup=False)
-    console().print(f"pages and curves: headwater report {shlex.quote(str(out))}", soft_wrap=True, markup=False)
+    if by_method.rows:
+        print_method_table(by_method)
+    print_lines(*(f"{path} failed: {sentence}" for path, sentence in failed.items()))
+    if by_method.rows:
+        print_lines(out / "table.md", out / "table.csv")
+    print_lines(f"pages and curves: headwater report {shlex.quote(str(out))}")
+
+
+# -- shared with `headwater reproduce`
+
+
+def start_workers(options: Options, workers: int | None) -> tuple[SweepWorkers, dict[str, Any]]:
+    """The processes that train the runs, and the configuration keys of each run's engine.
+
+    By default every run is trained inside one worker process, and `workers` runs are trained at once. On another
+    engine one run is trained at a time, and `workers` counts that engine's processes.
+
+    Args:
+        options: `engine` and `address` are used.
+        workers: number of processes; None or 0 for one per core.
+    """
+    from headwater.sweep.processes import SweepWorkers
+
+    keys = Options(engine=options.engine, address=options.address).keys()
+    if keys.get("engine__name") in (None, "inline", "auto"):
+        return SweepWorkers(workers or os.cpu_count() or 1), {"engine__name": "inline", "engine__workers": 1}
+    return SweepWorkers(1), keys | {"engine__workers": workers or 0}
+
+
+def prepare_directories(cells: Sequence[Cell], *, force: bool) -> list[Cell]:
+    """Check the directories of all runs and return the unfinished ones.
+
+    Args:
+        cells: the runs; no two may share a directory.
+        force: clear all directories, so that every run starts anew.
+    """
+    from headwater.sweep import unfinished
+
+    known: dict[Path, Cell] = {}
+    for cell in cells:
+        other = known.setdefault(cell.path, cell)
+        if other is not cell:
+            raise OutputError(
+                f"{cell.path} would hold two runs, {other.name} and {cell.name}; train them one after the other, "
+                "each with its own --out"
+            )
+    for cell in cells:
+        check_path(cell.path)
+        if force:
+            clear(cell.path)
+    return unfinished(cells)
+
+
+def train_all(
+    processes: SweepWorkers, cells: Sequence[Cell], waiting: Sequence[Cell], *, quiet: bool
+) -> dict[Path, CellOutcome]:
+    """Train the waiting runs; returns how each ended, by its directory."""
+    if not waiting:
+        return {}
+    with SweepProgress(cells, waiting, quiet) as progress:
+        return dict(zip((cell.path for cell in waiting), processes.train(waiting, progress), strict=True))
+
+
+def exit_status(outcomes: Sequence[CellOutcome]) -> int:
+    """0 if no run failed, 1 if a failure is a defect of Headwater, else 2."""
+    failed = [each for each in outcomes if each.failed]
+    return 0 if not failed else OUR_MISTAKE if any(each.ours for each in failed) else USER_MISTAKE
+
+
+def say_interrupted(context: click.Context, cells: Sequence[Cell]) -> None:
+    """Tell the user what is kept after Ctrl-C and which command continues."""
+    done = sum((cell.path / "result.json").is_file() for cell in cells)
+    kept = f"{done} of {len(cells)} runs are finished and kept, and those that were under way go on where they were"
+    say(f"interrupted; {kept if cells else 'nothing had begun'}; carry on with: {_same_command(context)}")
+
+
+def _same_command(context: click.Context) -> str:
+    """The command line as it was given, without --force."""
+    words = ["headwater", context.info_name or ""]
+    for parameter in context.command.params:
+        source = context.get_parameter_source(parameter.name or "")
+        if source is not click.core.ParameterSource.COMMANDLINE or parameter.name == "force":
+            continue
+        value = context.params[parameter.name or ""]
+        for each in value if isinstance(value, list | tuple) else [value]:
+            if isinstance(parameter, click.Argument):
+                words.append(str(each))
+            elif each is True:
+                words.append(parameter.opts[0])
+            else:
+                words += [parameter.opts[0], str(each)]
+    return shlex.join(words)

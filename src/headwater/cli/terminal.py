@@ -35,6 +35,12 @@ def as_json(value: Any) -> None:
     print(to_json(value, indent=2))
 
 
+def print_lines(*lines: object) -> None:
+    """Print lines to standard output, without markup or wrapping, so that they can be searched and copied."""
+    for line in lines:
+        console().print(str(line), markup=False, soft_wrap=True)
+
+
 def console() -> Console:
     """Standard output for people. Created anew for each call, since tests and notebooks replace `sys.stdout`."""
     return _console(sys.stdout.isatty())
@@ -48,7 +54,7 @@ def _console(terminal: bool, *, stderr: bool = False) -> Console:
 
 def table(
     headings: Sequence[str],
-    rows: Iterable[Sequence[str | tuple[str, bool]]],
+    rows: Iterable[Sequence[CellText]],
     *,
     title: str = "",
     right: Sequence[str] = (),

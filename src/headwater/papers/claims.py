@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from headwater.papers.results import COUNTS, Measure, Results, TableEntry
@@ -39,13 +39,7 @@ class ClaimVerdict:
     reason: str
 
     def to_dict(self) -> dict[str, Any]:
-        return {
-            "better": self.better,
-            "than": list(self.than),
-            "in": self.place,
-            "verdict": self.verdict,
-            "reason": self.reason,
-        }
+        return {"in" if key == "place" else key: value for key, value in asdict(self).items()}
 
 
 @dataclass(frozen=True)
@@ -93,13 +87,10 @@ def _judged(claim: Claim, place: str, entries: Sequence[TableEntry], by_row: boo
     missing = [_name(each, by_row) for each in entries if _level(each, measure) is None]
     if missing:
         return verdict_of("cannot be told", f"{join_names(missing)} has no result in every seed")
-    worse, unclear = [], []
+    by_order: dict[int, list[str]] = {-1: [], 0: [], 1: []}
     for other in others:
-        order = _compare(first, other, measure)
-        if order < 0:
-            worse.append(_name(other, by_row))
-        elif order == 0:
-            unclear.append(_name(other, by_row))
+        by_order[_compare(first, other, measure)].append(_name(other, by_row))
+    worse, unclear = by_order[-1], by_order[0]
     if worse:
         return verdict_of("does not hold", f"{join_names(worse)} {'are' if len(worse) > 1 else 'is'} better")
     if unclear and first.mean is None:  # the means of the unclear ones are then None too

@@ -1,4 +1,4 @@
-"""Scales: reduced versions of a table's printed setting that fit into a minute or an hour.
+"""Scales: reduced versions of a table's printed setting that fit into a minute or an hour, and how long a cell takes.
 
 A scale preserves what a table varies: rounds, epochs and steps are multiplied by a factor, and different values stay
 different.
@@ -6,6 +6,7 @@ different.
 
 from __future__ import annotations
 
+import math
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -13,6 +14,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
+from headwater.algorithms import ALGORITHMS
 from headwater.config import catalog
 from headwater.config.tree import merge
 from headwater.errors import ConfigError, nearest
@@ -21,6 +23,7 @@ from headwater.sweep import DataSummary
 
 Tree = dict[str, Any]
 FOLLOWERS = ("patience", "eval_every", "swa_from", "swa_every")  # keys of a stage whose unit is its steps
+NO_LENGTHS = (".batch", ".min_size", ".reference_size")  # keys that do not say how long training is
 LABELLED = ("algorithm.pretrain_epochs",)  # lengths that need a labelled reference set
 SMALL_NETS = ("cnn", "mlp", "linear")  # for clients with different architectures
 
@@ -75,9 +78,8 @@ class Scale:
         rules = {}
         for key, value in table.shrink.items():
             try:
-                rules[key] = (
-                    ShrinkRule(**value) if isinstance(value, dict) else ShrinkRule(float(str(value).removeprefix("x")))
-                )
+                rule = value if isinstance(value, dict) else {"factor": float(str(value).removeprefix("x"))}
+                rules[key] = ShrinkRule(**rule)
             except (TypeError, ValueError):
                 raise ConfigError(
                     f"scale.{self.name}.shrink.{key} must be a factor such as 'x0.1', or a table of factor, least and "
@@ -85,8 +87,7 @@ class Scale:
                 ) from None
         keys = ("samples", "most_samples", "test", "seeds")
         changed = {key: value for key in keys if (value := getattr(table, key)) is not None}
-        most = changed.get("most_samples", self.most_samples)
-        changed["most_samples"] = max(most, changed.get("samples", 0))
+        changed["most_samples"] = max(changed.get("most_samples", self.most_samples), changed.get("samples", 0))
         return replace(
             self, **changed, shrink={**self.shrink, **rules}, set=merge(self.set, table.set), metric=dict(table.metric)
         )
@@ -110,11 +111,6 @@ def find(name: str) -> Scale:
     tree["grow"] = tuple(tree.get("grow", ()))
     tree["shrink"] = {key: ShrinkRule(**rule) for key, rule in tree.get("shrink", {}).items()}
     return Scale(name, **tree)
-
-
-def costs() -> dict[str, float]:
-    """Milliseconds per training sample, by model."""
-    return dict(_file()["cost"])
 
 
 def standins() -> dict[str, str]:
@@ -144,11 +140,11 @@ def shrink(
     found = [dict(tree) for tree in trees]
     for dotted, rule in scale.shrink.items():
         old = [get(tree, dotted) for tree in trees]
-        times = more if _long(dotted) and (more <= 1 or dotted.endswith((".epochs", ".steps"))) else 1.0
+        longer = more <= 1 or dotted.endswith((".epochs", ".steps"))
+        times = more if longer and not dotted.endswith(NO_LENGTHS) else 1.0
         new = rule.shrunk((value for value in old if type(value) is int and value >= 0), times)
-        found = [
-            put(tree, dotted, new[was]) if type(was) is int else tree for tree, was in zip(found, old, strict=True)
-        ]
+        both = zip(found, old, strict=True)
+        found = [put(tree, dotted, new[was]) if type(was) is int else tree for tree, was in both]
     for dotted, value in scale.unset.items():
         found = [put(tree, dotted, value) if _left_open(tree, dotted) else tree for tree in found]
     found = [_followed(new, old) for new, old in zip(found, trees, strict=True)]
@@ -170,11 +166,6 @@ def get(tree: Mapping[str, Any], dotted: str) -> Any:
 def put(tree: Tree, dotted: str, value: Any) -> Tree:
     section, _, key = dotted.rpartition(".")
     return {**tree, section: {**tree.get(section, {}), key: value}} if section else {**tree, key: value}
-
-
-def _long(dotted: str) -> bool:
-    """Whether a key is a length of training."""
-    return not dotted.endswith((".batch", ".min_size", ".reference_size"))
 
 
 def _left_open(tree: Tree, dotted: str) -> bool:
@@ -214,18 +205,18 @@ def _sampled(trees: list[Tree], scale: Scale, sizes: Callable[[Tree], DataSummar
         whole = share * size.train
         wanted = min(base * share / smallest, max(base, scale.most_samples * more))
         part = min(1.0, wanted / whole) if whole else 1.0
-        tree = put(tree, "data.fraction", _tidy(min(share, part * share)))
+        tree = put(tree, "data.fraction", _four_digits(min(share, part * share)))
         held = get(tree, "data.validation")
         if type(held) is int and held >= 1:
             few = min(held, 50, int(part * whole // 5))
             tree = put(tree, "data.validation", max(few, round(held * part)))
         if scale.test is not None and size.test > scale.test:
-            tree = put(tree, "data.test_fraction", _tidy(scale.test / size.test))
+            tree = put(tree, "data.test_fraction", _four_digits(scale.test / size.test))
         found.append(tree)
     return found
 
 
-def _tidy(share: float) -> float:
+def _four_digits(share: float) -> float:
     return float(f"{share:.4g}") or share
 
 
@@ -233,11 +224,8 @@ def _network(tree: Tree, networks: Mapping[str, Tree]) -> Tree:
     model = tree.get("model", {})
     other = networks.get(model.get("name", "auto"))
     if other is not None and not (other["name"] == model.get("name") and all(model.get(k) == other[k] for k in other)):
-        kept = {
-            key: model[key]
-            for key in ("norm", "groups")
-            if key in model and key in (catalog.own("model", other["name"]) or {})
-        }
+        options = catalog.own("model", other["name"]) or {}
+        kept = {key: model[key] for key in ("norm", "groups") if key in model and key in options}
         tree = merge(tree, {"model": {**other, **kept}})
     also = tree.get("model", {}).get("also")
     if also and any(name in networks for name in also):
@@ -250,3 +238,63 @@ def _fitting(tree: Tree, layer: Mapping[str, Any]) -> Tree:
     """A configuration with the scale's own settings; stages that the method does not have are left out."""
     used = catalog.stages(catalog.chosen(tree, "algorithm"))
     return merge(tree, {key: value for key, value in layer.items() if key not in catalog.STAGES or key in used})
+
+
+# -- The time of a cell. The constants are those of no particular machine and must be the same everywhere: the settings
+# of a scale with a time limit follow from them, and a table that was begun on one machine can be continued on another.
+
+FORWARD = 1 / 3  # cost of a forward pass, relative to a training step on the same sample
+STEP = 2.0  # milliseconds per training step, however small
+START = 300.0  # milliseconds per run
+TASK = 3.0  # milliseconds per client and round
+
+
+def estimated_seconds(tree: Mapping[str, Any], size: DataSummary) -> float:
+    """The time of one cell on one core, from its whole configuration and the size of its data set."""
+    each = _sample(tree["model"], size)
+    part, data, rounds, options = tree["partition"], tree["data"], tree["rounds"], tree["algorithm"]
+    clients, info = part["clients"], ALGORITHMS.info(options["name"])
+    drawn = max(1.0, data["fraction"] * size.train)
+    reference = min(data["reference_size"], drawn / 5)
+    active = max(1, round(part["participation"] * clients))
+    own = drawn * (0.7 if data["reference"] == "holdout" else 0.9) / clients
+    pace = options.get("sector_rounds", 1)
+    local = _learnt(tree["local"], own, each) * info.training_cost * pace * active
+    if info.pooled:
+        local = _learnt(tree["local"], own * clients, each)
+    asked, taught = active * FORWARD * each, 0.0
+    if info.family == "tree" and tree["sector"]:  # leaders distil
+        taught += part["sectors"] * (_learnt(tree["sector"], own, each) + asked * own / part["sectors"])
+    if tree["server"]:
+        taught += _learnt(tree["server"], reference, each) + asked * reference
+    taught += active * reference * each * info.public_passes
+    tests = math.ceil(rounds / tree["eval_every"]) * data["test_fraction"] * size.test * FORWARD * each
+    tests *= clients if info.personal else 1
+    return float(START + rounds * (local + taught + active * TASK * pace) + tests) / 1000
+
+
+def _learnt(stage: Mapping[str, Any], rows: float, each: float) -> float:
+    """Milliseconds that a stage takes at one node with so many rows."""
+    batch = stage.get("batch") or 32
+    if stage.get("steps") is not None:
+        steps, samples = stage["steps"], stage["steps"] * min(batch, rows)
+    else:
+        epochs = 10 if stage.get("epochs") is None else stage["epochs"]
+        steps, samples = epochs * math.ceil(rows / batch), epochs * rows
+    return float(steps * STEP + samples * each)
+
+
+def _sample(model: Mapping[str, Any], size: DataSummary) -> float:
+    """Milliseconds of a training step per sample."""
+    name = model["name"]
+    if name == "auto":
+        small = len(size.shape) != 3 or size.shape[0] < 3
+        name = ("bilstm" if size.tokens else "mlp" if len(size.shape) != 3 else "cnn") if small else "resnet8"
+    cost = float(_file()["cost"].get(name, 1.0))
+    if name == "cnn":
+        cost *= sum(model.get("widths", (32, 64))) / 24
+    if name == "bilstm":
+        cost *= sum(model.get("widths", (128, 64))) / 192 * 0.8 + 0.2
+    if len(size.shape) == 3 and name not in ("mlp", "linear"):
+        cost *= size.shape[1] * size.shape[2] / 1024
+    return cost * max(1.0, float(model.get("width", 1)) ** 2 * 0.75)

@@ -17,7 +17,6 @@ from headwater.papers.results import Measure
 Tree = dict[str, Any]
 Kind = TypeVar("Kind")
 Picture = Literal["", "curves", "before_after", "boundaries", "bars"]
-ROOT = ("preset", "metric", "unit", "seeds", "note", "picture")
 PARTS = ("row", "column", "printed", "spread", "order", "scale")
 
 
@@ -78,20 +77,26 @@ class ScaleOverride:
     metric: dict[str, str] = field(default_factory=dict)  # other metrics, such as rounds to a lower target
 
 
-@dataclass(frozen=True)
-class PaperTable:
-    """A table: one cell for each row and column, one run for each cell and seed."""
+@dataclass(frozen=True, kw_only=True)
+class TableSettings:
+    """The keys at the top of a table's file."""
 
-    name: str  # paper/table, or the path of a file
-    title: str
     preset: str
-    rows: tuple[PaperRow, ...]
-    columns: tuple[PaperColumn, ...]
     metric: str = "accuracy"
     unit: str = "%"
     seeds: tuple[int, ...] = (0,)
     note: str = ""
-    picture: str = ""
+    picture: Picture = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PaperTable(TableSettings):
+    """A table: one cell for each row and column, one run for each cell and seed."""
+
+    name: str  # paper/table, or the path of a file
+    title: str
+    rows: tuple[PaperRow, ...]
+    columns: tuple[PaperColumn, ...]
     printed: Mapping[tuple[str, str], float] = field(default_factory=dict)  # by row and column
     spread: Mapping[tuple[str, str], float] = field(default_factory=dict)
     order: tuple[Claim, ...] = ()
@@ -108,16 +113,6 @@ class PaperTable:
 
     def unit_of(self, column: PaperColumn) -> str:
         return self.unit if column.unit is None else column.unit
-
-
-@dataclass(frozen=True)
-class _Root:
-    preset: str
-    metric: str = "accuracy"
-    unit: str = "%"
-    seeds: tuple[int, ...] = (0,)
-    note: str = ""
-    picture: Picture = ""
 
 
 def load(name: str, scales: Iterable[str]) -> PaperTable:
@@ -166,23 +161,23 @@ def parse(text: str, name: str, scales: Iterable[str]) -> PaperTable:
 
 
 def _table(tree: Tree, name: str, title: str, scales: list[str]) -> PaperTable:
+    known = [*(each.name for each in fields(TableSettings)), *PARTS]
     for key in tree:
-        if key not in (*ROOT, *PARTS):
-            known = [*ROOT, *PARTS]
+        if key not in known:
             raise ConfigError(f"a table has no key {key!r}{nearest(key, known)} (accepted: {', '.join(known)})")
-    root = _filled(_Root, {key: tree[key] for key in ROOT if key in tree}, "")
+    top = _filled(TableSettings, {key: value for key, value in tree.items() if key not in PARTS}, "")
     rows = tuple(_filled(PaperRow, each, f"row {at}") for at, each in _several(tree, "row"))
     columns = tuple(_filled(PaperColumn, each, f"column {at}") for at, each in _several(tree, "column"))
     for what, named in (("row", rows), ("column", columns)):
         if not named:
             raise ConfigError(f"a table needs at least one [[{what}]]")
         _once(what, [each.name for each in named])
-    if not root.seeds or len(set(root.seeds)) < len(root.seeds):
-        raise ConfigError(f"seeds must be whole numbers, each once and at least one, got {list(root.seeds)}")
+    if not top.seeds or len(set(top.seeds)) < len(top.seeds):
+        raise ConfigError(f"seeds must be whole numbers, each once and at least one, got {list(top.seeds)}")
     lines, heads = [row.name for row in rows], [column.name for column in columns]
     for column in columns:
         _known(column.rows, lines, f"column {column.name!r}: rows")
-        Measure.of(column.metric or root.metric)
+        Measure.of(column.metric or top.metric)
     claims = tuple(_filled(Claim, each, f"order {at}") for at, each in _several(tree, "order"))
     for at, claim in enumerate(claims, 1):
         _check_claim(claim, lines, heads, f"order {at}")
@@ -199,8 +194,8 @@ def _table(tree: Tree, name: str, title: str, scales: list[str]) -> PaperTable:
                     f"scale.{key}: metric puts {new} in place of {old}, which is a measure of another kind; "
                     f"another number of {Measure.of(old).name} is accepted"
                 )
-    about = (root.metric, root.unit, root.seeds, root.note, root.picture)
-    return PaperTable(name, title, root.preset, rows, columns, *about, printed, spread, claims, scale)
+    parts: Tree = {"printed": printed, "spread": spread, "order": claims, "scale": scale}
+    return PaperTable(**vars(top), name=name, title=title, rows=rows, columns=columns, **parts)
 
 
 def _check_claim(claim: Claim, rows: list[str], columns: list[str], where: str) -> None:

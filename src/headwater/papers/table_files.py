@@ -15,20 +15,8 @@ from headwater.papers.claims import ClaimVerdict, RankAgreement, judge, ranks, s
 from headwater.papers.results import Results, TableEntry
 from headwater.report.numbers import NONE
 
-COLUMNS = [
-    "row",
-    "column",
-    "metric",
-    "unit",
-    "paper",
-    "paper_spread",
-    "ours",
-    "low",
-    "high",
-    "difference",
-    "seeds",
-    "failed",
-]
+COLUMNS = ["row", "column", "metric", "unit", "paper", "paper_spread"]
+COLUMNS += ["ours", "low", "high", "difference", "seeds", "failed"]
 DECIMALS = {"%": 2, "M": 3, "s": 3}
 
 

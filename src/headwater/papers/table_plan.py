@@ -14,16 +14,14 @@ from headwater.config.fields import plain, shown
 from headwater.config.load import nested, pairs, read, share
 from headwater.config.tree import differences, merge
 from headwater.errors import ConfigError
-from headwater.papers import estimate
 from headwater.papers.claims import join_names
 from headwater.papers.results import Measure
-from headwater.papers.scales import Scale, ShrinkRule, costs, get, shrink
+from headwater.papers.scales import Scale, ShrinkRule, estimated_seconds, get, shrink
 from headwater.papers.standins import Ask, DatasetSizes, with_standins
 from headwater.papers.table import PaperColumn, PaperRow, PaperTable
-from headwater.sweep import Cell, DataSummary, identity
+from headwater.sweep import Cell, identity
 
 Tree = dict[str, Any]
-Place = tuple[str, str]  # a row and a column
 CORES = 2  # cores of the machine that the minutes of a scale refer to
 LADDER = [0.8**step for step in range(30)]  # factors to try until a table fits into its minutes
 ROUNDS_SHOWN = ("curves", "before_after")
@@ -106,7 +104,7 @@ def plan_table(
             if key not in known:
                 known[key] = len(cells)
                 path = out / "cells" / rows[row.name] / columns[column.name] / f"seed-{seed}"
-                weight = estimate.seconds(config.tree(), sizes.size(config.tree()), costs())
+                weight = estimated_seconds(config.tree(), sizes.size(config.tree()))
                 cells.append(Cell(f"{row.name} · {column.name} · seed {seed}", path, config, weight))
             at[row.name, column.name, seed] = known[key]
     measures, moved = _measures(table, scale, printed, configs, places)
@@ -168,15 +166,12 @@ def _scaled(
     """The configurations at a scale, the number of seeds, and sentences on what was changed."""
     seeds = min(printed, scale.seeds) if scale.seeds is not None else printed
 
-    def size(tree: Tree) -> DataSummary:
-        return sizes.size(tree)
-
     def shrunk(more: float, networks: bool) -> list[Tree]:
-        return shrink(trees, scale, size, every_round=every_round, more=more, networks=networks)
+        return shrink(trees, scale, sizes.size, every_round=every_round, more=more, networks=networks)
 
     def seconds(found: list[Tree], count: int) -> float:
         once = {json.dumps(tree, sort_keys=True, default=str): tree for tree in found}
-        return count * sum(estimate.seconds(tree, size(tree), costs()) for tree in once.values())
+        return count * sum(estimated_seconds(tree, sizes.size(tree)) for tree in once.values())
 
     budget = (scale.minutes or 0.0) * 60 * CORES
     if scale.minutes is None or scale.grow:

@@ -15,10 +15,9 @@ from typing import Any
 from headwater.core.sampling import participants
 from headwater.core.tree import ROOT
 from headwater.engines import ENGINES, choose_engine
-from headwater.planning.makespan import load, seconds_of
-from headwater.planning.memory import ModelSize, memory_of, model_sizes, peak, resident
 from headwater.planning.planned_traffic import PlannedTraffic
 from headwater.planning.rehearsal import Rehearsal, Work, rehearse
+from headwater.planning.resources import ModelSize, load, memory_of, model_sizes, peak, resident, seconds_of
 from headwater.planning.timing import ASKED, measure
 from headwater.training.evaluation import cautions
 from headwater.training.experiment import Experiment
@@ -95,23 +94,13 @@ class Plan:
 
     def to_dict(self) -> dict[str, Any]:
         """All of it as plain values, for JSON."""
-        return {
-            "algorithm": self.method,
-            "data": self.data,
-            "seed": self.seed,
-            "rounds": self.rounds,
-            "clients": dict(self.clients),
-            "engine": dict(self.engine),
-            "stacking": dict(self.stacking),
-            "models": [asdict(size) for size in self.models],
-            "ledger": None if self.traffic is None else self.traffic.to_dict(),
-            "steps": None if self.steps is None else [asdict(each) for each in self.steps],
-            "memory": dict(self.memory),
-            "seconds": dict(self.seconds),
-            "measured": dict(self.measured),
-            "uncounted": list(self.uncounted),
-            "cautions": list(self.cautions),
+        names = {"method": "algorithm", "traffic": "ledger"}
+        values = {
+            names.get(key, key): list(value) if isinstance(value, tuple) else value
+            for key, value in asdict(self).items()
+            if key != "unknown"
         }
+        return values | {"ledger": None if self.traffic is None else self.traffic.to_dict()}
 
 
 def plan(experiment: Experiment, *, startup: float = 0.0, bare: int | None = None) -> Plan:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from statistics import fmean
 from typing import Any
 
 NBSP = "\u00a0"  # between a number and its unit, to prevent a line break
@@ -22,7 +21,7 @@ def number(value: Any) -> float | None:
 def mean(values: Iterable[float | None]) -> float | None:
     """The mean of the values that are known; None if there are none."""
     known = [value for value in values if value is not None]
-    return fmean(known) if known else None
+    return math.fsum(known) / len(known) if known else None  # `statistics` is slow to import
 
 
 def percent(value: float | None, digits: int = 1) -> str:

@@ -15,15 +15,15 @@ from pathlib import Path
 from typing import Any
 
 from headwater import __version__
+from headwater.algorithms.info import REFERENCE
 from headwater.config import Config
 from headwater.config.fields import plain
 from headwater.config.sections import DataConfig
 from headwater.data.loading import keep, load, open_data, options_for
 from headwater.errors import AbsentData, HeadwaterError, UserError
 from headwater.sweep import CELL_FILE, CellFile, CellOutcome, DataSummary
-from headwater.sweep.facts import facts_of
 from headwater.training.checkpoint import write_whole
-from headwater.training.experiment import prepare
+from headwater.training.experiment import Experiment, prepare
 from headwater.training.loop import Event, train
 from headwater.training.run_directory import RunDirectory
 
@@ -108,3 +108,18 @@ def _measure(section: dict[str, Any], reference: bool) -> DataSummary:
     except UserError as error:
         return DataSummary(wrong=str(error))
     return DataSummary(len(data), data.test_size, data.shape, data.classes, data.tokens)
+
+
+def facts_of(experiment: Experiment) -> dict[str, int]:
+    """Facts about a run that its result does not hold, for a paper's table.
+
+    Returns:
+        `parameters_held`: parameters of all models that a client holds while it trains. `public_samples`: inputs that
+        all parties know and that the method learns from.
+    """
+    method = experiment.method
+    added = [spec.count() for name, spec in experiment.models.items() if name not in experiment.tree.archs]
+    return {
+        "parameters_held": (1 + method.reference_models()) * experiment.model.count() + sum(added),
+        "public_samples": len(experiment.split.reference) if REFERENCE in method.INFO.needs else 0,
+    }

@@ -20,7 +20,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from headwater.theory.checks import not_below
+from headwater.theory import not_below
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,9 @@ client is assumed to share every class, which gives an upper bound.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
-from headwater.theory.traffic import NUMBER, Active, Formula, Link, Options, Payload, Traffic, flat
+from headwater.theory.traffic import NUMBER, Active, Formula, Link, Options, Payload, Traffic, flat, start_at_clients
 
 WIDTH = 4  # bytes of a number in an array
 Held = tuple[set[int], ...]  # classes that each sender knows
@@ -38,7 +38,7 @@ def _known(options: Options, who: Active, sizes: Payload, each: int, answers: bo
     """Traffic of class means of `each` bytes: up with a count for each, down the means of the previous round."""
     number, relayed = int(options.get("round", 2)), bool(options.get("through_sectors"))
     clients, sectors = _held(options, who, sizes, number)
-    before = _union(_held(options, who, sizes, number - 1)[0]) if number > 1 else 0
+    before = len(set().union(*_held(options, who, sizes, number - 1)[0])) if number > 1 else 0
 
     def link(senders: Held, receivers: int) -> Link:
         up, down = sum(map(len, senders)) * (each + NUMBER), receivers * before * each
@@ -46,10 +46,6 @@ def _known(options: Options, who: Active, sizes: Payload, each: int, answers: bo
 
     inside = link(clients, who.clients)
     return Traffic(link(sectors, who.sectors) if relayed else inside, inside)
-
-
-def _union(parts: Iterable[set[int]]) -> int:
-    return len(set().union(*parts))
 
 
 def _fedhkd(who: Active, sizes: Payload, options: Options) -> Traffic:
@@ -65,9 +61,8 @@ def _fedproto(who: Active, sizes: Payload, options: Options) -> Traffic:
 
 
 def _own_models(who: Active, sizes: Payload, options: Options) -> Traffic:
-    """The starting model of every client, sent directly to it."""
-    link = Link(down_bytes=who.clients * sizes.model, down_models=who.clients)
-    return Traffic() if options.get("share_params") else Traffic(link, link)
+    """The starting model of every client, unless clients share one model."""
+    return Traffic() if options.get("share_params") else start_at_clients(who, sizes, options)
 
 
 def _fedmd(who: Active, sizes: Payload, options: Options) -> Traffic:
@@ -101,8 +96,7 @@ def _public(who: Active, sizes: Payload, options: Options) -> Traffic:
     """The public set to every client and, in the flavour with personal models, the starting models."""
     ends = who.sectors if options.get("through_sectors") else who.clients
     rows = Traffic(Link(down_bytes=ends * sizes.reference), Link(down_bytes=who.clients * sizes.reference))
-    own = options.get("flavour", "original") == "original"
-    return rows + (_own_models(who, sizes, {}) if own else Traffic())
+    return rows + (start_at_clients(who, sizes, {}) if options.get("flavour", "original") == "original" else Traffic())
 
 
 # k: classes shared; d: numbers of a representation; c: classes; a: public rows predicted.

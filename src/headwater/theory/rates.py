@@ -20,7 +20,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
-from headwater.theory.checks import above, not_below
+from headwater.theory import above, not_below
 
 # MTGC -----------------------------------------------------------------------------------------------------------------
 

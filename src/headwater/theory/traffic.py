@@ -104,9 +104,15 @@ class Formula:
     setup: Part = lambda who, sizes, options: Traffic()
 
 
-def models(sizes: Payload, up: int, down: int) -> Link:
-    """Models up and down; whoever was sent one answers with one."""
-    return Link(sizes.model * up, sizes.model * down, up, down, min(up, down))
+def models(sizes: Payload, up: int, down: int, trips: int | None = None) -> Link:
+    """Models up and down; unless told, whoever was sent one answers with one."""
+    return Link(sizes.model * up, sizes.model * down, up, down, min(up, down) if trips is None else trips)
+
+
+def start_at_clients(who: Active, sizes: Payload, options: Options) -> Traffic:
+    """The starting model, straight to every client."""
+    link = models(sizes, 0, who.clients)
+    return Traffic(link, link)
 
 
 def straight(who: Active, sizes: Payload, options: Options) -> Traffic:

@@ -7,50 +7,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headwater.cli.options import DataDir, Json, Out, Quiet
+from headwater.cli.options import DataDir, Out, Quiet
 from headwater.cli.terminal import console, pairs, table
-from headwater.cli.theory.inputs import Facts, Options, listed, number, numbers, refusing, short, tell, whole
+from headwater.cli.theory.topic import Facts, Options, listed, number, numbers, refusing, short, topic, whole
 from headwater.errors import ConfigError
 
 if TYPE_CHECKING:
     from headwater.theory.convergence import Problem
 
 EQUATIONS = {"fedavg": "(24)", "fedhead": "(6)", "fedhead+": "(26)", "feddf": "(32)"}
-Smoothness = Annotated[float, number("--smoothness", "--L", help="L: how fast a client's gradient can change.")]
-Convexity = Annotated[float, number("--convexity", "--mu", help="μ: strong convexity; with an ℓ2 term, its weight.")]
-Variance = Annotated[float, number("--variance", "--sigma2", help="σ²: variance of a stochastic gradient.")]
-Gradient = Annotated[float, number("--gradient", "--G2", help="G²: largest mean square of a stochastic gradient.")]
-ClientGap = Annotated[
-    float,
-    number("--client-gap", "--gamma-client", help="Γ_client: best loss for all less the mean of clients' own best."),
-]
-SectorGap = Annotated[
-    float, number("--sector-gap", "--gamma-sec", help="Γ_sec: the same for sectors, never above Γ_client.")
-]
-ReferenceGap = Annotated[
-    float,
-    number("--reference-gap", "--gamma-ref", help="Γ_ref: what the optimum loses on the reference set to its best."),
-]
-Delta = Annotated[
-    float | None,
-    number(
-        "--delta",
-        help="δ, 0 to 1: by how much distillation gradients are smaller than those of labels; 0.5 unless given, and "
-        "with --run the cautious 0.",
-    ),
-]
-Epsilon = Annotated[float, number("--epsilon", help="ε: what a teacher's errors add to Γ_sec and Γ_ref.")]
-Distance = Annotated[float, number("--distance", help="Δ₁: squared distance of the start from the optimum.")]
-Clients = Annotated[int, whole("--clients", help="Clients, of equal share p_k.")]
-Shares = Annotated[str | None, listed("--shares", help="The clients' shares p_k, in place of --clients.")]
-Sectors = Annotated[int, whole("--sectors", help="Sectors, of equal share p_m.")]
-SectorShares = Annotated[str | None, listed("--sector-shares", help="The sectors' shares p_m, in place of --sectors.")]
-Rounds = Annotated[int, whole("--rounds", help="t: rounds to look at.")]
-Local = Annotated[int, whole("--local", help="n_l: local SGD steps of a round.")]
-Sector = Annotated[int, whole("--sector", help="n_s: steps of distilling at a sector, at most.")]
-SectorMean = Annotated[float | None, number("--sector-mean", help="n̄_s: its steps on average; n_s unless given.")]
-ServerMean = Annotated[float, number("--server-mean", help="n̄_g: steps of distilling at the server, on average.")]
-Target = Annotated[float | None, number("--target", help="A loss above the optimum: when does each bound reach it?")]
 Run = Annotated[
     Path | None,
     typer.Option(
@@ -62,49 +27,63 @@ Run = Annotated[
 ]
 
 
-def bounds(
-    smoothness: Smoothness = 4.0,
-    convexity: Convexity = 0.5,
-    variance: Variance = 1.0,
-    gradient: Gradient = 1.0,
-    client_gap: ClientGap = 0.5,
-    sector_gap: SectorGap = 0.1,
-    reference_gap: ReferenceGap = 0.5,
-    delta: Delta = None,
-    epsilon: Epsilon = 0.1,
-    distance: Distance = 10.0,
-    clients: Clients = 20,
-    shares: Shares = None,
-    sectors: Sectors = 2,
-    sector_shares: SectorShares = None,
-    rounds: Rounds = 100,
-    local: Local = 5,
-    sector: Sector = 5,
-    sector_mean: SectorMean = None,
-    server_mean: ServerMean = 5.0,
-    target: Target = None,
-    run: Run = None,
-    out: Out = None,
-    data_dir: DataDir = None,
-    quiet: Quiet = False,
-    json: Json = False,
-) -> None:
+def _show(facts: Facts) -> None:
+    if "method" in facts:  # of a run
+        from headwater.cli.theory import measured
+
+        measured.show(facts)
+        return
+    show_bounds(facts)
+    show_comparisons(facts)
+
+
+@topic(
+    _show,
+    smoothness=number("--smoothness --L", 4.0, "L: how fast a client's gradient can change."),
+    convexity=number("--convexity --mu", 0.5, "μ: strong convexity; with an ℓ2 term, its weight."),
+    variance=number("--variance --sigma2", 1.0, "σ²: variance of a stochastic gradient."),
+    gradient=number("--gradient --G2", 1.0, "G²: largest mean square of a stochastic gradient."),
+    client_gap=number(
+        "--client-gap --gamma-client", 0.5, "Γ_client: best loss for all less the mean of clients' own best."
+    ),
+    sector_gap=number("--sector-gap --gamma-sec", 0.1, "Γ_sec: the same for sectors, never above Γ_client."),
+    reference_gap=number(
+        "--reference-gap --gamma-ref", 0.5, "Γ_ref: what the optimum loses on the reference set to its best."
+    ),
+    delta=number(
+        "--delta",
+        None,
+        "δ, 0 to 1: by how much distillation gradients are smaller than those of labels; 0.5 unless given, and "
+        "with --run the cautious 0.",
+    ),
+    epsilon=number("--epsilon", 0.1, "ε: what a teacher's errors add to Γ_sec and Γ_ref."),
+    distance=number("--distance", 10.0, "Δ₁: squared distance of the start from the optimum."),
+    clients=whole("--clients", 20, "Clients, of equal share p_k."),
+    shares=listed("--shares", None, "The clients' shares p_k, in place of --clients."),
+    sectors=whole("--sectors", 2, "Sectors, of equal share p_m."),
+    sector_shares=listed("--sector-shares", None, "The sectors' shares p_m, in place of --sectors."),
+    rounds=whole("--rounds", 100, "t: rounds to look at."),
+    local=whole("--local", 5, "n_l: local SGD steps of a round."),
+    sector=whole("--sector", 5, "n_s: steps of distilling at a sector, at most."),
+    sector_mean=number("--sector-mean", None, "n̄_s: its steps on average; n_s unless given."),
+    server_mean=number("--server-mean", 5.0, "n̄_g: steps of distilling at the server, on average."),
+    target=number("--target", None, "A loss above the optimum: when does each bound reach it?"),
+    run=(Run, None),
+    out=(Out, None),
+    data_dir=(DataDir, None),
+    quiet=(Quiet, False),
+)
+def bounds(o: Options) -> Facts:
     """FedHEAD's bounds (6), (24), (26) and (32), and which method's is lower.
 
     They bound the expected loss above the optimum after t rounds of SGD with steps 2/(μ(τ + γ − 1)) on a smooth and
     strongly convex loss. With --run, constants are those of a run; --delta, --epsilon and, for an unlabelled reference
     set, --reference-gap are still as given.
     """
-    if run is None:
-        tell(locals(), facts, show)
-        return
-    arguments = dict(locals())
-    from headwater.cli.theory import measured
+    if o.run is not None:
+        from headwater.cli.theory import measured
 
-    tell(arguments, measured.facts, measured.show)
-
-
-def facts(o: Options) -> Facts:
+        return measured.facts(o)
     from headwater.theory.convergence import Problem
 
     if o.sector_gap > o.client_gap:
@@ -127,10 +106,30 @@ def facts(o: Options) -> Facts:
 def _shares(text: str | None, equal: int, option: str) -> tuple[float, ...]:
     if text is None:
         return (1 / equal,) * equal
-    found = numbers(text, option)
-    if min(found) < 0 or abs(sum(found) - 1) > 1e-6:
+    shares = numbers(text, option)
+    if min(shares) < 0 or abs(sum(shares) - 1) > 1e-6:
         raise ConfigError(f"{option} takes shares of 0 or more that add up to 1, got {text!r}")
-    return tuple(found)
+    return tuple(shares)
+
+
+def phases(
+    p: Problem, local: int, sector: int, sector_mean: float, server_mean: float, fewest: int | None = None
+) -> dict[str, tuple[float, float, float]]:
+    """Steps of a round, sum of the error terms and γ, by method.
+
+    Where clients take unequal steps, the most (`local`) count as drift and the `fewest` as progress.
+    """
+    from headwater.theory import convergence as theory
+
+    b_l, b_s, b_g = theory.local_error(p, local), theory.sector_error(p, sector), theory.server_error(p)
+    steps = float(local if fewest is None else fewest)
+    flat, led = theory.offset(p, local), theory.offset(p, local, sector)
+    return {
+        "fedavg": (steps, b_l, flat),
+        "fedhead": (steps + sector_mean, b_l + b_s, led),
+        "fedhead+": (steps + sector_mean + server_mean, b_l + b_s + b_g, led),
+        "feddf": (steps + server_mean, b_l + b_g, flat),
+    }
 
 
 def worked_out(
@@ -140,15 +139,9 @@ def worked_out(
     from headwater.theory import convergence as theory
 
     b_l, b_s, b_g = theory.local_error(p, local), theory.sector_error(p, sector), theory.server_error(p)
-    phases = {
-        "fedavg": (float(local), b_l, theory.offset(p, local)),
-        "fedhead": (local + sector_mean, b_l + b_s, theory.offset(p, local, sector)),
-        "fedhead+": (local + sector_mean + server_mean, b_l + b_s + b_g, theory.offset(p, local, sector)),
-        "feddf": (local + server_mean, b_l + b_g, theory.offset(p, local)),
-    }
     looked = sorted({t for t in (1, 10, 100, 1000) if t < rounds} | {rounds})
     methods = {}
-    for name, (steps, error, offset) in phases.items():
+    for name, (steps, error, offset) in phases(p, local, sector, sector_mean, server_mean).items():
         methods[name] = {
             "equation": EQUATIONS[name],
             "steps": steps,
@@ -184,15 +177,10 @@ def _compared(
     return {"first": first, "second": second, "length": length, "has": has, "needs": needs}
 
 
-def show(found: Facts) -> None:
-    show_bounds(found)
-    show_comparisons(found)
-
-
-def show_bounds(found: Facts) -> None:
+def show_bounds(facts: Facts) -> None:
     names = {"local": "B_l", "sector": "B_s", "server": "B_g"}
-    errors = ", ".join(f"{names[name]} {short(value)}" for name, value in found["errors"].items())
-    methods = found["methods"]
+    errors = ", ".join(f"{names[name]} {short(value)}" for name, value in facts["errors"].items())
+    methods = facts["methods"]
     rounds = list(next(iter(methods.values()))["bounds"])
     heads = ["method", "equation", "steps a round", "sum of B", "γ", *(f"t = {t}" for t in rounds)]
     wanted = "rounds_to_target" in next(iter(methods.values()))
@@ -202,13 +190,13 @@ def show_bounds(found: Facts) -> None:
         cells += [short(value) for value in row["bounds"].values()]
         rows.append([*cells, str(row["rounds_to_target"])] if wanted else cells)
     heads += ["rounds to target"] * wanted
-    title = f"Loss above the optimum after t rounds, at most (κ = {short(found['condition'])}; {errors})"
+    title = f"Loss above the optimum after t rounds, at most (κ = {short(facts['condition'])}; {errors})"
     console().print(table(heads, rows, title=title, right=heads[2:]))
 
 
-def show_comparisons(found: Facts) -> None:
+def show_comparisons(facts: Facts) -> None:
     lines = []
-    for row in found["comparisons"]:
+    for row in facts["comparisons"]:
         needs = "infinitely many" if row["needs"] is None else short(row["needs"])
         verdict = "yes" if row["holds"] else "no"
         can = "is met" if row["can_hold"] else "is not met"

@@ -7,60 +7,71 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headwater.cli.options import DataDir, Json
+from headwater.cli.options import DataDir
 from headwater.cli.terminal import console, table
-from headwater.cli.theory.inputs import Facts, Options, counts, listed, tell, whole
+from headwater.cli.theory.topic import Facts, Options, counts, listed, topic, whole
 from headwater.errors import ConfigError
+from headwater.report.numbers import count, size
 
 if TYPE_CHECKING:
     from headwater.theory.traffic import Active, Payload
 
 PARAMETERS, CLASSES, FEATURES = 1_000_000, 10, 64
 Methods = Annotated[list[str] | None, typer.Argument(metavar="[METHOD …]", show_default=False)]
-Clients = Annotated[int, whole("--clients", "--N", help="N: clients that take part in a round.")]
-Sectors = Annotated[int, whole("--sectors", "--M", help="M: sectors that they are in, as equal as can be.")]
-Teams = Annotated[str | None, listed("--teams", help="Clients of each sector, in place of --clients and --sectors.")]
-Rounds = Annotated[int, whole("--rounds", "--T", help="T: rounds.")]
-Paces = Annotated[int, whole("--sector-rounds", help="E: sector rounds, for the methods that average at sectors.")]
-Parameters = Annotated[
-    int | None, whole("--parameters", help=f"Numbers in a model, four bytes each; {PARAMETERS} unless given.")
-]
-Size = Annotated[int | None, whole("--bytes", help="Bytes of a model as it travels, in place of --parameters.")]
 Model = Annotated[str | None, typer.Option("--model", metavar="NAME", help="A listed model, whose size is then used.")]
 Set = Annotated[str | None, typer.Option("--data", metavar="NAME", help="The data that --model is for; digits if not.")]
-Classes = Annotated[int | None, whole("--classes", help=f"Classes, where class means travel; {CLASSES} unless given.")]
-Features = Annotated[int | None, whole("--features", help=f"Numbers of a representation; {FEATURES} unless given.")]
-Align = Annotated[int, whole("--align", help="Public rows that clients predict in a round (fedmd).")]
-Generator = Annotated[int, whole("--generator", help="Numbers in a generator of features (fedgen).")]
+HEADINGS = ["method", "long up", "down", "trips", "bytes", "inside up", "down ", "bytes ", "before"]
+DATA = ("centralized", "fedhead", "fedhead+", "fedmd")  # which also send data sets before the first round
 
 
-def communication(
-    methods: Methods = None,
-    clients: Clients = 20,
-    sectors: Sectors = 2,
-    teams: Teams = None,
-    rounds: Rounds = 50,
-    sector_rounds: Paces = 2,
-    parameters: Parameters = None,
-    bytes: Size = None,
-    model: Model = None,
-    data: Set = None,
-    classes: Classes = None,
-    features: Features = None,
-    align: Align = 1000,
-    generator: Generator = 100_000,
-    data_dir: DataDir = None,
-    json: Json = False,
-) -> None:
+def _show(facts: Facts) -> None:
+    rows = []
+    for row in facts["methods"]:
+        long, inside = row["server_sector"], row["sector_client"]
+        cells = [row["method"], count(long["up_models"]), count(long["down_models"]), count(long["round_trips"])]
+        cells += [size(long["up_bytes"] + long["down_bytes"]), count(inside["up_models"])]
+        cells += [count(inside["down_models"]), size(inside["up_bytes"] + inside["down_bytes"])]
+        rows.append([*cells, count(row["setup"]["server_sector"]["down_models"])])
+    what = facts["model"]
+    named = f"{what['name']}, " if what["name"] else ""
+    people = f"{facts['clients']} clients in {facts['sectors']} sectors, {facts['rounds']} rounds"
+    title = f"{people}, a model of {named}{size(what['bytes'])}"
+    console().print(table(HEADINGS, rows, title=title, right=HEADINGS[1:]))
+    legend = (
+        "Models on the long link and inside sectors; round trips of the long link; models sent down before round 1."
+    )
+    console().print(legend)
+    verdict = "sends fewer models over the long link than" if facts["fedhead_beats_feddf"] else "sends no fewer than"
+    sign = "<" if facts["fedhead_beats_feddf"] else "≥"
+    console().print(f"FedHEAD {verdict} FedDF: 2M = {2 * facts['sectors']} {sign} N = {facts['clients']}")
+    if also := [row["method"] for row in facts["methods"] if row["method"] in DATA]:
+        console().print(f"Data sets that go out before round 1 ({', '.join(also)}) are counted by `headwater plan`.")
+
+
+@topic(
+    _show,
+    methods=(Methods, None),
+    clients=whole("--clients --N", 20, "N: clients that take part in a round."),
+    sectors=whole("--sectors --M", 2, "M: sectors that they are in, as equal as can be."),
+    teams=listed("--teams", None, "Clients of each sector, in place of --clients and --sectors."),
+    rounds=whole("--rounds --T", 50, "T: rounds."),
+    sector_rounds=whole("--sector-rounds", 2, "E: sector rounds, for the methods that average at sectors."),
+    parameters=whole("--parameters", None, f"Numbers in a model, four bytes each; {PARAMETERS} unless given."),
+    bytes=whole("--bytes", None, "Bytes of a model as it travels, in place of --parameters."),
+    model=(Model, None),
+    data=(Set, None),
+    classes=whole("--classes", None, f"Classes, where class means travel; {CLASSES} unless given."),
+    features=whole("--features", None, f"Numbers of a representation; {FEATURES} unless given."),
+    align=whole("--align", 1000, "Public rows that clients predict in a round (fedmd)."),
+    generator=whole("--generator", 100_000, "Numbers in a generator of features (fedgen)."),
+    data_dir=(DataDir, None),
+)
+def communication(o: Options) -> Facts:
     """Models and bytes on each link, by method.
 
     All listed methods unless some are named. Everybody is taken to share every class. `headwater plan` says the same of
     a configured run, with the clients that will really take part and what goes out before the first round.
     """
-    tell(locals(), facts, show)
-
-
-def facts(o: Options) -> Facts:
     from headwater.theory.communication import FORMULAS, formula, run_traffic, setup_traffic
 
     who, (sizes, shown) = _active(o), _payload(o)
@@ -121,38 +132,10 @@ def _built(model: str, data: str, data_dir: Any) -> tuple[Facts, int, int | None
     from headwater.data.loading import load
     from headwater.models.base import ModelSpec
     from headwater.models.parts import width_of
-    from headwater.planning.memory import model_size
+    from headwater.planning.resources import model_size
 
     loaded = load(data, data_dir)
     spec = ModelSpec(model, loaded.shape, loaded.classes)
     size = model_size(spec, spec.name)
     shown = {"name": spec.name, "data": data, "parameters": size.numbers, "bytes": size.bytes}
     return shown, loaded.classes, width_of(spec)
-
-
-HEADINGS = ["method", "long up", "down", "trips", "bytes", "inside up", "down ", "bytes ", "before"]
-DATA = ("centralized", "fedhead", "fedhead+", "fedmd")  # which also send data sets before the first round
-
-
-def show(found: Facts) -> None:
-    from headwater.report.numbers import count, size
-
-    rows = []
-    for row in found["methods"]:
-        long, inside = row["server_sector"], row["sector_client"]
-        cells = [row["method"], count(long["up_models"]), count(long["down_models"]), count(long["round_trips"])]
-        cells += [size(long["up_bytes"] + long["down_bytes"]), count(inside["up_models"])]
-        cells += [count(inside["down_models"]), size(inside["up_bytes"] + inside["down_bytes"])]
-        rows.append([*cells, count(row["setup"]["server_sector"]["down_models"])])
-    what = found["model"]
-    named = f"{what['name']}, " if what["name"] else ""
-    people = f"{found['clients']} clients in {found['sectors']} sectors, {found['rounds']} rounds"
-    title = f"{people}, a model of {named}{size(what['bytes'])}"
-    console().print(table(HEADINGS, rows, title=title, right=HEADINGS[1:]))
-    told = "Models on the long link and inside sectors; round trips of the long link; models sent down before round 1."
-    console().print(told)
-    verdict = "sends fewer models over the long link than" if found["fedhead_beats_feddf"] else "sends no fewer than"
-    sign = "<" if found["fedhead_beats_feddf"] else "≥"
-    console().print(f"FedHEAD {verdict} FedDF: 2M = {2 * found['sectors']} {sign} N = {found['clients']}")
-    if also := [row["method"] for row in found["methods"] if row["method"] in DATA]:
-        console().print(f"Data sets that go out before round 1 ({', '.join(also)}) are counted by `headwater plan`.")

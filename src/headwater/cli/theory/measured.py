@@ -8,19 +8,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headwater.cli.terminal import console, pairs, status
-from headwater.cli.theory.bounds import EQUATIONS, show_bounds, show_comparisons, worked_out
-from headwater.cli.theory.inputs import Facts, Options, refusing, short
-from headwater.cli.theory.replay import again, measure
+from headwater.cli.run import check_path, stored
+from headwater.cli.terminal import console, pairs, print_lines, status
+from headwater.cli.theory.bounds import EQUATIONS, phases, show_bounds, show_comparisons, worked_out
+from headwater.cli.theory.topic import Facts, Options, refusing, short
 from headwater.errors import ConfigError, OutputError
 
 if TYPE_CHECKING:
     from headwater.config import Config
     from headwater.theory.convergence import Problem
+    from headwater.theory.softmax import Array, Regression
     from headwater.training.experiment import Experiment
     from headwater.training.result import Run
 
@@ -28,7 +29,7 @@ PICTURE = "bounds.png"
 
 
 def facts(o: Options) -> Facts:
-    from headwater.cli.directory import check_path, stored
+    from headwater.theory.convergence import bound
 
     directory, config, quiet = o.run, stored(o.run), o.quiet
     if o.data_dir is not None:
@@ -38,31 +39,125 @@ def facts(o: Options) -> Facts:
     out = o.out or directory / "theory"
     check_path(out)
     with status(f"playing {directory} again …", quiet):
-        experiment, models, replayed = again(config)
+        experiment, models, replayed = _again(config)
     with status("measuring …", quiet):
         with refusing():
-            p, gaps, told = measure(experiment, models, o.delta or 0.0, o.epsilon, o.reference_gap)
+            p, gaps, optimum = _measure(experiment, models, o.delta or 0.0, o.epsilon, o.reference_gap)
             lengths = _lengths(experiment, replayed)
-            found = _of_its_phases(worked_out(p, config.rounds, *lengths, o.target), config.method)
+            results = _of_its_phases(worked_out(p, config.rounds, *lengths, o.target), config.method)
         method = config.method
-        over = [_bound(p, method, t, lengths, _fewest(experiment)) for t in range(len(gaps))]
+        own = phases(p, *lengths, min(_steps(experiment)))[method]
+        over = [bound(p, rounds, *own) for rounds in range(len(gaps))]
         out.mkdir(parents=True, exist_ok=True)
         _draw(method, gaps, over, out / PICTURE)
-    same = model_sha256 == replayed.result["model_sha256"]
     return {
         "method": method,
-        "constants": asdict(p) | told,
+        "constants": asdict(p) | optimum,
         "lengths": dict(zip(("local", "sector", "sector_mean", "server_mean"), lengths, strict=True)),
-        **found,
+        **results,
         "gaps": gaps,
         "bound": over,
-        "largest_share": max(gap / bound for gap, bound in zip(gaps[1:], over[1:], strict=True)),
-        "cautions": [*_cautions(experiment), *([] if same else [OTHER])],
+        "largest_share": max(gap / most for gap, most in zip(gaps[1:], over[1:], strict=True)),
+        "cautions": [*_cautions(experiment, same=model_sha256 == replayed.result["model_sha256"])],
         "figure": str(out / PICTURE),
     }
 
 
-OTHER = "played again, the run ended with another model, as it may on another machine or with other versions"
+def _again(config: Config) -> tuple[Experiment, list[Array], Run]:
+    """The run once more, in this process, with its model after every round and before the first."""
+    from headwater.training.experiment import prepare
+    from headwater.training.loop import train
+
+    experiment = prepare(config.merged({"engine": {"name": "inline", "overlap": False}}))
+    seen: list[Any] = []
+    kind = type(experiment.method)
+
+    class Watched(kind):  # type: ignore[valid-type, misc]
+        def init(self, fed: Any, model: Any) -> Any:
+            state = super().init(fed, model)
+            seen.append(fed.read(state.model))
+            return state
+
+        def round(self, fed: Any, state: Any) -> Any:
+            state = super().round(fed, state)
+            seen.append(fed.read(state.model))
+            return state
+
+    method = object.__new__(Watched)
+    method.__dict__.update(experiment.method.__dict__)
+    run = train(replace(experiment, method=method))
+    return experiment, [_weights(model) for model in seen], run
+
+
+def _weights(model: Any) -> Array:
+    """A linear layer as (features + 1) × classes, the bias last."""
+    import numpy as np
+
+    named = {name.split(".")[-1]: tensor.double().numpy() for name, tensor in model.named().items()}
+    return np.concatenate([named["weight"].T, named["bias"][None]])
+
+
+def _rows(x: Any, y: Any, classes: int, decay: float) -> Regression:
+    import numpy as np
+
+    from headwater.theory.softmax import Regression
+
+    flat = x.reshape(len(x), -1).double().numpy()
+    rows = np.concatenate([flat, np.ones((len(flat), 1))], axis=1)
+    return Regression(rows, np.eye(classes)[y.numpy()], np.full(len(flat), 1 / len(flat)), decay)
+
+
+def _measure(
+    experiment: Experiment, models: list[Array], delta: float, epsilon: float, reference_gap: float
+) -> tuple[Problem, list[float], dict[str, Any]]:
+    import numpy as np
+
+    from headwater.theory.convergence import Problem
+    from headwater.theory.softmax import optima, squared
+
+    tree, split, local = experiment.tree, experiment.split, experiment.config.local
+    decay, train = float(local["weight_decay"]), split.train
+    holders = list(tree.holders)
+    indices = [experiment.rows[c] for c in holders]
+    clients = [_rows(train.x[mine], train.y[mine], split.classes, decay) for mine in indices]
+    sizes = [len(client.share) for client in clients]
+    weights_by = [1 if getattr(experiment.method, "by", "samples") == "uniform" else size for size in sizes]
+    shares = [weight / sum(weights_by) for weight in weights_by]
+    sectors = [tree.sectors.index(tree.sector_of[c]) for c in holders]
+    best = optima(clients, shares, sectors)
+    smooth = max(float(client.smoothness) for client in clients)
+    known, labels = reference_gap, split.reference_labels
+    if len(split.reference) and labels is not None:
+        reference = _rows(split.reference, labels, split.classes, decay)
+        known = max(0.0, float(reference.loss(best.weights)) - reference.minimise(best.weights)[1])
+        smooth = max(smooth, float(reference.smoothness))
+    variance, second, gaps = 0.0, 0.0, []
+    for weights in models:
+        losses = []
+        for client, size in zip(clients, sizes, strict=True):
+            batch = min(int(local["batch"]), size)
+            residuals = client.residuals(weights)
+            spread = float(client.spread(weights, residuals)) / batch if batch < size else 0.0
+            variance = max(variance, spread)
+            second = max(second, float(squared(client.gradient(weights, residuals))) + spread)
+            losses.append(float(client.loss(weights)))
+        gaps.append(float(np.dot(shares, losses)) - best.loss)
+    by_sector = [sum(s for s, at in zip(shares, sectors, strict=True) if at == m) for m in sorted(set(sectors))]
+    p = Problem(
+        smoothness=smooth,
+        convexity=decay,
+        variance=variance,
+        gradient=second,
+        client_shares=tuple(shares),
+        sector_shares=tuple(by_sector),
+        client_gap=best.client_gap,
+        sector_gap=min(best.sector_gap, best.client_gap),
+        reference_gap=known,
+        delta=delta,
+        epsilon=epsilon,
+        distance=float(squared(models[0] - best.weights)),
+    )
+    return p, gaps, {"optimum": best.loss, "reference_gap_measured": labels is not None}
 
 
 def _check(config: Config) -> None:
@@ -88,45 +183,26 @@ def _check(config: Config) -> None:
         )
 
 
-def _steps(experiment: Experiment) -> list[int]:
+def _steps(experiment: Experiment, stage: str = "local") -> list[int]:
+    """Steps that each client with data takes in a stage; empty if the method does not have it."""
     from headwater.tasks.optimizers import total_steps
 
-    spec = experiment.method.local  # type: ignore[attr-defined]
-    return [total_steps(len(experiment.rows[c]), spec) for c in experiment.tree.holders]
-
-
-def _fewest(experiment: Experiment) -> int:
-    return min(_steps(experiment))
+    spec = getattr(experiment.method, stage, None)
+    return [total_steps(len(experiment.rows[c]), spec) for c in experiment.tree.holders] if spec else []
 
 
 def _lengths(experiment: Experiment, run: Run) -> tuple[int, int, float, float]:
     """n_l of the client that takes most steps; n_s as it is allowed; both means as the rounds' rows tell."""
-    from headwater.tasks.optimizers import total_steps
-
-    spec = getattr(experiment.method, "sector", None)
-    sector = max(total_steps(len(experiment.rows[c]), spec) for c in experiment.tree.holders) if spec else 1
+    sector = max(_steps(experiment, "sector"), default=1)
     means: dict[str, list[float]] = {"sector": [], "server": []}
     for row in run.history:
         for place, notes in row.get("distill", {}).items():
             means["server" if place == "server" else "sector"].append(float(notes.get("distill_steps", 0)))
-    found = [sum(taken) / len(taken) if taken else 0.0 for taken in means.values()]
-    return max(_steps(experiment)), max(1, sector), min(found[0], sector), found[1]
+    results = [sum(taken) / len(taken) if taken else 0.0 for taken in means.values()]
+    return max(_steps(experiment)), max(1, sector), min(results[0], sector), results[1]
 
 
-def _bound(p: Problem, method: str, rounds: int, lengths: tuple[int, int, float, float], fewest: int) -> float:
-    """A run's own bound. Where clients take unequal steps, the fewest count as progress and the most as drift."""
-    from headwater.theory import convergence as theory
-
-    local, sector, sector_mean, server_mean = lengths
-    error, steps, longest = theory.local_error(p, local), float(fewest), 0
-    if method in ("fedhead", "fedhead+"):
-        error, steps, longest = error + theory.sector_error(p, sector), steps + sector_mean, sector
-    if method in ("fedhead+", "feddf"):
-        error, steps = error + theory.server_error(p), steps + server_mean
-    return theory.bound(p, rounds, steps, error, theory.offset(p, local, longest))
-
-
-def _cautions(experiment: Experiment) -> Iterator[str]:
+def _cautions(experiment: Experiment, *, same: bool) -> Iterator[str]:
     """What the theorem asks for and this run does not do."""
     config, local = experiment.config, experiment.config.local
     yield (
@@ -150,6 +226,8 @@ def _cautions(experiment: Experiment) -> Iterator[str]:
         yield f"the theorem stops distilling ([{name}]) at the unknown optimum's loss, which a run cannot"
     if local["batch"] < max(len(experiment.rows[c]) for c in experiment.tree.holders):
         yield "the bound is for batches drawn anew at each step; the run goes through its rows in epochs"
+    if not same:
+        yield "played again, the run ended with another model, as it may on another machine or with other versions"
 
 
 def _ended(directory: Path) -> str | None:
@@ -163,23 +241,20 @@ def _ended(directory: Path) -> str | None:
         raise OutputError(f"{file} cannot be read; restore it, or start the run anew") from None
 
 
-def _of_its_phases(found: dict[str, Any], method: str) -> dict[str, Any]:
+def _of_its_phases(results: dict[str, Any], method: str) -> dict[str, Any]:
     """Only the methods whose phases the run has: nothing is known of the others'."""
     known = {"fedavg": ("fedavg",), "fedhead": ("fedavg", "fedhead"), "feddf": ("fedavg", "feddf")}.get(method)
     if known is None:
-        return found
-    comparisons = [row for row in found["comparisons"] if {row["first"], row["second"]} <= {*known}]
-    return found | {"methods": {name: found["methods"][name] for name in known}, "comparisons": comparisons}
+        return results
+    comparisons = [row for row in results["comparisons"] if {row["first"], row["second"]} <= {*known}]
+    return results | {"methods": {name: results["methods"][name] for name in known}, "comparisons": comparisons}
 
 
 def _draw(method: str, gaps: list[float], over: list[float], path: Path) -> None:
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
+    from headwater.report.figures import add_grid, new_figure
     from headwater.report.style import LIGHT
 
-    figure = Figure(figsize=(7, 4.2), dpi=150, layout="constrained", facecolor=LIGHT.surface)
-    FigureCanvasAgg(figure)
+    figure = new_figure(7, 4.2)
     axes = figure.subplots()
     rounds = range(len(gaps))
     axes.plot(rounds, over, color=LIGHT.ink, linestyle=(0, (4, 2)), label=f"bound {EQUATIONS[method]}")
@@ -187,9 +262,7 @@ def _draw(method: str, gaps: list[float], over: list[float], path: Path) -> None
     axes.set_yscale("log")
     axes.set_xlabel("Round")
     axes.set_ylabel("Loss above the optimum")
-    axes.grid(True, color=LIGHT.grid)
-    axes.set_axisbelow(True)
-    axes.spines[["top", "right"]].set_visible(False)
+    add_grid(axes)
     axes.legend(frameon=False)
     figure.savefig(path)
 
@@ -209,18 +282,18 @@ WORDS = {
 }
 
 
-def show(found: Facts) -> None:
-    lines = [(name, f"{short(found['constants'][name])}: {words}") for name, words in WORDS.items()]
-    told = found["lengths"]
-    steps = f"n_l {told['local']}, n_s {told['sector']}, n̄_s {short(told['sector_mean'])}"
-    lines.append(("steps", f"{steps}, n̄_g {short(told['server_mean'])}"))
-    last = f"{short(found['gaps'][-1])} after the last round, under a bound of {short(found['bound'][-1])}"
-    if found["largest_share"] > 1:
-        last = f"{short(found['gaps'][-1])} after the last round; in some round it is above the bound"
-    lines.append(("measured", f"loss above the optimum {last}; at most {short(found['largest_share'])} of the bound"))
-    lines += [("caution", sentence) for sentence in found["cautions"]]
-    console().print(pairs(lines, f"{found['method']}: constants measured on the run"))
-    show_bounds(found)
-    if found["comparisons"]:
-        show_comparisons(found)
-    console().print(f"figure: {found['figure']}", soft_wrap=True)
+def show(results: Facts) -> None:
+    lines = [(name, f"{short(results['constants'][name])}: {words}") for name, words in WORDS.items()]
+    lengths = results["lengths"]
+    steps = f"n_l {lengths['local']}, n_s {lengths['sector']}, n̄_s {short(lengths['sector_mean'])}"
+    lines.append(("steps", f"{steps}, n̄_g {short(lengths['server_mean'])}"))
+    last = f"{short(results['gaps'][-1])} after the last round, under a bound of {short(results['bound'][-1])}"
+    if results["largest_share"] > 1:
+        last = f"{short(results['gaps'][-1])} after the last round; in some round it is above the bound"
+    lines.append(("measured", f"loss above the optimum {last}; at most {short(results['largest_share'])} of the bound"))
+    lines += [("caution", sentence) for sentence in results["cautions"]]
+    console().print(pairs(lines, f"{results['method']}: constants measured on the run"))
+    show_bounds(results)
+    if results["comparisons"]:
+        show_comparisons(results)
+    print_lines(f"figure: {results['figure']}")

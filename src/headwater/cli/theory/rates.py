@@ -1,4 +1,4 @@
-"""`headwater theory mtgc`, `feddf` and `fedhkd`: published rates, and FedHKD's noise."""
+"""`headwater theory mtgc`, `fedhkd` and `feddf`: published rates, and FedHKD's noise."""
 
 from __future__ import annotations
 
@@ -7,39 +7,49 @@ from typing import Annotated
 
 import typer
 
-from headwater.cli.options import Json
 from headwater.cli.terminal import console, pairs
-from headwater.cli.theory.inputs import Facts, Options, counts, listed, number, numbers, refusing, short, tell, whole
+from headwater.cli.theory.topic import Facts, Options, counts, listed, number, numbers, refusing, short, topic, whole
 from headwater.errors import ConfigError
 
-Gap = Annotated[float, number("--gap", help="F₀: the loss of the start above the lowest loss.")]
-Smoothness = Annotated[float, number("--smoothness", "--L", help="L: how fast a client's gradient can change.")]
-Variance = Annotated[float, number("--variance", "--sigma2", help="σ²: variance of a stochastic gradient.")]
-Rounds = Annotated[int, whole("--rounds", help="T: global rounds.")]
-Paces = Annotated[int, whole("--sector-rounds", help="E: sector rounds in a global round.")]
-Steps = Annotated[int, whole("--steps", help="H: local steps in a sector round.")]
-Teams = Annotated[str, listed("--teams", help="Clients in each sector; ten sectors of ten unless given.")]
+Sensitivity = Annotated[
+    str,
+    typer.Option("--sensitivity", metavar="per_coordinate|l2", help="What S is for: a coordinate, or all."),
+]
+VARIANCE = number("--variance --sigma2", 1.0, "σ²: variance of a stochastic gradient.")
 
 
-def mtgc(
-    gap: Gap = 1.0,
-    smoothness: Smoothness = 1.0,
-    variance: Variance = 1.0,
-    rounds: Rounds = 100,
-    sector_rounds: Paces = 30,
-    steps: Steps = 10,
-    teams: Teams = "10,10,10,10,10,10,10,10,10,10",
-    json: Json = False,
-) -> None:
+def _show_mtgc(facts: Facts) -> None:
+    words = {
+        "noise": ("noise", "√(F₀Lσ²/(ÑTEH)), which all clients, rounds and steps average out"),
+        "drift": ("drift", "(F₀Lσ/T)^⅔, which only more rounds lower"),
+        "start": ("start", "LF₀/T"),
+    }
+    lines = [("clients", f"{short(facts['effective_clients'])} equal ones have the same variance (Ñ)")]
+    for name, (title, text) in words.items():
+        mark = "; the largest" if name == facts["largest"] else ""
+        lines.append((title, f"{short(facts[name])}: {text}{mark}"))
+    lines.append(("together", f"{short(facts['total'])}, with unknown constants taken as 1"))
+    console().print(pairs(lines, "MTGC: the terms of its rate"))
+
+
+@topic(
+    _show_mtgc,
+    gap=number("--gap", 1.0, "F₀: the loss of the start above the lowest loss."),
+    smoothness=number("--smoothness --L", 1.0, "L: how fast a client's gradient can change."),
+    variance=VARIANCE,
+    rounds=whole("--rounds", 100, "T: global rounds."),
+    sector_rounds=whole("--sector-rounds", 30, "E: sector rounds in a global round."),
+    steps=whole("--steps", 10, "H: local steps in a sector round."),
+    teams=listed(
+        "--teams", "10,10,10,10,10,10,10,10,10,10", "Clients in each sector; ten sectors of ten unless given."
+    ),
+)
+def mtgc(o: Options) -> Facts:
     """The three terms of MTGC's rate.
 
     They bound the mean squared gradient norm up to constants that the paper does not give, which are taken as 1. So
     compare terms and settings, not absolute values. The heterogeneity of clients and sectors has no influence.
     """
-    tell(locals(), mtgc_facts, mtgc_show)
-
-
-def mtgc_facts(o: Options) -> Facts:
     from headwater.theory.rates import effective_clients, mtgc_rate
 
     with refusing():
@@ -54,136 +64,62 @@ def mtgc_facts(o: Options) -> Facts:
     }
 
 
-def mtgc_show(found: Facts) -> None:
-    words = {
-        "noise": ("noise", "√(F₀Lσ²/(ÑTEH)), which all clients, rounds and steps average out"),
-        "drift": ("drift", "(F₀Lσ/T)^⅔, which only more rounds lower"),
-        "start": ("start", "LF₀/T"),
-    }
-    lines = [("clients", f"{short(found['effective_clients'])} equal ones have the same variance (Ñ)")]
-    for name, (title, text) in words.items():
-        mark = "; the largest" if name == found["largest"] else ""
-        lines.append((title, f"{short(found[name])}: {text}{mark}"))
-    lines.append(("together", f"{short(found['total'])}, with unknown constants taken as 1"))
-    console().print(pairs(lines, "MTGC: the terms of its rate"))
-
-
-Empirical = Annotated[float, number("--empirical", help="Loss of the model trained on everybody's data.")]
-Divergences = Annotated[
-    str, listed("--divergences", help="d_k: how far each client's data are from the global distribution, 0 to 2.")
-]
-Joint = Annotated[
-    str,
-    listed("--joint-errors", help="λ_k: the least error of one model on a client's and the global data."),
-]
-Samples = Annotated[int, whole("--samples", help="m: samples of a client.")]
-Delta = Annotated[float, number("--delta", help="δ: with which probability the bound may fail.")]
-
-
-def feddf(
-    empirical: Empirical = 0.05,
-    divergences: Divergences = "0.2,0.4",
-    joint_errors: Joint = "0.01,0.03",
-    samples: Samples = 2000,
-    delta: Delta = 0.05,
-    json: Json = False,
-) -> None:
-    """FedDF's generalisation bound.
-
-    It bounds the risk of the clients' ensemble on the global distribution, with probability 1 − δ. A bound of 1 or more
-    is vacuous.
-    """
-    tell(locals(), feddf_facts, feddf_show)
-
-
-def feddf_facts(o: Options) -> Facts:
-    from headwater.theory.rates import feddf_generalisation
-
-    apart, joint = numbers(o.divergences, "--divergences"), numbers(o.joint_errors, "--joint-errors")
-    if len(joint) == 1:
-        joint *= len(apart)
-    if len(apart) != len(joint):
-        raise ConfigError(
-            f"--divergences names {len(apart)} clients and --joint-errors {len(joint)}; give one of each a client, "
-            "or a single joint error for all"
-        )
-    with refusing():
-        bound = feddf_generalisation(o.empirical, apart, joint, o.samples, o.delta)
-    return {"clients": len(apart), **asdict(bound), "total": bound.total, "says_something": bound.total < 1}
-
-
-def feddf_show(found: Facts) -> None:
+def _show_fedhkd(facts: Facts) -> None:
+    noise, rounds = facts["noise"], facts["rounds"]
+    classic = "holds below ε = 1 only" if noise["sigma_min"] is None else short(noise["sigma_min"])
     lines = [
-        ("empirical", f"{short(found['empirical'])}: the loss of a model trained on everything"),
-        ("mismatch", f"{short(found['mismatch'])}: mean over {found['clients']} clients of ½d + λ"),
-        ("sampling", f"{short(found['sampling'])}: √(ln(2K/δ)/2m), for clients with few samples"),
-        ("together", short(found["total"]) + ("" if found["says_something"] else ": 1 or more, which says nothing")),
+        ("σ by the paper's rule", f"{classic}: √(2 ln(5/4δ))/ε"),
+        ("σ by the exact rule", f"{short(noise['sigma_analytic'])}: the least that gives this ε at this δ"),
+        ("σ used", short(noise["sigma"])),
+        ("least count", f"{noise['least_count']} samples of a class, by ν"),
+        ("sensitivity S", f"{short(noise['sensitivity'])}: 2ζ over that count"),
+        ("variance of a mean", f"{short(noise['variance'])}: (Sσ)², on each coordinate of one client's"),
+        ("after the server's mean", short(noise["variance_of_the_mean"])),
+        ("all releases", noise["sentence"]),
     ]
-    console().print(pairs(lines, "FedDF: generalisation bound of the ensemble"))
+    console().print(pairs(lines, "FedHKD: noise on representations"))
+    reached = rounds["rounds"]
+    promised = f"no number of them: drift outweighs progress down to {short(rounds['floor'])}"
+    limit = f"below {short(rounds['step_limit'])}" if rounds["step_limit"] else "none: the knowledge terms outweigh it"
+    lines = [
+        ("drift of a round", f"{short(rounds['drift'])}: by how much it can raise the loss (Theorem 2)"),
+        (f"rounds to {short(rounds['target'])}", promised if reached is None else f"{short(reached)} (Theorem 3)"),
+        ("least target", f"{short(rounds['floor'])}: nothing is promised below it"),
+        ("step size", f"{limit}, where the squared gradient is the target (Corollary 1)"),
+    ]
+    console().print(pairs(lines, "FedHKD: rounds"))
 
 
-# -- FedHKD
-
-Epsilon = Annotated[float, number("--epsilon", help="ε that one release of one coordinate is to have.")]
-HkdDelta = Annotated[float, number("--delta", help="δ that goes with it.")]
-Sigma = Annotated[
-    float | None, number("--sigma", help="Noise in units of what one sample can do; else the least for ε and δ.")
-]
-Zeta = Annotated[float, number("--zeta", help="ζ: features are clipped to ±ζ before the mean.")]
-Nu = Annotated[float, number("--nu", help="ν: the share of a client's samples that a class must be to be shared.")]
-HkdSamples = Annotated[int, whole("--samples", help="Samples of a client.")]
-Sharers = Annotated[int, whole("--sharers", help="Clients that share a class, each with the least count.")]
-HkdRounds = Annotated[int, whole("--releases", help="Rounds in which a client shares a class.")]
-Width = Annotated[int, whole("--features", help="d: numbers of a representation.")]
-Scale = Annotated[
-    str,
-    typer.Option("--sensitivity", metavar="per_coordinate|l2", help="What S is for: a coordinate, or all."),
-]
-Smooth = Annotated[float, number("--smoothness", "--L1", help="L₁: smoothness of a client's loss.")]
-Extractor = Annotated[float, number("--extractor", "--L2", help="L₂: Lipschitz constant of the extractor.")]
-Classifier = Annotated[float, number("--classifier", "--L3", help="L₃: Lipschitz constant of the classifier.")]
-Gradient = Annotated[float, number("--gradient", "--V", help="V: bound on the norm of a stochastic gradient.")]
-HkdSteps = Annotated[int, whole("--steps", help="E: local steps of a round.")]
-Lr = Annotated[float, number("--lr", help="η: step size.")]
-Prediction = Annotated[float, number("--prediction", "--lambda", help="λ: weight of the prediction term.")]
-Feature = Annotated[float, number("--feature", "--gamma", help="γ: weight of the feature term.")]
-HkdGap = Annotated[float, number("--gap", help="Δ: the loss of the start above the lowest loss.")]
-Target = Annotated[float, number("--target", help="Mean squared gradient norm that is to be reached.")]
-
-
-def fedhkd(
-    epsilon: Epsilon = 0.5,
-    delta: HkdDelta = 0.01,
-    sigma: Sigma = None,
-    zeta: Zeta = 3.0,
-    nu: Nu = 0.25,
-    samples: HkdSamples = 1024,
-    sharers: Sharers = 10,
-    releases: HkdRounds = 50,
-    features: Width = 64,
-    sensitivity: Scale = "per_coordinate",
-    smoothness: Smooth = 1.0,
-    extractor: Extractor = 1.0,
-    classifier: Classifier = 1.0,
-    gradient: Gradient = 1.0,
-    variance: Variance = 1.0,
-    steps: HkdSteps = 5,
-    lr: Lr = 0.01,
-    prediction: Prediction = 0.05,
-    feature: Feature = 0.05,
-    gap: HkdGap = 1.0,
-    target: Target = 0.5,
-    json: Json = False,
-) -> None:
+@topic(
+    _show_fedhkd,
+    epsilon=number("--epsilon", 0.5, "ε that one release of one coordinate is to have."),
+    delta=number("--delta", 0.01, "δ that goes with it."),
+    sigma=number("--sigma", None, "Noise in units of what one sample can do; else the least for ε and δ."),
+    zeta=number("--zeta", 3.0, "ζ: features are clipped to ±ζ before the mean."),
+    nu=number("--nu", 0.25, "ν: the share of a client's samples that a class must be to be shared."),
+    samples=whole("--samples", 1024, "Samples of a client."),
+    sharers=whole("--sharers", 10, "Clients that share a class, each with the least count."),
+    releases=whole("--releases", 50, "Rounds in which a client shares a class."),
+    features=whole("--features", 64, "d: numbers of a representation."),
+    sensitivity=(Sensitivity, "per_coordinate"),
+    smoothness=number("--smoothness --L1", 1.0, "L₁: smoothness of a client's loss."),
+    extractor=number("--extractor --L2", 1.0, "L₂: Lipschitz constant of the extractor."),
+    classifier=number("--classifier --L3", 1.0, "L₃: Lipschitz constant of the classifier."),
+    gradient=number("--gradient --V", 1.0, "V: bound on the norm of a stochastic gradient."),
+    variance=VARIANCE,
+    steps=whole("--steps", 5, "E: local steps of a round."),
+    lr=number("--lr", 0.01, "η: step size."),
+    prediction=number("--prediction --lambda", 0.05, "λ: weight of the prediction term."),
+    feature=number("--feature --gamma", 0.05, "γ: weight of the feature term."),
+    gap=number("--gap", 1.0, "Δ: the loss of the start above the lowest loss."),
+    target=number("--target", 0.5, "Mean squared gradient norm that is to be reached."),
+)
+def fedhkd(o: Options) -> Facts:
     """FedHKD's noise, its variance, and the rounds of its theorem.
 
     Shows the noise on the means of representations and its privacy guarantee. Then it shows by how much a round can
     raise the loss (Theorem 2), how many rounds suffice (Theorem 3) and which step size lowers the loss (Corollary 1).
     """
-    tell(locals(), fedhkd_facts, fedhkd_show)
-
-
-def fedhkd_facts(o: Options) -> Facts:
     if o.sensitivity not in ("per_coordinate", "l2"):
         raise ConfigError(f"--sensitivity is per_coordinate or l2, got {o.sensitivity!r}")
     with refusing():
@@ -229,27 +165,44 @@ def _rounds(o: Options) -> Facts:
     }
 
 
-def fedhkd_show(found: Facts) -> None:
-    noise, rounds = found["noise"], found["rounds"]
-    classic = "holds below ε = 1 only" if noise["sigma_min"] is None else short(noise["sigma_min"])
+def _show_feddf(facts: Facts) -> None:
     lines = [
-        ("σ by the paper's rule", f"{classic}: √(2 ln(5/4δ))/ε"),
-        ("σ by the exact rule", f"{short(noise['sigma_analytic'])}: the least that gives this ε at this δ"),
-        ("σ used", short(noise["sigma"])),
-        ("least count", f"{noise['least_count']} samples of a class, by ν"),
-        ("sensitivity S", f"{short(noise['sensitivity'])}: 2ζ over that count"),
-        ("variance of a mean", f"{short(noise['variance'])}: (Sσ)², on each coordinate of one client's"),
-        ("after the server's mean", short(noise["variance_of_the_mean"])),
-        ("all releases", noise["sentence"]),
+        ("empirical", f"{short(facts['empirical'])}: the loss of a model trained on everything"),
+        ("mismatch", f"{short(facts['mismatch'])}: mean over {facts['clients']} clients of ½d + λ"),
+        ("sampling", f"{short(facts['sampling'])}: √(ln(2K/δ)/2m), for clients with few samples"),
+        ("together", short(facts["total"]) + ("" if facts["says_something"] else ": 1 or more, which says nothing")),
     ]
-    console().print(pairs(lines, "FedHKD: noise on representations"))
-    reached = rounds["rounds"]
-    promised = f"no number of them: drift outweighs progress down to {short(rounds['floor'])}"
-    limit = f"below {short(rounds['step_limit'])}" if rounds["step_limit"] else "none: the knowledge terms outweigh it"
-    lines = [
-        ("drift of a round", f"{short(rounds['drift'])}: by how much it can raise the loss (Theorem 2)"),
-        (f"rounds to {short(rounds['target'])}", promised if reached is None else f"{short(reached)} (Theorem 3)"),
-        ("least target", f"{short(rounds['floor'])}: nothing is promised below it"),
-        ("step size", f"{limit}, where the squared gradient is the target (Corollary 1)"),
-    ]
-    console().print(pairs(lines, "FedHKD: rounds"))
+    console().print(pairs(lines, "FedDF: generalisation bound of the ensemble"))
+
+
+@topic(
+    _show_feddf,
+    empirical=number("--empirical", 0.05, "Loss of the model trained on everybody's data."),
+    divergences=listed(
+        "--divergences", "0.2,0.4", "d_k: how far each client's data are from the global distribution, 0 to 2."
+    ),
+    joint_errors=listed(
+        "--joint-errors", "0.01,0.03", "λ_k: the least error of one model on a client's and the global data."
+    ),
+    samples=whole("--samples", 2000, "m: samples of a client."),
+    delta=number("--delta", 0.05, "δ: with which probability the bound may fail."),
+)
+def feddf(o: Options) -> Facts:
+    """FedDF's generalisation bound.
+
+    It bounds the risk of the clients' ensemble on the global distribution, with probability 1 − δ. A bound of 1 or more
+    is vacuous.
+    """
+    from headwater.theory.rates import feddf_generalisation
+
+    apart, joint = numbers(o.divergences, "--divergences"), numbers(o.joint_errors, "--joint-errors")
+    if len(joint) == 1:
+        joint *= len(apart)
+    if len(apart) != len(joint):
+        raise ConfigError(
+            f"--divergences names {len(apart)} clients and --joint-errors {len(joint)}; give one of each a client, "
+            "or a single joint error for all"
+        )
+    with refusing():
+        bound = feddf_generalisation(o.empirical, apart, joint, o.samples, o.delta)
+    return {"clients": len(apart), **asdict(bound), "total": bound.total, "says_something": bound.total < 1}
