@@ -31,7 +31,7 @@ from headwater.tasks.knowledge import (
 from headwater.tasks.local import Batch, Term, local_train
 from headwater.tasks.run_context import RunContext
 from headwater.tasks.task import TaskContext
-from headwater.tasks.terms.class_means import Agree, Pull
+from headwater.tasks.terms import Agree, Pull
 from headwater.theory.privacy import aggregated_variance, noise_variance, sensitivity
 
 

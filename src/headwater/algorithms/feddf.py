@@ -18,7 +18,7 @@ from headwater.tasks.distill import average_like, distill, drop_outliers
 from headwater.tasks.distill import drop_worst as without_worst
 from headwater.tasks.local import label_counts, local_train
 from headwater.tasks.model_sampling import with_swag
-from headwater.tasks.terms.proximal import Proximal
+from headwater.tasks.terms import Proximal
 
 
 @plain_dataclass(frozen=True)

@@ -17,7 +17,7 @@ from headwater.core.params import By
 from headwater.specs import LOCAL, STRICT, Count, LocalSpec, NotNegative, Positive
 from headwater.tasks.knowledge import Release, Sensitivity, knowledge, pool, settled
 from headwater.tasks.local import Term, local_train
-from headwater.tasks.terms.class_means import Agree, Agreement, Norms, Pull
+from headwater.tasks.terms import Agree, Agreement, Norms, Pull
 
 
 @plain_dataclass(frozen=True)

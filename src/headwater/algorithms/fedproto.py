@@ -14,7 +14,7 @@ from headwater.errors import ConfigError
 from headwater.specs import LOCAL, STRICT, LocalSpec, NotNegative
 from headwater.tasks.knowledge import pool, prototypes, settled, train_collecting, width
 from headwater.tasks.local import local_train
-from headwater.tasks.terms.class_means import Norms, Pull
+from headwater.tasks.terms import Norms, Pull
 
 
 @plain_dataclass(frozen=True)

@@ -21,8 +21,7 @@ from headwater.specs import LocalSpec
 from headwater.tasks.corrections import dual, dynamic_server, minus, shift, total, variate, zeros_like
 from headwater.tasks.local import Term, label_counts, local_train
 from headwater.tasks.model_sampling import Sampler, sample_models, tally
-from headwater.tasks.terms.contrastive import Contrast, remember
-from headwater.tasks.terms.proximal import Dynamic, Proximal
+from headwater.tasks.terms import Contrast, Dynamic, Proximal, remember
 
 if TYPE_CHECKING:
     from headwater.algorithms.frame import Frame

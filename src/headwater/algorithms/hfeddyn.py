@@ -14,7 +14,7 @@ from headwater.specs import LOCAL, STRICT, AtLeastOne, LocalSpec, Positive
 from headwater.tasks.average import average
 from headwater.tasks.corrections import buffers_caution, dual, dynamic_server
 from headwater.tasks.local import local_train
-from headwater.tasks.terms.proximal import Dynamic
+from headwater.tasks.terms import Dynamic
 
 
 @plain_dataclass(frozen=True)
