@@ -13,10 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater.core.federation import Federation
-from headwater.core.leaders import choose
 from headwater.core.ledger import Ledger
 from headwater.core.rng import stream
-from headwater.core.sampling import participants, round_half_up
+from headwater.core.sampling import choose, participants, round_half_up
 from headwater.core.session import Session
 from headwater.core.tree import CLIENTS, ROOT, Tree
 from headwater.errors import PlaceError

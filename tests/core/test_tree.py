@@ -5,9 +5,8 @@ from collections import Counter
 import pytest
 
 from headwater.core.federation import Federation
-from headwater.core.leaders import choose
 from headwater.core.ledger import Ledger
-from headwater.core.sampling import participants
+from headwater.core.sampling import choose, participants
 from headwater.core.session import Session
 from headwater.core.tree import CLIENTS, SECTORS, SERVER, Tree
 from headwater.errors import ConfigError

@@ -19,7 +19,7 @@ from headwater.tasks import flat_module
 from headwater.tasks.distill import average_like, distill, drop_worst, validation
 from headwater.tasks.ensemble import ensemble, learn
 from headwater.tasks.flat_module import FlatModule
-from headwater.tasks.run_context import RunContext
+from headwater.tasks.task import RunContext
 from headwater.tasks.teacher_outputs import Panel, answer, score, scores_of
 
 ROWS = toys.blobs(10)

@@ -20,7 +20,7 @@ from headwater.specs import DistillSpec
 from headwater.tasks.feature_generator import Generated, Lesson, classified, generator_loss, sameness, teach_generator
 from headwater.tasks.flat_module import FlatModule
 from headwater.tasks.local import Batch
-from headwater.tasks.run_context import RunContext
+from headwater.tasks.task import RunContext
 
 GENERATOR = "generator"
 ROWS = toys.blobs(6, features=2)

@@ -29,8 +29,7 @@ from headwater.tasks.knowledge import (
     width,
 )
 from headwater.tasks.local import Batch, Term, local_train
-from headwater.tasks.run_context import RunContext
-from headwater.tasks.task import TaskContext
+from headwater.tasks.task import RunContext, TaskContext
 from headwater.tasks.terms import Agree, Pull
 from headwater.theory.privacy import aggregated_variance, noise_variance, sensitivity
 

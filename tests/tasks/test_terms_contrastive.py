@@ -15,7 +15,7 @@ from headwater.data.base import Examples
 from headwater.models.base import Net
 from headwater.tasks.flat_module import FlatModule
 from headwater.tasks.local import Batch
-from headwater.tasks.run_context import RunContext
+from headwater.tasks.task import RunContext
 from headwater.tasks.terms import Contrast, remember
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cache
 from typing import Any, ClassVar
 
-from headwater.algorithms.info import MethodInfo
+from headwater.algorithms import MethodInfo
 from headwater.core.federation import CLIENTS, SECTORS, SERVER, Federation, Located, nothing
 from headwater.core.tree import ROOT
 from headwater.engines.jobs import Bundle

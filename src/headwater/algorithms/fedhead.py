@@ -10,7 +10,7 @@ from pydantic.dataclasses import dataclass
 
 from headwater.algorithms.base import Method, MethodInfo, State, rejoined
 from headwater.core.federation import CLIENTS, SECTORS, SERVER, Federation, Located, maybe, nothing
-from headwater.core.leaders import Leader, choose, reseat, vacant
+from headwater.core.sampling import Leader, choose, reseat, vacant
 from headwater.specs import DISTILL, LOCAL, STRICT, DistillSpec, LocalSpec
 from headwater.tasks.average import average
 from headwater.tasks.distill import distill, validation

@@ -12,9 +12,8 @@ from headwater.algorithms import frame_parts as parts
 from headwater.algorithms.base import Method, MethodInfo
 from headwater.algorithms.cohorts import Models, bring_by, over, renewed, spread_by, together
 from headwater.core.federation import CLIENTS, SECTORS, SERVER, Federation, Located, maybe, nothing
-from headwater.core.leaders import Leader, choose
 from headwater.core.params import By
-from headwater.core.sampling import Remainder
+from headwater.core.sampling import Leader, Remainder, choose
 from headwater.errors import ConfigError
 from headwater.models.base import ModelSpec
 from headwater.specs import DISTILL, LOCAL, STRICT, AtLeastOne, Count, DistillSpec, LocalSpec, NotNegative, Positive

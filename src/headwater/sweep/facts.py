@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headwater.algorithms.info import REFERENCE
+from headwater.algorithms import REFERENCE
 from headwater.training.experiment import Experiment
 
 

@@ -14,11 +14,11 @@ from headwater.core.params import By, Params, average_of
 from headwater.data.base import Examples
 from headwater.errors import ConfigError
 from headwater.specs import DistillSpec
-from headwater.tasks.cost import ITSELF, Cost, passes_through, training_cost
+from headwater.tasks.cost import ITSELF, Ask, Cost, passes_through, training_cost
 from headwater.tasks.ensemble import Fold, Target, learn
 from headwater.tasks.flat_module import FlatModule
 from headwater.tasks.optimizers import EarlyStop, Stepper, batches, steps_per_epoch, total_steps
-from headwater.tasks.task import Ask, TaskContext, task
+from headwater.tasks.task import TaskContext, task
 from headwater.tasks.teacher_outputs import (
     Outputs,
     Panel,

@@ -32,7 +32,7 @@ from headwater.partition.partition import Partition
 from headwater.partition.rows import OwnRows, training_sizes
 from headwater.specs import DistillSpec, LocalSpec
 from headwater.tasks.batched.policy import Stacking, stacking
-from headwater.tasks.run_context import RunContext
+from headwater.tasks.task import RunContext
 
 Rows = Mapping[str, np.ndarray]
 LEARNING_RATE = {"sgd": 0.1, "adam": 1e-3, "adamw": 1e-3}
