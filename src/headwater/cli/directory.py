@@ -10,7 +10,7 @@ from headwater.config.write import HEADER
 from headwater.errors import ConfigError, OutputError
 
 if TYPE_CHECKING:
-    from headwater.training.run_directory import RunDirectory
+    from headwater.training.result import RunDirectory
 
 CONFIG, CHECKPOINTS = "config.toml", "checkpoints"
 REST = (
@@ -46,7 +46,7 @@ def claim(out: Path, config: Config, force: bool) -> RunDirectory:
     Raises:
         OutputError: if the directory holds another run or foreign files.
     """
-    from headwater.training.run_directory import RunDirectory
+    from headwater.training.result import RunDirectory
 
     check_path(out)
     file = out / CONFIG

@@ -43,12 +43,12 @@ class Checkpoint:
     seconds: float  # run time up to this round
 
 
-def write_whole(path: Path, text: str) -> None:
-    """Write a text file atomically."""
+def write_whole(path: Path, content: str | bytes) -> None:
+    """Write a file atomically."""
     draft = path.with_name(f".{path.name}.draft")
     try:
-        with draft.open("w", encoding="utf-8") as file:
-            file.write(text)
+        with draft.open("wb") as file:
+            file.write(content.encode() if isinstance(content, str) else content)
             file.flush()
             os.fsync(file.fileno())
         os.replace(draft, path)
