@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 import toys
+from headwater.algorithms.fedmd import Heed, Rows, about_public, digest, mean_of, predict, public
 from headwater.core.params import Params
 from headwater.data.base import Examples
 from headwater.specs import LocalSpec
-from headwater.tasks.consensus import Heed, Rows, about_public, digest, mean_of, predict, public
 from headwater.tasks.local import Batch, local_train
 from headwater.tasks.task import RunContext
 
