@@ -102,7 +102,7 @@ class FedHead(Method):
         return stage != "sector" or self.val_source == "server"
 
     def init(self, fed: Federation, model: Located) -> HeadState:
-        return HeadState(model, hold_out(self, fed))
+        return HeadState(model, hold_out(fed, self.val_source))
 
     def round(self, fed: Federation, state: HeadState) -> HeadState:
         _, taught, _ = sectors_teach(self, fed, state)
@@ -168,7 +168,7 @@ class FedHeadPlus(Method):
         return stage != "sector" or self.val_source == "server"
 
     def init(self, fed: Federation, model: Located) -> HeadState:
-        return HeadState(model, hold_out(self, fed))
+        return HeadState(model, hold_out(fed, self.val_source))
 
     def round(self, fed: Federation, state: HeadState) -> HeadState:
         means, taught, counts = sectors_teach(self, fed, state)
@@ -183,9 +183,9 @@ def _without_labels(sector: DistillSpec) -> None:
         raise ValueError(f"sector.labelled = {sector.labelled:g}: leaders distil without labels; remove it")
 
 
-def hold_out(method: FedHead | FedHeadPlus, fed: Federation) -> Located:
-    """The server's labelled hold-out at every client, so that whoever leads finds it."""
-    return fed.down(fed.down(fed.run(validation, at=SERVER))) if method.val_source == "server" else nothing(CLIENTS)
+def hold_out(fed: Federation, source: ValSource) -> Located:
+    """The server's labelled hold-out at every client, so that whoever leads finds it; nothing for another source."""
+    return fed.down(fed.down(fed.run(validation, at=SERVER))) if source == "server" else nothing(CLIENTS)
 
 
 def sectors_teach(
