@@ -12,9 +12,8 @@ from headwater.core.sampling import Cohorts, Remainder, deal
 from headwater.core.tree import ROOT
 from headwater.engines.jobs import Bundle
 from headwater.specs import Mix, Weights
-from headwater.tasks.average import average, initial
+from headwater.tasks.average import Sampler, average, initial, sample_models, tally
 from headwater.tasks.local import label_counts
-from headwater.tasks.model_sampling import Sampler, sample_models, tally
 
 if TYPE_CHECKING:
     from headwater.algorithms.fedeed import FedEed

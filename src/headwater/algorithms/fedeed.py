@@ -25,10 +25,9 @@ from headwater.algorithms.cohorts import (
 from headwater.core.federation import CLIENTS, SERVER, Federation, Located
 from headwater.core.sampling import Remainder
 from headwater.specs import DISTILL, LOCAL, STRICT, AtLeastOne, Count, DistillSpec, LocalSpec
-from headwater.tasks.average import average
+from headwater.tasks.average import Sampler, average
 from headwater.tasks.distill import distill
 from headwater.tasks.local import local_train
-from headwater.tasks.model_sampling import Sampler
 
 Ensemble = Literal["clients", "bayesian", "aggregated", "clients_multi", "aggregated_temporal"]
 

@@ -12,10 +12,9 @@ from headwater.algorithms.base import Method, MethodInfo, State, rejoined
 from headwater.core.federation import CLIENTS, SECTORS, SERVER, Federation, Located, maybe, nothing
 from headwater.core.sampling import Leader, choose, reseat, vacant
 from headwater.specs import DISTILL, LOCAL, STRICT, DistillSpec, LocalSpec
-from headwater.tasks.average import average
+from headwater.tasks.average import average, tally
 from headwater.tasks.distill import distill, validation
 from headwater.tasks.local import label_counts, local_train
-from headwater.tasks.model_sampling import tally
 
 ValSource = Literal["server", "leader"]
 

@@ -32,11 +32,10 @@ from headwater.errors import ConfigError
 from headwater.models.base import ModelSpec
 from headwater.models.parts import need_parts
 from headwater.specs import DISTILL, LOCAL, STRICT, AtLeastOne, Count, DistillSpec, LocalSpec, NotNegative, Positive
-from headwater.tasks.average import average
+from headwater.tasks.average import Sampler, average
 from headwater.tasks.corrections import check_path
 from headwater.tasks.distill import distill
 from headwater.tasks.local import label_counts
-from headwater.tasks.model_sampling import Sampler
 
 
 @dataclass(frozen=True, config=STRICT)

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 Remainder = Literal["front", "main"]
 Cohorts = dict[int, tuple[str, ...]]  # model number → its clients; a model without clients is left out
 Leader = Literal["random", "fixed", "rotating"]
-Seats = dict[str, str]  # sector → its leader
 
 
 def participants(tree: Tree, share: float, seed: int, round: int) -> tuple[str, ...]:
@@ -75,33 +74,26 @@ def turns(clients: Sequence[str], cohorts: int, seed: int, round: int) -> Cohort
 # -- leaders
 
 
-def choose(rule: Leader, fed: Federation) -> Seats:
+def choose(rule: Leader, fed: Federation) -> dict[str, str]:
     """Leaders of this round by sector, for `fed.seat`.
 
     Args:
-        rule: "random" (p_k / p_m, drawn every round), "fixed" (the largest client) or "rotating" (in turn).
+        rule: "random" (p_k / p_m, drawn every round), "fixed" (the client with the most data) or "rotating" (in turn,
+            in tree order).
         fed: the view of the round.
     """
-    return {"random": random, "fixed": fixed, "rotating": rotating}[rule](fed)
-
-
-def random(fed: Federation) -> Seats:
-    """A client leads with probability p_k / p_m, drawn afresh every round."""
-    generator = fed.rng("leader")
-    return {
-        sector: str(generator.choice(team, p=np.array([fed.sizes[c] for c in team]) / sum(fed.sizes[c] for c in team)))
-        for sector, team in fed.teams.items()
-    }
-
-
-def fixed(fed: Federation) -> Seats:
-    """The client with the most data leads in every round."""
-    return {sector: max(team, key=lambda c: fed.sizes[c]) for sector, team in fed.teams.items()}
-
-
-def rotating(fed: Federation) -> Seats:
-    """Clients lead in turn, in tree order."""
+    if rule == "random":
+        generator = fed.rng("leader")
+        return {sector: _by_size(fed, team, generator) for sector, team in fed.teams.items()}
+    if rule == "fixed":
+        return {sector: max(team, key=lambda client: fed.sizes[client]) for sector, team in fed.teams.items()}
     return {sector: team[(fed.round - 1) % len(team)] for sector, team in fed.teams.items()}
+
+
+def _by_size(fed: Federation, team: Sequence[str], generator: np.random.Generator) -> str:
+    """One of these clients, drawn by p_k."""
+    sizes = np.array([fed.sizes[client] for client in team], dtype=float)
+    return str(generator.choice(team, p=sizes / sizes.sum()))
 
 
 def vacant(fed: Federation, made: Located) -> tuple[str, ...]:
@@ -122,11 +114,7 @@ def reseat(fed: Federation, sectors: Sequence[str]) -> tuple[Federation, Federat
         The view with the new leaders, and the view of these sectors only.
     """
     generator = fed.rng("leader", len(fed.sat))
-    seats = {}
-    for sector in sectors:
-        team = _left(fed, sector)
-        shares = np.array([fed.sizes[c] for c in team], dtype=float)
-        seats[sector] = str(generator.choice(team, p=shares / shares.sum()))
+    seats = {sector: _by_size(fed, _left(fed, sector), generator) for sector in sectors}
     fed = fed.seat(seats)
     return fed, fed.among(c for c in fed.clients if fed.tree.sector_of[c] in seats)
 

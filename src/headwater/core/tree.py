@@ -131,13 +131,6 @@ class Tree:
         np.add.at(sums, self.index.sector, self.index.sizes)
         return {ROOT: int(sums.sum())} | dict(zip(self.sectors, sums.tolist(), strict=True))
 
-    def size(self, node: str) -> int:
-        return self.sizes[node]
-
-    def share(self, node: str) -> float:
-        """p_k of a client, p_m of a sector."""
-        return self.sizes[node] / self.sizes[ROOT]
-
     def team(self, sector: str) -> Names:
         """The clients of a sector, also those without data."""
         return self._team(self.sectors.index(sector))
