@@ -140,8 +140,8 @@ def together(values: Mapping[Any, Located]) -> Located:
     """Values at the server as one mapping, as if they had been sent up together. Lost values are left out."""
     refs: dict[str, Any] = {}
     for name, x in values.items():
-        held = x.nodes.get(ROOT)
-        refs |= held.refs if isinstance(held, Bundle) else {str(name): held} if held is not None else {}
+        value = x.nodes.get(ROOT)
+        refs |= value.refs if isinstance(value, Bundle) else {str(name): value} if value is not None else {}
     return Located(SERVER, {ROOT: Bundle(refs)} if refs else {})
 
 
@@ -152,6 +152,6 @@ def over(ring: Rounds) -> Located:
 
 def apart(mapping: Located) -> dict[str, Located]:
     """The values of a mapping at the server as separate handles."""
-    held = mapping.nodes.get(ROOT)
-    refs = held.refs if isinstance(held, Bundle) else {}
+    bundle = mapping.nodes.get(ROOT)
+    refs = bundle.refs if isinstance(bundle, Bundle) else {}
     return {name: Located(SERVER, {ROOT: ref}) for name, ref in refs.items()}

@@ -125,9 +125,9 @@ class FedDf(Method):
 
     def remarks(self, history: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
         """A sentence if the filter could not be used."""
-        found = sum(bool(row.get("distill", {}).get("server", {}).get("nobody_passed")) for row in history)
-        told = f"in {found} of {len(history)} rounds no client beat 1.2 × chance in validation, so all were kept"
-        return (told,) if found else ()
+        unfiltered = sum(bool(row.get("distill", {}).get("server", {}).get("nobody_passed")) for row in history)
+        remark = f"in {unfiltered} of {len(history)} rounds no client beat 1.2 × chance in validation, so all were kept"
+        return (remark,) if unfiltered else ()
 
     def reference_models(self) -> int:
         return 1 if self.mu else 0

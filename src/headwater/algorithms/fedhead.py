@@ -213,13 +213,13 @@ def sectors_teach(
         anew = there.run(average, at=SECTORS, models=again)
         team, mean, means = fed.update(team, again), fed.update(mean, anew), rejoined(means, there.up(anew))
     seed = fed.run(average, at=SERVER, models=means)
-    held = fed.run(label_counts, at=CLIENTS) if here or above else None
-    counts = fed.up(held) if held else None
+    client_counts = fed.run(label_counts, at=CLIENTS) if here or above else None
+    counts = fed.up(client_counts) if client_counts else None
     tallies = fed.up(fed.run(tally, at=SECTORS, models=counts)) if counts and above else None
     students = teach(fed, team, counts)
     taught = fed.up(students)
     while lost := vacant(fed, students):
         fed, there = reseat(fed, lost)
-        anew = teach(there, there.up(local), there.up(held) if held else None)
+        anew = teach(there, there.up(local), there.up(client_counts) if client_counts else None)
         students, taught = fed.update(students, anew), rejoined(taught, there.up(anew))
     return means, taught, tallies

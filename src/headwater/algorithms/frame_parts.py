@@ -186,14 +186,14 @@ class Regularised(Averaging):
 
 def trainer_of(frame: Frame) -> Averaging:
     spec = frame.training
-    made = {
+    trainer = {
         "fedavg": Averaging(spec),
         "fedprox": Pulled(spec, mu=frame.prox_mu),
         "scaffold": Corrected(spec, shared=frame.shared_variates),
         "feddyn": Regularised(spec, alpha=frame.dyn_alpha),
         "moon": Contrasted(spec, mu=frame.moon_mu, tau=frame.moon_tau, models=frame.cohorts),
     }[frame.local]
-    return replace(made, by=frame.by) if frame.by else made
+    return replace(trainer, by=frame.by) if frame.by else trainer
 
 
 def refusal(frame: Frame) -> str:

@@ -67,8 +67,8 @@ def turns(clients: Sequence[str], cohorts: int, seed: int, round: int) -> Cohort
     """
     block, turn = divmod(round - 1, cohorts)
     turn_of = {c: int(stream(seed, "turns", block, c).permutation(cohorts)[turn]) for c in clients}
-    found = {k: tuple(c for c in clients if turn_of[c] == k) for k in range(cohorts)}
-    return {k: members for k, members in found.items() if members}
+    by_model = {k: tuple(c for c in clients if turn_of[c] == k) for k in range(cohorts)}
+    return {k: members for k, members in by_model.items() if members}
 
 
 # -- leaders
@@ -96,13 +96,13 @@ def _by_size(fed: Federation, team: Sequence[str], generator: np.random.Generato
     return str(generator.choice(team, p=sizes / sizes.sum()))
 
 
-def vacant(fed: Federation, made: Located) -> tuple[str, ...]:
+def vacant(fed: Federation, results: Located) -> tuple[str, ...]:
     """Sectors that lost their leader during this task and have a client that has not led in this round. Waits.
 
     Only where clients are separate parties: a simulated loss costs the sector its round. A sector whose host is lost
     cannot get a new leader.
     """
-    lost = fed.missing(made) if fed.losing else ()
+    lost = fed.missing(results) if fed.losing else ()
     gone: frozenset[str] = getattr(fed.session.engine, "gone", frozenset())
     return tuple(sector for sector in lost if sector not in gone and _left(fed, sector))
 

@@ -97,8 +97,8 @@ class Tree:
     @cached_property
     def holders(self) -> Names:
         """Clients that hold data, in tree order."""
-        held = self.index.sizes[self.index.order] > 0
-        return Names(self.index, self.index.order if held.all() else self.index.order[held], holding=True)
+        has_data = self.index.sizes[self.index.order] > 0
+        return Names(self.index, self.index.order if has_data.all() else self.index.order[has_data], holding=True)
 
     @cached_property
     def teams(self) -> dict[str, Names]:

@@ -157,7 +157,7 @@ class Pull:
     known: Any  # {class: (H, …)}, or None
     norms: Norms = "paper"
     centres: Tensor | None = None  # one row per class, made by `begin`
-    held: Tensor | None = None  # which of these rows are known
+    present: Tensor | None = None  # which of these rows are known
 
     FEATURES: ClassVar[bool] = True
 
@@ -165,15 +165,15 @@ class Pull:
         if not self.known:
             return self
         first = next(iter(self.known.values()))[0]
-        centres, held = first.new_zeros(ctx.classes, len(first)), torch.zeros(ctx.classes, dtype=torch.bool)
+        centres, present = first.new_zeros(ctx.classes, len(first)), torch.zeros(ctx.classes, dtype=torch.bool)
         for label, (centre, *_) in self.known.items():
-            centres[label], held[label] = centre, True
-        return replace(self, centres=centres, held=held)
+            centres[label], present[label] = centre, True
+        return replace(self, centres=centres, present=present)
 
     def __call__(self, step: Batch) -> Tensor:
-        if self.centres is None or self.held is None:
+        if self.centres is None or self.present is None:
             return step.loss.new_zeros(())
-        away = (step.features - self.centres[step.y])[self.held[step.y]]
+        away = (step.features - self.centres[step.y])[self.present[step.y]]
         total = away.square().sum() / away.shape[1] if self.norms == "code" else _lengths(away).sum()
         return self.weight * total / len(step.y)
 

@@ -196,12 +196,12 @@ def specs_of(
                 f"model.also takes listed models or 'package.module:Name', other than model.name and each once, got "
                 f"{other!r}{nearest(other, MODELS)} (known: {', '.join(MODELS)})"
             )
-    made = (main, *(spec(other, {}) for other in wanted.also))
-    for each in made:
+    specs = (main, *(spec(other, {}) for other in wanted.also))
+    for each in specs:
         each.outline()  # refuses a model that cannot be built
         if kind.INFO.features:
             need_parts(each, f"method {config.method!r}")
-    return main, made[1:]
+    return main, specs[1:]
 
 
 def _stages(config: Config, kind: Any, split: Split, partition: Partition) -> dict[str, LocalSpec | DistillSpec]:

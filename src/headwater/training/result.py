@@ -116,14 +116,14 @@ class Run:
 
 def named(members: Mapping[Any, Item]) -> dict[str, Item]:
     """Members under distinct names that are valid in an `nn.ModuleDict`."""
-    found: dict[str, Item] = {}
+    distinct: dict[str, Item] = {}
     taken = dir(nn.ModuleDict())
     for key, member in members.items():
         name = re.sub(r"\W", "_", str(key)) or "member"
-        while name in found or name in taken:
+        while name in distinct or name in taken:
             name += "_"
-        found[name] = member
-    return found
+        distinct[name] = member
+    return distinct
 
 
 def describe_model(experiment: Experiment, params: Mapping[str, Params]) -> dict[str, str]:
