@@ -18,8 +18,7 @@ from headwater.core.rng import stream
 from headwater.core.sampling import participants
 from headwater.data.base import Data, Examples
 from headwater.data.loading import load
-from headwater.tasks.run_context import RunContext
-from headwater.tasks.task import TaskContext
+from headwater.tasks.task import RunContext, TaskContext
 from headwater.training.experiment import Experiment, prepare
 
 CLASSES = 10

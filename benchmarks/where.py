@@ -55,7 +55,7 @@ KINDS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("averaging", ("tasks/average", "core/params")),
     (
         "run directory: rows, time line, checkpoints",
-        ("training/checkpoint", "training/run_directory", "core/records"),
+        ("training/checkpoint", "training/result", "core/records"),
     ),
     (TRAINING, ("tasks/", "models/")),
     ("engine: jobs, values, reports", ("engines/", "core/serialization")),

@@ -34,7 +34,7 @@ from headwater.deploy.party_run import PartyRun, ValueStore
 from headwater.deploy.payload import PayloadReader
 from headwater.deploy.transport import Message, Unanswered
 from headwater.deploy.work_messages import ClientWorker, HostWorker
-from headwater.tasks.run_context import RunContext
+from headwater.tasks.task import RunContext
 from headwater.training.experiment import Experiment, prepare
 from headwater.training.loop import train
 from headwater.training.opening import run_context

@@ -27,8 +27,7 @@ from headwater.engines.inline import Inline
 from headwater.models.base import ModelSpec, Net
 from headwater.partition.partition import Partition
 from headwater.tasks.average import initial
-from headwater.tasks.run_context import RunContext
-from headwater.tasks.task import TaskContext
+from headwater.tasks.task import RunContext, TaskContext
 from headwater.training.experiment import Experiment, prepare
 from headwater.training.loop import train
 from headwater.training.result import Run

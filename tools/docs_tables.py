@@ -15,8 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from headwater.algorithms import ALGORITHMS
-from headwater.algorithms.info import BEFORE, FAMILIES, ROUND, MethodInfo
+from headwater.algorithms import ALGORITHMS, BEFORE, FAMILIES, ROUND, MethodInfo
 from headwater.config import catalog
 from headwater.config.fields import MISSING, NONE, Setting, describe, settings_of
 from headwater.config.sections import SECTIONS, Top

@@ -15,8 +15,7 @@ def work(quick: bool) -> Work:
     from headwater.models.base import ModelSpec
     from headwater.specs import DistillSpec
     from headwater.tasks.distill import distill
-    from headwater.tasks.run_context import RunContext
-    from headwater.tasks.task import TaskContext
+    from headwater.tasks.task import RunContext, TaskContext
 
     torch.set_num_threads(1)
     torch.manual_seed(0)

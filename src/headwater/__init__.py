@@ -36,7 +36,7 @@ _HOMES = dict.fromkeys(_ERRORS, "errors") | {
     "DistillSpec": "specs",
     "LocalSpec": "specs",
     "Method": "algorithms.base",
-    "MethodInfo": "algorithms.info",
+    "MethodInfo": "algorithms",
     "Run": "training.result",
     "State": "algorithms.base",
     "compare": "api",

@@ -1,4 +1,5 @@
 # Written by `python tools/docs_tables.py`; do not edit.
+from headwater.algorithms import MethodInfo
 from headwater.algorithms.base import Method, State
 from headwater.algorithms.centralized import Centralized
 from headwater.algorithms.fed_ensemble import FedEnsemble
@@ -21,7 +22,6 @@ from headwater.algorithms.hfedavg import HFedAvg
 from headwater.algorithms.hfeddyn import HFedDyn
 from headwater.algorithms.hfedprox import HFedProx
 from headwater.algorithms.hscaffold import HScaffold
-from headwater.algorithms.info import MethodInfo
 from headwater.algorithms.local import Local
 from headwater.algorithms.moon import Moon
 from headwater.algorithms.mtgc import Mtgc

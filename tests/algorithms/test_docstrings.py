@@ -16,9 +16,8 @@ import pytest
 import headwater as hw
 import toys
 from docs_tables import arguments_of
-from headwater.algorithms import ALGORITHMS
+from headwater.algorithms import ALGORITHMS, BEFORE, ROUND
 from headwater.algorithms.base import Method
-from headwater.algorithms.info import BEFORE, ROUND
 from headwater.theory.communication import FORMULAS
 from headwater.training.result import Run
 

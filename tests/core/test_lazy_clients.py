@@ -13,10 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater.core.federation import Federation
-from headwater.core.leaders import choose
 from headwater.core.ledger import Ledger
 from headwater.core.rng import stream
-from headwater.core.sampling import participants, round_half_up
+from headwater.core.sampling import choose, participants, round_half_up
 from headwater.core.session import Session
 from headwater.core.tree import CLIENTS, ROOT, Tree
 from headwater.errors import PlaceError
@@ -57,7 +56,7 @@ trees = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 3)), min_size=1, ma
 
 
 @given(trees)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_it_says_what_a_tree_in_dicts_says(clients: list[tuple[int, int]]) -> None:
     sizes, numbers = [size for size, _ in clients], [number for _, number in clients]
     tree, plain = Tree.of(sizes, numbers), Plain(sizes, numbers)
@@ -78,7 +77,7 @@ def test_it_says_what_a_tree_in_dicts_says(clients: list[tuple[int, int]]) -> No
 
 
 @given(trees, st.integers(0, 50))
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 def test_a_view_of_everybody_is_as_one_of_all_its_clients_by_name(clients: list[tuple[int, int]], seed: int) -> None:
     tree = Tree.of([size for size, _ in clients], [number for _, number in clients])
     lazy, written = view(tree).whole, view(tree, tuple(tree.holders))
@@ -95,7 +94,7 @@ def test_a_view_of_everybody_is_as_one_of_all_its_clients_by_name(clients: list[
 
 
 @given(trees.filter(lambda clients: any(size for size, _ in clients)), st.floats(0.01, 1), st.integers(1, 9))
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 def test_the_draw_is_the_one_from_a_written_list(clients: list[tuple[int, int]], share: float, number: int) -> None:
     sizes, numbers = [size for size, _ in clients], [number for _, number in clients]
     drawn = participants(Tree.of(sizes, numbers), share, 7, number)

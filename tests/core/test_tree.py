@@ -5,9 +5,8 @@ from collections import Counter
 import pytest
 
 from headwater.core.federation import Federation
-from headwater.core.leaders import choose
 from headwater.core.ledger import Ledger
-from headwater.core.sampling import participants
+from headwater.core.sampling import choose, participants
 from headwater.core.session import Session
 from headwater.core.tree import CLIENTS, SECTORS, SERVER, Tree
 from headwater.errors import ConfigError
@@ -26,8 +25,8 @@ def test_order_is_by_sector_then_size_then_number() -> None:
 
 def test_sizes_and_shares_add_up() -> None:
     assert TREE.sizes == {"server": 40, "s0": 30, "s1": 10} | {"c5": 20, "c0": 5, "c3": 5, "c2": 9, "c4": 1, "c1": 0}
-    assert sum(TREE.share(c) for c in TREE.clients) == pytest.approx(1)
-    assert TREE.share("s0") == pytest.approx(sum(TREE.share(c) for c in TREE.team("s0")))
+    assert sum(TREE.sizes[c] for c in TREE.clients) == TREE.sizes["server"]
+    assert TREE.sizes["s0"] == sum(TREE.sizes[c] for c in TREE.team("s0"))
 
 
 def test_an_empty_client_stays_in_the_tree_and_never_in_a_view() -> None:

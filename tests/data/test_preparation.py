@@ -15,7 +15,7 @@ from headwater.errors import HeadwaterError
 
 
 class TestStandardise:
-    @settings(max_examples=40, deadline=None)
+    @settings(max_examples=40)
     @given(
         st.integers(0, 10_000), st.lists(st.integers(1, 30), min_size=1, max_size=6), st.sampled_from([0.0, 1e6, -3e7])
     )

@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from headwater.algorithms import fedhead
+from headwater.algorithms.fedmd import public
 from headwater.core import records
 from headwater.deploy import dispatch, steps
 from headwater.deploy.party_process import is_row_count
@@ -21,7 +22,6 @@ from headwater.deploy.payload import PayloadReader, Refused, pack
 from headwater.deploy.transport import Message, Unanswered
 from headwater.engines.jobs import Job, Ref
 from headwater.errors import TaskError
-from headwater.tasks.consensus import public
 from headwater.tasks.local import label_counts, own_rows
 from headwater.training.experiment import Experiment
 from headwater.training.loop import train

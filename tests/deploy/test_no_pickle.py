@@ -16,7 +16,7 @@ SOURCE = Path(headwater.__file__).parent
 READERS = [
     *sorted((SOURCE / "deploy").rglob("*.py")),
     *(SOURCE / "core" / name for name in ("params.py", "records.py", "serialization.py")),
-    *(SOURCE / "training" / name for name in ("checkpoint.py", "run_directory.py")),
+    *(SOURCE / "training" / name for name in ("checkpoint.py", "result.py")),
 ]
 LOADERS = {"pickle", "cloudpickle", "dill", "joblib", "marshal", "shelve"}
 

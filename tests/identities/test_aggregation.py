@@ -20,7 +20,7 @@ from headwater.data.base import Examples
 from headwater.specs import LocalSpec
 from headwater.tasks.average import average
 from headwater.tasks.local import local_train
-from headwater.tasks.terms.proximal import Proximal
+from headwater.tasks.terms import Proximal
 from oracles.quadratics import Quadratic, mixture
 
 ONE_STEP = LocalSpec(steps=1, batch=64, lr=0.1)

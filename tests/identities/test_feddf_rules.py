@@ -10,10 +10,10 @@ from torch import Tensor
 
 import toys
 from headwater.algorithms.fedavg import FedAvg
-from headwater.algorithms.feddf import FedDf
+from headwater.algorithms.feddf import FedDf, drop_outliers, drop_worst
 from headwater.data.base import Examples
 from headwater.specs import DistillSpec, LocalSpec
-from headwater.tasks.distill import distill, drop_outliers, drop_worst
+from headwater.tasks.distill import distill
 
 LOCAL = LocalSpec(steps=5, batch=8, lr=0.3)
 NONE = DistillSpec(epochs=0)

@@ -15,8 +15,8 @@ from headwater.algorithms.fedavg import FedAvg
 from headwater.algorithms.feddf import FedDf
 from headwater.algorithms.fedhead import FedHead, FedHeadPlus
 from headwater.core.federation import CLIENTS, SECTORS, SERVER
-from headwater.core.leaders import choose
 from headwater.core.params import Params
+from headwater.core.sampling import choose
 from headwater.data.base import Examples
 from headwater.specs import DistillSpec, LocalSpec
 from headwater.tasks.average import average

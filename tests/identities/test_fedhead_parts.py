@@ -15,7 +15,7 @@ import toys
 from headwater.algorithms.fedavg import FedAvg
 from headwater.algorithms.feddf import FedDf
 from headwater.algorithms.fedhead import FedHead, FedHeadPlus
-from headwater.core.leaders import choose
+from headwater.core.sampling import choose
 from headwater.specs import DistillSpec, LocalSpec
 from headwater.tasks.distill import distill
 from headwater.tasks.ensemble import ensemble, learn

@@ -10,13 +10,12 @@ import torch
 
 import toys
 from headwater.algorithms.fedavg import FedAvg
-from headwater.algorithms.fedmd import FedMd
+from headwater.algorithms.fedmd import FedMd, Rows
 from headwater.algorithms.local import Local
 from headwater.config import Config
 from headwater.core.params import Params
 from headwater.errors import ConfigError
 from headwater.specs import LocalSpec
-from headwater.tasks.consensus import Rows
 from headwater.training.experiment import Experiment, prepare
 from headwater.training.loop import train
 

@@ -24,7 +24,7 @@ def distance(alpha: float, clients: int = 20, seed: int = 0) -> float:
     return summarise(Partition(tuple(parts), (0,) * clients), LABELS, 10).mean()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     labels=st.lists(st.integers(0, 6), min_size=1, max_size=200),
     clients=st.integers(1, 40),

@@ -94,7 +94,7 @@ class TestWhole:
     def test_ties_go_to_the_lower_number(self) -> None:
         assert whole(np.array([0.25, 0.25, 0.25, 0.25]), 6).tolist() == [2, 2, 1, 1]
 
-    @settings(max_examples=60, deadline=None)
+    @settings(max_examples=60)
     @given(st.lists(st.floats(0, 1), min_size=1, max_size=30).filter(lambda s: sum(s) > 1e-3), st.integers(0, 10_000))
     def test_sums_to_the_total_and_stays_within_one(self, weights: list[float], total: int) -> None:
         share = np.array(weights) / sum(weights)

@@ -29,7 +29,7 @@ def written_out(indices: list[Any], share: float, seed: int) -> tuple[dict[str, 
 @given(
     st.lists(st.integers(0, 25), min_size=1, max_size=8), st.sampled_from([0.0, 0.1, 0.25, 0.5, 0.9]), st.integers(0, 9)
 )
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 def test_they_are_those_that_would_be_written_out(sizes: list[int], share: float, seed: int) -> None:
     ends = np.cumsum([0, *sizes])
     indices = [np.arange(ends[at], ends[at + 1]) * 2 for at in range(len(sizes))]

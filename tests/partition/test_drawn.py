@@ -85,7 +85,7 @@ def test_uniformly_every_sample_is_as_likely() -> None:
 
 
 @given(st.lists(st.integers(1, 6), min_size=1, max_size=5), st.integers(1, 20), st.sampled_from([1e-3, 0.1, 5.0]))
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 def test_what_a_small_class_cannot_give_comes_from_the_others(counts: list[int], size: int, alpha: float) -> None:
     labels = np.repeat(np.arange(len(counts)) * 3, counts)  # and some classes have no sample
     size = min(size, len(labels))

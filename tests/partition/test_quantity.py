@@ -15,7 +15,7 @@ from headwater.partition.quantity import Quantity
 LABELS = np.tile(np.arange(10), 600)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     samples=st.integers(1, 300),
     clients=st.integers(1, 30),

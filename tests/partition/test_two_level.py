@@ -36,7 +36,7 @@ def inside(found: PartitionSummary) -> float:
     return float(np.abs(counts / counts.sum(axis=2, keepdims=True) - own).sum(axis=2).mean() / 2)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     labels=st.lists(st.integers(0, 5), min_size=1, max_size=150),
     sector_of=st.lists(st.integers(0, 3), min_size=1, max_size=20),

@@ -405,9 +405,11 @@ def test_every_task_declares_what_it_returns() -> None:
     """So that no task of the library is tried, which takes time."""
     import pkgutil
 
+    import headwater.algorithms
     import headwater.tasks
 
-    for info in pkgutil.walk_packages(headwater.tasks.__path__, "headwater.tasks."):
+    parts = (headwater.algorithms, headwater.tasks)
+    for info in (found for part in parts for found in pkgutil.walk_packages(part.__path__, f"{part.__name__}.")):
         for name, thing in vars(__import__(info.name, fromlist=["_"])).items():
             if hasattr(thing, "streaming"):
                 assert thing.returns is not None, name

@@ -10,6 +10,8 @@ import torch
 from torch.nn import functional as F
 
 import toys
+from headwater.algorithms.fedavgm import momentum_step
+from headwater.algorithms.scaffold import rebuilt
 from headwater.core.params import Params
 from headwater.models.base import ModelSpec
 from headwater.specs import LocalSpec
@@ -23,9 +25,7 @@ from headwater.tasks.corrections import (
     dynamic_server,
     gradient_at,
     minus,
-    momentum_step,
     moved,
-    rebuilt,
     shift,
     step_towards,
     total,

@@ -10,16 +10,18 @@ import torch
 from torch import Tensor, nn
 
 import toys
+from headwater.algorithms.feddf import drop_worst
 from headwater.core.params import Params
 from headwater.data.base import Examples
 from headwater.errors import ConfigError
 from headwater.models.base import ModelSpec
 from headwater.specs import DistillSpec
 from headwater.tasks import flat_module
-from headwater.tasks.distill import average_like, distill, drop_worst, validation
+from headwater.tasks.average import average_like
+from headwater.tasks.distill import distill, validation
 from headwater.tasks.ensemble import ensemble, learn
 from headwater.tasks.flat_module import FlatModule
-from headwater.tasks.run_context import RunContext
+from headwater.tasks.task import RunContext
 from headwater.tasks.teacher_outputs import Panel, answer, score, scores_of
 
 ROWS = toys.blobs(10)

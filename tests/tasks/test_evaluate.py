@@ -8,7 +8,7 @@ import torch
 import toys
 from headwater.data.split import Split
 from headwater.tasks.evaluate import class_accuracy, evaluate, expected_accuracy, own_accuracy, score_on
-from headwater.tasks.run_context import RunContext
+from headwater.tasks.task import RunContext
 
 # Class 0 is said for positive x. Of the test rows 2 of 3 of class 0 and 1 of 1 of class 1 are right.
 TEST = toys.points((1, 0), (2, 0), (-1, 0), (-2, 1))

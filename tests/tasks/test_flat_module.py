@@ -15,7 +15,7 @@ from headwater.specs import LocalSpec
 from headwater.tasks import flat_module
 from headwater.tasks.flat_module import FlatModule, room
 from headwater.tasks.local import local_train
-from headwater.tasks.terms.proximal import Proximal
+from headwater.tasks.terms import Proximal
 
 ROWS = toys.blobs(6, dtype=torch.float32)
 

@@ -29,9 +29,8 @@ from headwater.tasks.knowledge import (
     width,
 )
 from headwater.tasks.local import Batch, Term, local_train
-from headwater.tasks.run_context import RunContext
-from headwater.tasks.task import TaskContext
-from headwater.tasks.terms.class_means import Agree, Pull
+from headwater.tasks.task import RunContext, TaskContext
+from headwater.tasks.terms import Agree, Pull
 from headwater.theory.privacy import aggregated_variance, noise_variance, sensitivity
 
 
@@ -359,7 +358,7 @@ def test_noise_as_coded_is_one_draw_for_all_classes() -> None:
     assert 0.1 < float(found[0].std()) < 10
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.integers(0, 10**6), st.integers(2, 9), st.floats(0.1, 50))
 def test_k8_one_sample_moves_a_mean_by_at_most_s(seed: int, rows: int, gain: float) -> None:
     """K8: with features clipped to ±ζ, leaving one sample out moves no coordinate by more than 2ζ/N."""

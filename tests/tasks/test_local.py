@@ -10,7 +10,7 @@ import toys
 from headwater.core.params import Params
 from headwater.specs import LocalSpec
 from headwater.tasks.local import label_counts, local_train, own_rows, pooled
-from headwater.tasks.terms.proximal import Proximal
+from headwater.tasks.terms import Proximal
 
 ROWS = toys.blobs(10)
 SPEC = LocalSpec(epochs=2, batch=4, lr=0.2)

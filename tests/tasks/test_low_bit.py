@@ -17,7 +17,7 @@ from headwater.tasks.flat_module import FlatModule
 from headwater.tasks.local import local_train
 from headwater.tasks.low_bit import Bits, levels
 from headwater.tasks.optimizers import Stepper
-from headwater.tasks.run_context import RunContext
+from headwater.tasks.task import RunContext
 
 WAYS = ("feedback", "straight-through")
 

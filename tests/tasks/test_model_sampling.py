@@ -11,10 +11,11 @@ import pytest
 import torch
 
 import toys
+from headwater.algorithms.fedbe import distill_per_class
 from headwater.core.params import Params
 from headwater.specs import DistillSpec
+from headwater.tasks.average import sample_models, tally, variance
 from headwater.tasks.distill import distill
-from headwater.tasks.model_sampling import distill_per_class, sample_models, tally, variance
 from headwater.tasks.task import TaskContext
 
 AROUND = toys.context([toys.points((1, 0))], toys.Slopes)

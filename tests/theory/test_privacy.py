@@ -54,7 +54,7 @@ class TestNoise:
             assert np.var(each) == pytest.approx(noise_variance(7, s), rel=0.02)
         assert np.var(drawn @ weights) == pytest.approx(aggregated_variance(7, list(weights), list(spread)), rel=0.02)
 
-    @settings(max_examples=80, deadline=None)
+    @settings(max_examples=80)
     @given(st.integers(2, 40), st.integers(1, 8), st.integers(0, 2**32 - 1))
     def test_sensitivity_bounds_a_replacement_and_is_reached(self, count: int, dimension: int, seed: int) -> None:
         rng = np.random.default_rng(seed)
@@ -74,7 +74,7 @@ class TestNoise:
         assert least_count(0.25, 1025) == 257
         assert least_count(0.0, 9) == 0
 
-    @settings(max_examples=80, deadline=None)
+    @settings(max_examples=80)
     @given(st.integers(0, 1000), st.integers(1, 1000))
     def test_least_count_is_the_first_that_shares(self, thousandths: int, samples: int) -> None:
         """Also where ν times the samples is not a whole number only by rounding."""
@@ -108,7 +108,7 @@ class TestAnalytic:
         exact = mp.ncdf(1 / (2 * s) - e * s) - mp.exp(e) * mp.ncdf(-1 / (2 * s) - e * s)
         assert gaussian_delta(epsilon, sigma) == pytest.approx(float(exact), rel=1e-9, abs=0)
 
-    @settings(max_examples=80, deadline=None)
+    @settings(max_examples=80)
     @given(st.floats(0.05, 50), st.floats(1e-12, 0.5))
     def test_inversions_give_back(self, sigma: float, delta: float) -> None:
         epsilon = gaussian_epsilon(sigma, delta)

@@ -1,11 +1,80 @@
-"""Registry of methods. A file in this folder is listed if it defines a class with `INFO = MethodInfo(...)`."""
+"""Registry of methods, and what a method says about itself. Imports no torch, so that methods can be listed without it.
+
+A file in this folder is listed if it defines a class with `INFO = MethodInfo(...)`.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
-from headwater.algorithms.info import MethodInfo
-from headwater.registry import Registry
+from headwater.registry import Info, Registry
+
+# Family → what its methods have in common. Methods are listed in this order.
+FAMILIES: dict[str, str] = {
+    "tree": "sectors average or distil on their own, and the server combines sectors",
+    "ensemble": "several models teach one model at the server, or predict together",
+    "averaging": "clients train from one model, and the server averages their models",
+    "knowledge": "class means, prototypes or predictions are sent, next to models or instead of them",
+    "composed": "any local trainer, any teachers and any consolidation, chosen by the configuration",
+    "baseline": "upper and lower bounds: all data pooled, or every client alone",
+    "own": "methods of the user's own",
+}
+
+REFERENCE = "reference data"
+ROUND, BEFORE = "a round", "before the first round"
+
+
+@dataclass(frozen=True, kw_only=True)
+class MethodInfo(Info):
+    """Everything that lists, tables and generic modules need to know about a method. All values must be literals.
+
+    Args:
+        name: the name in configurations and on the command line.
+        summary: one line for `headwater list`.
+        family: one of `FAMILIES`.
+        stages: what happens in the three stages of a round: local training; who teaches whom; consolidation.
+        models: models sent per round, "up, down" between server and sectors | "up, down" inside sectors, for N active
+            clients and M sectors that have any.
+        moves: what is sent: `{"a round": "server → client model; …", "before the first round": …}`. Further keys that
+            begin with one of these two describe variants, such as "a round through sectors"; "also …" adds to it.
+        sees: what each party gets to see: keys "server", "host" (of a sector), "client" and, if a client acts as its
+            sector, "leader".
+        needs: what a run must provide, such as "reference data" or "client state".
+        defaults: section → settings that suit the method, where they differ from those of the library.
+        mixed_architectures: whether clients may have different models (`model.also`).
+        features: whether the loss uses features, so that a model must have two parts, extractor and classifier.
+        strengths: numeric options that make local training diverge if they are too large.
+        personal: whether all clients keep a model of their own, which is tested for each of them.
+        pooled: whether clients' rows leave them. Such a method cannot be deployed.
+        training_cost: time of a local training step, relative to plain training.
+        public_passes: passes of each client over the reference set per round, in training passes.
+    """
+
+    family: str = "own"
+    stages: tuple[str, str, str] = ("", "", "")
+    models: str = ""
+    moves: Mapping[str, str] = field(default_factory=dict)
+    sees: Mapping[str, str] = field(default_factory=dict)
+    needs: tuple[str, ...] = ()
+    defaults: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    mixed_architectures: bool = False
+    features: bool = False
+    strengths: tuple[str, ...] = ()
+    personal: bool = False
+    pooled: bool = False
+    training_cost: float = 1.0
+    public_passes: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.family not in FAMILIES:
+            raise ValueError(f"family must be one of {', '.join(FAMILIES)}, got {self.family!r}")
+
+    @property
+    def position(self) -> int:
+        """Where the family stands in lists."""
+        return list(FAMILIES).index(self.family)
 
 
 class Methods(Registry[MethodInfo]):

@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cache
 from typing import Any, ClassVar
 
-from headwater.algorithms.info import MethodInfo
+from headwater.algorithms import MethodInfo
 from headwater.core.federation import CLIENTS, SECTORS, SERVER, Federation, Located, nothing
 from headwater.core.tree import ROOT
 from headwater.engines.jobs import Bundle
@@ -189,8 +189,8 @@ class Method(ABC):
         train = ({"local.lr": local[0]} if local else {}) | {name: values[name] for name in self.INFO.strengths}
         distil = {f"{name}.lr": v.lr for name, v in values.items() if isinstance(v, DistillSpec)}
         return {
-            phase: " and ".join(f"{name} = {value:g}" for name, value in found.items() if value)
-            for phase, found in (("train", train), ("distill", distil))
+            phase: " and ".join(f"{name} = {value:g}" for name, value in settings.items() if value)
+            for phase, settings in (("train", train), ("distill", distil))
         }
 
 
@@ -262,7 +262,7 @@ def gather(
 
 def rejoined(before: Located, again: Located) -> Located:
     """Merge two sets of values that sectors sent to the server. A sector's second value replaces its first."""
-    old, new = (held for x in (before, again) for held in x.nodes.values())
+    old, new = (refs for x in (before, again) for refs in x.nodes.values())
     assert isinstance(old, Bundle)
     assert isinstance(new, Bundle)
     return Located(before.place, {ROOT: Bundle({**old.refs, **new.refs})})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from headwater.algorithms.base import Team, gather
 from headwater.core.federation import CLIENTS, SERVER, Federation, Located
@@ -12,9 +12,15 @@ from headwater.core.sampling import Cohorts, Remainder, deal
 from headwater.core.tree import ROOT
 from headwater.engines.jobs import Bundle
 from headwater.specs import Mix, Weights
-from headwater.tasks.average import average
+from headwater.tasks.average import Sampler, average, initial, sample_models, tally
+from headwater.tasks.local import label_counts
+
+if TYPE_CHECKING:
+    from headwater.algorithms.fedeed import FedEed
+    from headwater.algorithms.frame import Frame
 
 Models = dict[int, Located]
+Rounds = tuple[Models, ...]  # of several rounds, newest first
 
 
 @dataclass(frozen=True)
@@ -34,8 +40,8 @@ class Several:
     models: Models
     archs: tuple[str, ...]
     mix: Mix = "logits"
-    ring: tuple[Models, ...] = ()
-    counts: tuple[Models, ...] = ()
+    ring: Rounds = ()
+    counts: Rounds = ()
     teachers: Located = Located(SERVER)  # noqa: RUF009 (frozen)
     weights: Weights = "uniform"
 
@@ -54,6 +60,13 @@ class Several:
     def team(self) -> Team | None:
         """The last teachers, to be tested together."""
         return Team(apart(self.teachers), self.mix, self.weights) if self.teachers.nodes else None
+
+
+def drawn_models(fed: Federation, model: Located, cohorts: int) -> Models:
+    """K models for each architecture, all drawn afresh but the first, which is the run's own."""
+    kinds = [(arch, k) for arch in fed.tree.archs for k in range(cohorts)]
+    drawn = {i: fed.run(initial, at=SERVER, arch=arch, number=k) for i, (arch, k) in enumerate(kinds) if i}
+    return {0: model} | drawn
 
 
 def deal_out(fed: Federation, cohorts: int, remainder: Remainder = "front") -> Cohorts:
@@ -84,6 +97,40 @@ def bring_by(fed: Federation, x: Located, cohorts: Cohorts) -> Models:
     return {k: fed.among(members).up(x, to=SERVER) for k, members in cohorts.items()}
 
 
+def counted(fed: Federation, before: Rounds, cohorts: Cohorts, kept: int, through: bool = False) -> Rounds:
+    """Label counts of each cohort in the last `kept` rounds, newest first."""
+    sums = gather_by(fed, fed.run(label_counts, at=CLIENTS), cohorts, through, tally)
+    return ((before[0] if before else {}) | sums, *before)[:kept]
+
+
+def sampled(
+    fed: Federation, models: Models, teams: Models, averages: Models, samples: int, sampler: Sampler
+) -> dict[Any, Located]:
+    """The averages, and models drawn around the clients' models of each cohort.
+
+    Args:
+        fed: the view of this round.
+        models: the models that the cohorts started from.
+        teams: the clients' models of each cohort.
+        averages: the cohorts' averages.
+        samples: how many models are drawn for each cohort.
+        sampler: how they are drawn.
+    """
+    members: dict[Any, Located] = {}
+    for k, team in teams.items():
+        options = {"count": samples, "sampler": sampler, "base": models[k]}
+        drawn = fed.run(sample_models, at=SERVER, models=team, **options)
+        members |= {f"average {k}": averages[k]} | {f"sample {k}.{i}": drawn[i] for i in range(samples)}
+    return members
+
+
+def students_of(method: FedEed | Frame, round: int, models: int) -> range:
+    """Numbers of the models that are distilled at the server in this round."""
+    if method.consolidate == "none" or (method.consolidate == "warm-up" and round <= method.warmup):
+        return range(0)
+    return range(0, models, method.cohorts if method.consolidate == "designated" else 1)
+
+
 def renewed(fed: Federation, old: Models, new: Models) -> Models:
     """The new models; the old one where no client trained a model, or all that did were lost."""
     return old | {k: fed.update(old[k], model) if k in old else model for k, model in new.items()}
@@ -93,18 +140,18 @@ def together(values: Mapping[Any, Located]) -> Located:
     """Values at the server as one mapping, as if they had been sent up together. Lost values are left out."""
     refs: dict[str, Any] = {}
     for name, x in values.items():
-        held = x.nodes.get(ROOT)
-        refs |= held.refs if isinstance(held, Bundle) else {str(name): held} if held is not None else {}
+        value = x.nodes.get(ROOT)
+        refs |= value.refs if isinstance(value, Bundle) else {str(name): value} if value is not None else {}
     return Located(SERVER, {ROOT: Bundle(refs)} if refs else {})
 
 
-def over(ring: tuple[Models, ...]) -> Located:
+def over(ring: Rounds) -> Located:
     """The models of several rounds as one mapping."""
     return together({f"{r}.{k}": x for r, models in enumerate(ring) for k, x in models.items()})
 
 
 def apart(mapping: Located) -> dict[str, Located]:
     """The values of a mapping at the server as separate handles."""
-    held = mapping.nodes.get(ROOT)
-    refs = held.refs if isinstance(held, Bundle) else {}
+    bundle = mapping.nodes.get(ROOT)
+    refs = bundle.refs if isinstance(bundle, Bundle) else {}
     return {name: Located(SERVER, {ROOT: ref}) for name, ref in refs.items()}

@@ -8,12 +8,11 @@ from dataclasses import replace
 from pydantic.dataclasses import dataclass
 
 from headwater.algorithms.base import Method, MethodInfo, Team
-from headwater.algorithms.cohorts import Models, gather_by, renewed, spread_by
-from headwater.core.federation import CLIENTS, SERVER, Federation, Located
+from headwater.algorithms.cohorts import Models, drawn_models, gather_by, renewed, spread_by
+from headwater.core.federation import CLIENTS, Federation, Located
 from headwater.core.params import By
 from headwater.core.sampling import turns
 from headwater.specs import LOCAL, STRICT, AtLeastOne, LocalSpec, Positive
-from headwater.tasks.average import initial
 from headwater.tasks.local import local_train
 
 
@@ -87,9 +86,7 @@ class FedEnsemble(Method):
     through_sectors: bool = False
 
     def init(self, fed: Federation, model: Located) -> EnsembleState:
-        arch = fed.tree.archs[0]
-        drawn = {k: fed.run(initial, at=SERVER, arch=arch, number=k) for k in range(1, self.cohorts)}
-        return EnsembleState({0: model} | drawn)
+        return EnsembleState(drawn_models(fed, model, self.cohorts))
 
     def round(self, fed: Federation, state: EnsembleState) -> EnsembleState:
         cohorts = turns(fed.clients, self.cohorts, fed.session.seed, fed.round)

@@ -10,10 +10,11 @@ from pydantic.dataclasses import dataclass
 
 from headwater.algorithms.base import Method, MethodInfo, State, gather, spread
 from headwater.core.federation import CLIENTS, SERVER, Federation, Located, maybe, nothing
-from headwater.core.params import By
+from headwater.core.params import By, Params
 from headwater.specs import LOCAL, STRICT, LocalSpec
-from headwater.tasks.corrections import momentum_step
+from headwater.tasks.corrections import bare, moved
 from headwater.tasks.local import local_train
+from headwater.tasks.task import TaskContext, task
 
 
 @plain_dataclass(frozen=True)
@@ -79,3 +80,17 @@ class FedAvgM(Method):
             nesterov=self.form == "C",
         )
         return MomentumState(new["model"], new["velocity"])
+
+
+@task("average", returns=lambda ctx, start, **_: {"model": start, "velocity": start})
+def momentum_step(
+    ctx: TaskContext, start: Params, mean: Params, velocity: Params | None, beta: float, damping: float, nesterov: bool
+) -> dict[str, Params]:
+    """Server momentum with start − mean as the gradient: v ← beta · v + damping · (start − mean), then start − v.
+
+    With Nesterov's look-ahead the step is beta · v + (start − mean). Buffers are those of `mean`.
+    """
+    slope = bare(start - mean)
+    v = slope * damping if velocity is None else velocity * beta + slope * damping
+    step = moved(slope, v, beta) if nesterov else v
+    return {"model": moved(moved(mean, slope, 1.0), step, -1.0), "velocity": v}

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 from pydantic.dataclasses import dataclass
 
 from headwater.algorithms.base import Method, MethodInfo, State
 from headwater.algorithms.cohorts import together
 from headwater.core.federation import CLIENTS, SERVER, Federation, Located
-from headwater.core.params import By
+from headwater.core.params import By, Params
 from headwater.specs import DISTILL, LOCAL, STRICT, Count, DistillSpec, LocalSpec, Positive
-from headwater.tasks.average import average
-from headwater.tasks.distill import distill
+from headwater.tasks.average import Sampler, average, sample_models
+from headwater.tasks.distill import distill, distill_cost
 from headwater.tasks.local import local_train
-from headwater.tasks.model_sampling import Sampler, distill_per_class, sample_models
+from headwater.tasks.task import TaskContext, task
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -115,3 +118,14 @@ class FedBe(Method):
         members |= {"clients": team} if self.with_clients else {}
         teach = distill_per_class if self.per_class else distill
         return State(fed.run(teach, at=SERVER, start=mean, teachers=together(members), spec=self.server))
+
+
+@task("distill", cost=distill_cost, returns="start")
+def distill_per_class(ctx: TaskContext, spec: DistillSpec, **inputs: Any) -> Params:
+    """`distill` with its loss divided by the number of classes, as FedBE's code has it.
+
+    Under SGD this equals a smaller step size with a larger weight decay: v ← βv + g/C + λw, w ← w − ηv becomes, with
+    u = C·v, u ← βu + g + Cλw, w ← w − (η/C)u.
+    """
+    smaller = replace(spec, lr=spec.lr / ctx.classes, weight_decay=spec.weight_decay * ctx.classes)
+    return distill(ctx, spec=smaller, **inputs)

@@ -4,21 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass as plain_dataclass
-from dataclasses import field
+from dataclasses import field, replace
+from math import sqrt
 from typing import Any, Literal
 
+import torch
 from pydantic.dataclasses import dataclass
 
 from headwater.algorithms.base import Method, MethodInfo, State, Team, voting
 from headwater.core.federation import CLIENTS, SERVER, Federation, Located
-from headwater.core.params import By
+from headwater.core.params import By, Params, mean
 from headwater.specs import DISTILL, LOCAL, STRICT, Count, DistillSpec, LocalSpec, NotNegative
-from headwater.tasks.average import initial
-from headwater.tasks.distill import average_like, distill, drop_outliers
-from headwater.tasks.distill import drop_worst as without_worst
+from headwater.tasks.average import average_like, initial
+from headwater.tasks.cost import Ask, Cost, passes_through
+from headwater.tasks.distill import distill
 from headwater.tasks.local import label_counts, local_train
-from headwater.tasks.model_sampling import with_swag
-from headwater.tasks.terms.proximal import Proximal
+from headwater.tasks.task import TaskContext, task
+from headwater.tasks.teacher_outputs import Outputs, by_name, score
+from headwater.tasks.terms import Proximal
 
 
 @plain_dataclass(frozen=True)
@@ -122,9 +125,9 @@ class FedDf(Method):
 
     def remarks(self, history: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
         """A sentence if the filter could not be used."""
-        found = sum(bool(row.get("distill", {}).get("server", {}).get("nobody_passed")) for row in history)
-        told = f"in {found} of {len(history)} rounds no client beat 1.2 × chance in validation, so all were kept"
-        return (told,) if found else ()
+        unfiltered = sum(bool(row.get("distill", {}).get("server", {}).get("nobody_passed")) for row in history)
+        remark = f"in {unfiltered} of {len(history)} rounds no client beat 1.2 × chance in validation, so all were kept"
+        return (remark,) if unfiltered else ()
 
     def reference_models(self) -> int:
         return 1 if self.mu else 0
@@ -143,7 +146,7 @@ class FedDf(Method):
         team = fed.up(local, to=SERVER)  # every client's model crosses the long link
         counts = fed.up(fed.run(label_counts, at=CLIENTS), to=SERVER) if self.server.weights == "labels" else None
         if self.drop_worst:
-            team = fed.run(without_worst, at=SERVER, models=team)
+            team = fed.run(drop_worst, at=SERVER, models=team)
         teachers = fed.run(drop_outliers, at=SERVER, models=team) if self.outlier_rule else team
         teachers = fed.run(with_swag, at=SERVER, models=teachers, count=self.swag) if self.swag else teachers
         active = {fed.tree.arch(client) for client in fed.clients}
@@ -161,3 +164,89 @@ class FedDf(Method):
             return DfState(main, fused)
         named = {("average" if arch == fed.tree.archs[0] else f"{arch}_average"): x for arch, x in starts.items()}
         return DfState(main, fused, named, Team(teachers, self.server.mix, voting(self.server)))
+
+
+# -- which models teach
+
+
+def _filter_cost(ctx: TaskContext, models: Mapping[str, Params], scores: Any = None) -> Cost:
+    return Cost() if scores is not None else Cost(passes=passes_through(models.values(), len(ctx.validation)))
+
+
+_filter = task(
+    "distill",
+    asks={"scores": Ask("models", score, "validation")},
+    cost=_filter_cost,
+    returns=lambda ctx, models, **_: dict(models),  # at most
+)
+
+
+@_filter
+def drop_worst(ctx: TaskContext, models: Mapping[str, Params], scores: Outputs | None = None) -> dict[str, Params]:
+    """FedDF's filter: leaves out members no better than 1.2 × chance on the server's validation set.
+
+    If no member would remain, all do.
+
+    Args:
+        ctx: where it runs: the server.
+        models: name → model.
+        scores: accuracies that were computed beforehand.
+    """
+    accuracy = _accuracies(ctx, models, scores)
+    kept = [name for name in models if accuracy[name] >= 1.2 / ctx.classes]
+    ctx.note(dropped=len(accuracy) - len(kept) if kept else 0, nobody_passed=not kept)
+    return {name: models[name] for name in kept or accuracy}
+
+
+@_filter
+def drop_outliers(ctx: TaskContext, models: Mapping[str, Params], scores: Outputs | None = None) -> dict[str, Params]:
+    """The further rule of FedDF's code, for teachers only: leaves out members under mean − 1.5 std of the accuracies.
+
+    The best member counts neither in the mean nor in the deviation. Fewer than three members have no outlier. The
+    arguments are those of `drop_worst`.
+    """
+    accuracy = _accuracies(ctx, models, scores)
+    if len(accuracy) < 3:
+        return dict(models)
+    others = torch.tensor(sorted(accuracy.values())[:-1], dtype=torch.float64)
+    kept = [name for name in models if accuracy[name] >= float(others.mean() - 1.5 * others.std(correction=0))]
+    ctx.note(outliers=len(accuracy) - len(kept))
+    return {name: models[name] for name in kept}
+
+
+def _accuracies(ctx: TaskContext, models: Mapping[str, Params], scores: Outputs | None) -> dict[str, float]:
+    known = by_name(scores)
+    return {name: known[name] if name in known else score(ctx, {name: model})[name] for name, model in models.items()}
+
+
+@task(
+    "distill",
+    cost=Cost(),
+    returns=lambda ctx, models, count: models | {f"swag{i}": next(iter(models.values())) for i in range(count)},
+)
+def with_swag(ctx: TaskContext, models: Mapping[str, Params], count: int) -> dict[str, Params]:
+    """Return the models and `count` sampled ones, whose architectures alternate.
+
+    Of K models of an architecture, with mean m, deviations D = (w_1 − m, …, w_K − m) and variance σ² = Σ_k D_k²/K of
+    each parameter, a draw is m + σ·z/√2 + D·u/√(2(K − 1)), with z and u standard normal: one half of the covariance is
+    diagonal, the other of rank K − 1. If an architecture has only one model, the draw is a copy of it. Batch-norm
+    statistics are those of the mean. A sampled model has the mean weight of the models of its architecture.
+    """
+    teams: dict[str, list[Params]] = {}
+    for model in models.values():
+        teams.setdefault(model.layout.arch, []).append(model)
+    result, by_arch = dict(models), list(teams.values())
+    for i in range(count):
+        result[f"swag{i}"] = _draw(ctx, by_arch[i % len(by_arch)])
+    return result
+
+
+def _draw(ctx: TaskContext, team: list[Params]) -> Params:
+    centre = mean(team, lambda _: 1.0)
+    deviations = torch.stack([model.trainable - centre.trainable for model in team])
+    per_parameter, per_model = (ctx.rng.standard_normal(size) for size in (centre.layout.size, len(team)))
+    z, u = (torch.from_numpy(drawn).to(deviations.dtype) for drawn in (per_parameter, per_model))
+    vector = centre.vector.clone()
+    noise = deviations.square().mean(0).sqrt() * z / sqrt(2) + u @ deviations / sqrt(2 * max(1, len(team) - 1))
+    vector[: centre.layout.size] += noise
+    return replace(centre, vector=vector, weight=centre.weight / len(team))

@@ -14,7 +14,7 @@ from headwater.models.base import ModelSpec
 from headwater.specs import LOCAL, STRICT, LocalSpec, Positive
 from headwater.tasks.corrections import buffers_caution, dual, dynamic_server
 from headwater.tasks.local import local_train
-from headwater.tasks.terms.proximal import Dynamic
+from headwater.tasks.terms import Dynamic
 
 AlphaBy = Literal["equal", "size"]
 

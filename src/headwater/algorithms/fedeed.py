@@ -9,23 +9,25 @@ from pydantic.dataclasses import dataclass
 
 from headwater.algorithms.base import Method, MethodInfo, voting
 from headwater.algorithms.cohorts import (
-    Models,
     Several,
     bring_by,
+    counted,
     deal_out,
+    drawn_models,
     gather_by,
     over,
     renewed,
+    sampled,
     spread_by,
+    students_of,
     together,
 )
 from headwater.core.federation import CLIENTS, SERVER, Federation, Located
 from headwater.core.sampling import Remainder
 from headwater.specs import DISTILL, LOCAL, STRICT, AtLeastOne, Count, DistillSpec, LocalSpec
-from headwater.tasks.average import average, initial
+from headwater.tasks.average import Sampler, average
 from headwater.tasks.distill import distill
-from headwater.tasks.local import label_counts, local_train
-from headwater.tasks.model_sampling import Sampler, sample_models, tally
+from headwater.tasks.local import local_train
 
 Ensemble = Literal["clients", "bayesian", "aggregated", "clients_multi", "aggregated_temporal"]
 
@@ -138,9 +140,8 @@ class FedEed(Method):
         return self.consolidate != "none"
 
     def init(self, fed: Federation, model: Located) -> Several:
-        own = [(arch, k) for arch in fed.tree.archs for k in range(self.cohorts)]  # K draws each, the first the run's
-        drawn = {i: fed.run(initial, at=SERVER, arch=arch, number=k) for i, (arch, k) in enumerate(own) if i}
-        return Several({0: model} | drawn, fed.tree.archs, self.server.mix, weights=voting(self.server))
+        models = drawn_models(fed, model, self.cohorts)
+        return Several(models, fed.tree.archs, self.server.mix, weights=voting(self.server))
 
     def round(self, fed: Federation, state: Several) -> Several:
         cohorts, through = deal_out(fed, self.cohorts, self.remainder), self.through_sectors
@@ -153,24 +154,12 @@ class FedEed(Method):
         averages = renewed(fed, state.ring[0] if state.ring else {}, means)
         ring, counts = (averages, *state.ring)[: self.kept], state.counts
         if self.server.weights == "labels":
-            sums = gather_by(fed, fed.run(label_counts, at=CLIENTS), cohorts, through, tally)
-            counts = ((counts[0] if counts else {}) | sums, *counts)[: self.kept]
-        teachers = over(ring) if self.ensemble.startswith("aggregated") else self._clients(fed, state, averages, teams)
-        for k in self._students(fed, len(models)):  # all other models may go on meanwhile
-            told = {"counts": over(counts)} if counts else {}
-            taught = fed.run(distill, at=SERVER, start=models[k], teachers=teachers, spec=self.server, **told)
+            counts = counted(fed, counts, cohorts, self.kept, through)
+        bayesian = self.ensemble == "bayesian"
+        drawn = sampled(fed, state.models, teams, averages, self.samples, self.sampler) if bayesian else {}
+        teachers = over(ring) if self.ensemble.startswith("aggregated") else together(drawn | teams)
+        for k in students_of(self, fed.round, len(models)):  # all other models may go on meanwhile
+            weighs = {"counts": over(counts)} if counts else {}
+            taught = fed.run(distill, at=SERVER, start=models[k], teachers=teachers, spec=self.server, **weighs)
             models[k] = fed.update(models[k], taught)
         return replace(state, models=models, ring=ring, counts=counts, teachers=teachers)
-
-    def _students(self, fed: Federation, models: int) -> range:
-        if self.consolidate == "none" or (self.consolidate == "warm-up" and fed.round <= self.warmup):
-            return range(0)
-        return range(0, models, self.cohorts if self.consolidate == "designated" else 1)
-
-    def _clients(self, fed: Federation, state: Several, averages: Models, teams: Models) -> Located:
-        members: dict[str, Located] = {}
-        for k, team in teams.items() if self.ensemble == "bayesian" else ():
-            options = {"count": self.samples, "sampler": self.sampler, "base": state.models[k]}
-            drawn = fed.run(sample_models, at=SERVER, models=team, **options)
-            members |= {f"average {k}": averages[k]} | {f"sample {k}.{i}": drawn[i] for i in range(self.samples)}
-        return together({**members, **{f"team {k}": team for k, team in teams.items()}})

@@ -10,12 +10,11 @@ from pydantic.dataclasses import dataclass
 
 from headwater.algorithms.base import Method, MethodInfo, State, rejoined
 from headwater.core.federation import CLIENTS, SECTORS, SERVER, Federation, Located, maybe, nothing
-from headwater.core.leaders import Leader, choose, reseat, vacant
+from headwater.core.sampling import Leader, choose, reseat, vacant
 from headwater.specs import DISTILL, LOCAL, STRICT, DistillSpec, LocalSpec
-from headwater.tasks.average import average
+from headwater.tasks.average import average, tally
 from headwater.tasks.distill import distill, validation
 from headwater.tasks.local import label_counts, local_train
-from headwater.tasks.model_sampling import tally
 
 ValSource = Literal["server", "leader"]
 
@@ -102,7 +101,7 @@ class FedHead(Method):
         return stage != "sector" or self.val_source == "server"
 
     def init(self, fed: Federation, model: Located) -> HeadState:
-        return HeadState(model, hold_out(self, fed))
+        return HeadState(model, hold_out(fed, self.val_source))
 
     def round(self, fed: Federation, state: HeadState) -> HeadState:
         _, taught, _ = sectors_teach(self, fed, state)
@@ -168,7 +167,7 @@ class FedHeadPlus(Method):
         return stage != "sector" or self.val_source == "server"
 
     def init(self, fed: Federation, model: Located) -> HeadState:
-        return HeadState(model, hold_out(self, fed))
+        return HeadState(model, hold_out(fed, self.val_source))
 
     def round(self, fed: Federation, state: HeadState) -> HeadState:
         means, taught, counts = sectors_teach(self, fed, state)
@@ -183,9 +182,9 @@ def _without_labels(sector: DistillSpec) -> None:
         raise ValueError(f"sector.labelled = {sector.labelled:g}: leaders distil without labels; remove it")
 
 
-def hold_out(method: FedHead | FedHeadPlus, fed: Federation) -> Located:
-    """The server's labelled hold-out at every client, so that whoever leads finds it."""
-    return fed.down(fed.down(fed.run(validation, at=SERVER))) if method.val_source == "server" else nothing(CLIENTS)
+def hold_out(fed: Federation, source: ValSource) -> Located:
+    """The server's labelled hold-out at every client, so that whoever leads finds it; nothing for another source."""
+    return fed.down(fed.down(fed.run(validation, at=SERVER))) if source == "server" else nothing(CLIENTS)
 
 
 def sectors_teach(
@@ -214,13 +213,13 @@ def sectors_teach(
         anew = there.run(average, at=SECTORS, models=again)
         team, mean, means = fed.update(team, again), fed.update(mean, anew), rejoined(means, there.up(anew))
     seed = fed.run(average, at=SERVER, models=means)
-    held = fed.run(label_counts, at=CLIENTS) if here or above else None
-    counts = fed.up(held) if held else None
+    client_counts = fed.run(label_counts, at=CLIENTS) if here or above else None
+    counts = fed.up(client_counts) if client_counts else None
     tallies = fed.up(fed.run(tally, at=SECTORS, models=counts)) if counts and above else None
     students = teach(fed, team, counts)
     taught = fed.up(students)
     while lost := vacant(fed, students):
         fed, there = reseat(fed, lost)
-        anew = teach(there, there.up(local), there.up(held) if held else None)
+        anew = teach(there, there.up(local), there.up(client_counts) if client_counts else None)
         students, taught = fed.update(students, anew), rejoined(taught, there.up(anew))
     return means, taught, tallies

@@ -17,7 +17,7 @@ from headwater.core.params import By
 from headwater.specs import LOCAL, STRICT, Count, LocalSpec, NotNegative, Positive
 from headwater.tasks.knowledge import Release, Sensitivity, knowledge, pool, settled
 from headwater.tasks.local import Term, local_train
-from headwater.tasks.terms.class_means import Agree, Agreement, Norms, Pull
+from headwater.tasks.terms import Agree, Agreement, Norms, Pull
 
 
 @plain_dataclass(frozen=True)
@@ -130,16 +130,16 @@ class FedHkdStar(Method):
         from headwater.theory.privacy import spent
 
         counts = self.noise == "scaled"
-        found = spent(self.sigma if counts else 0.0, rounds, delta, dimension, self.dp_sensitivity)
-        finite = {k: None if isinstance(v, float) and math.isinf(v) else v for k, v in asdict(found).items()}
+        budget = spent(self.sigma if counts else 0.0, rounds, delta, dimension, self.dp_sensitivity)
+        finite = {k: None if isinstance(v, float) and math.isinf(v) else v for k, v in asdict(budget).items()}
         one_draw = "No finite ε: the noise is one draw for all classes of a client, whatever one sample can change."
-        return finite | {"sentence": found.sentence() if counts else one_draw}
+        return finite | {"sentence": budget.sentence() if counts else one_draw}
 
     def remarks(self, history: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
         """A sentence if there was never any knowledge to share."""
         at_server = [row.get("distill", {}).get("server", {}) for row in history]
-        found = [notes["knowledge_classes"] for notes in at_server if "knowledge_classes" in notes]
-        if not found or any(found):
+        shared = [notes["knowledge_classes"] for notes in at_server if "knowledge_classes" in notes]
+        if not shared or any(shared):
             return ()
         return (
             f"no client shared a class in any round, so this was averaging alone: with algorithm.nu = {self.nu:g} a "

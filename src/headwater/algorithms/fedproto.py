@@ -14,7 +14,7 @@ from headwater.errors import ConfigError
 from headwater.specs import LOCAL, STRICT, LocalSpec, NotNegative
 from headwater.tasks.knowledge import pool, prototypes, settled, train_collecting, width
 from headwater.tasks.local import local_train
-from headwater.tasks.terms.class_means import Norms, Pull
+from headwater.tasks.terms import Norms, Pull
 
 
 @plain_dataclass(frozen=True)
@@ -102,8 +102,8 @@ class FedProto(Method):
         terms = (Pull(self.lam, maybe(known), self.distance),) if self.lam else ()
         asked = {"start": start, "spec": self.local, "terms": terms, "by": self.by}
         if self.collect == "during":
-            made = fed.run(train_collecting, at=CLIENTS, **asked)
-            mine, shared = made["model"], made["prototypes"]
+            trained = fed.run(train_collecting, at=CLIENTS, **asked)
+            mine, shared = trained["model"], trained["prototypes"]
         else:
             mine = fed.run(local_train, at=CLIENTS, **asked)
             shared = fed.run(prototypes, at=CLIENTS, model=mine, by=self.by)
@@ -116,8 +116,8 @@ class FedProto(Method):
             raise ConfigError("algorithm.share_params averages models, which must be alike; remove it or model.also")
         sizes = {arch: fed.read(fed.run(width, at=SERVER, arch=arch)) for arch in fed.tree.archs}
         if len(set(sizes.values())) > 1:
-            told = ", ".join(f"{arch} {size}" for arch, size in sizes.items())
+            listed = ", ".join(f"{arch} {size}" for arch, size in sizes.items())
             raise ConfigError(
-                f"fedproto compares representations, whose sizes differ between the nets of model.also ({told}); "
+                f"fedproto compares representations, whose sizes differ between the nets of model.also ({listed}); "
                 "choose nets with equal ones, or set model.projection to give all of them one size"
             )

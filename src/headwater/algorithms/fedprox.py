@@ -13,7 +13,7 @@ from headwater.core.federation import CLIENTS, Federation, Located, each
 from headwater.core.params import By
 from headwater.specs import LOCAL, STRICT, LocalSpec, NotNegative
 from headwater.tasks.local import local_train
-from headwater.tasks.terms.proximal import Proximal
+from headwater.tasks.terms import Proximal
 
 
 @dataclass(frozen=True, config=STRICT)

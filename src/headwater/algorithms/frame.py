@@ -8,21 +8,34 @@ from typing import Any, Literal
 
 from pydantic.dataclasses import dataclass
 
+from headwater.algorithms import ALGORITHMS
 from headwater.algorithms import frame_parts as parts
 from headwater.algorithms.base import Method, MethodInfo
-from headwater.algorithms.cohorts import Models, bring_by, over, renewed, spread_by, together
+from headwater.algorithms.cohorts import (
+    Models,
+    bring_by,
+    counted,
+    deal_out,
+    drawn_models,
+    over,
+    renewed,
+    sampled,
+    spread_by,
+    students_of,
+    together,
+)
+from headwater.algorithms.fedhead import ValSource, hold_out
 from headwater.core.federation import CLIENTS, SECTORS, SERVER, Federation, Located, maybe, nothing
-from headwater.core.leaders import Leader, choose
 from headwater.core.params import By
-from headwater.core.sampling import Remainder
+from headwater.core.sampling import Leader, Remainder, choose, turns
 from headwater.errors import ConfigError
 from headwater.models.base import ModelSpec
+from headwater.models.parts import need_parts
 from headwater.specs import DISTILL, LOCAL, STRICT, AtLeastOne, Count, DistillSpec, LocalSpec, NotNegative, Positive
-from headwater.tasks.average import average, initial
+from headwater.tasks.average import Sampler, average
 from headwater.tasks.corrections import check_path
-from headwater.tasks.distill import distill, validation
+from headwater.tasks.distill import distill
 from headwater.tasks.local import label_counts
-from headwater.tasks.model_sampling import Sampler
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -110,7 +123,7 @@ class Frame(Method):
     samples: AtLeastOne = 10
     sampler: Sampler = "gaussian"
     leader: Leader = "random"
-    val_source: Literal["server", "leader"] = "server"
+    val_source: ValSource = "server"
     prox_mu: NotNegative = 0.01
     moon_mu: NotNegative = 1.0
     moon_tau: Positive = 0.5
@@ -119,7 +132,11 @@ class Frame(Method):
 
     @classmethod
     def defaults(cls, options: Mapping[str, Any]) -> Mapping[str, Mapping[str, Any]]:
-        return parts.defaults_of(options.get("local", "fedavg"))
+        """The defaults of the trainer's own method. Teachers count equally where clients do."""
+        local = options.get("local", "fedavg")
+        own = dict(ALGORITHMS[local].info.defaults)
+        equal = {stage: {"weights": "uniform"} for stage in ("sector", "server")}
+        return own | equal if local in ("scaffold", "feddyn") else own
 
     def __post_init__(self) -> None:
         if reason := parts.refusal(self):
@@ -128,7 +145,8 @@ class Frame(Method):
             check_path(self.training, "local = 'scaffold'")
 
     def models(self, spec: ModelSpec) -> dict[str, ModelSpec]:
-        parts.check_net(self.local, spec)
+        if self.local == "moon":
+            need_parts(spec, "local = 'moon'")
         return {}
 
     @property
@@ -151,19 +169,18 @@ class Frame(Method):
     def init(self, fed: Federation, model: Located) -> parts.FrameState:
         if len(fed.tree.archs) > 1 and (self.led or self.schedule == "blocks"):
             raise ConfigError("model.also: neither leaders nor schedule = 'blocks' can work with unequal architectures")
-        own = [(arch, k) for arch in fed.tree.archs for k in range(self.cohorts)]
-        drawn = {i: fed.run(initial, at=SERVER, arch=arch, number=k) for i, (arch, k) in enumerate(own) if i}
-        models = {0: model} | drawn
-        hold = self.led and self.val_source == "server"
-        val = fed.down(fed.down(fed.run(validation, at=SERVER))) if hold else nothing(CLIENTS)
-        return parts.FrameState(
-            models, fed.tree.archs, self.server.mix, memory=self.trainer.begin(fed, models), val=val
-        )
+        models = drawn_models(fed, model, self.cohorts)
+        val = hold_out(fed, self.val_source) if self.led else nothing(CLIENTS)
+        memory = self.trainer.begin(fed, models)
+        return parts.FrameState(models, fed.tree.archs, self.server.mix, memory=memory, val=val)
 
     def round(self, fed: Federation, state: parts.FrameState) -> parts.FrameState:
         if self.led:
             fed = fed.seat(choose(self.leader, fed))
-        cohorts = parts.cohorts_of(self, fed)
+        if self.schedule == "blocks":
+            cohorts = turns(fed.clients, self.cohorts, fed.session.seed, fed.round)
+        else:
+            cohorts = deal_out(fed, self.cohorts, self.remainder)
         start = spread_by(fed, state.models, cohorts, self.led)
         turn = parts.Turn(fed, state.models, cohorts, state.memory, self.led, start)
         local, work = self.trainer.train(turn)
@@ -193,12 +210,15 @@ class Frame(Method):
         ring, counts, teachers = (averages, *state.ring)[: self.kept], state.counts, nothing(SERVER)
         if self.ensemble != "none":
             bayesian = self.ensemble == "bayesian"
-            drawn = parts.sampled(turn, teams, averages, self.samples, self.sampler) if bayesian else {}
+            drawn = sampled(fed, turn.models, teams, averages, self.samples, self.sampler) if bayesian else {}
             teachers = over(ring) if averaged else together(drawn | teams)
         if self.server.weights == "labels" and self.ensemble != "none":
-            counts = parts.counted(turn, counts, self.kept, by_client=not averaged)
-        told = (over(counts) if averaged else together(counts[0])) if counts else None
-        for k in parts.students_of(self, fed.round, len(models)):
-            taught = fed.run(distill, at=SERVER, start=models[k], teachers=teachers, spec=self.server, counts=told)
+            if averaged:
+                counts = counted(fed, counts, turn.cohorts, self.kept)
+            else:
+                counts = (bring_by(fed, fed.run(label_counts, at=CLIENTS), turn.cohorts),)
+        weighs = (over(counts) if averaged else together(counts[0])) if counts else None
+        for k in students_of(self, fed.round, len(models)):
+            taught = fed.run(distill, at=SERVER, start=models[k], teachers=teachers, spec=self.server, counts=weighs)
             models[k] = fed.update(models[k], taught)
         return replace(state, models=models, ring=ring, counts=counts, teachers=teachers)

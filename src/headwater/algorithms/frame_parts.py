@@ -1,4 +1,4 @@
-"""Parts of `Frame`: local trainers for several models at once, teachers, and the rules for what goes together.
+"""Parts of `Frame`: local trainers for several models at once, and the rules for what goes together.
 
 Each trainer exists as a method of its own in another file too. The versions here train any number of models, of which a
 client trains one per round; a trainer keeps its memory separately for each model.
@@ -6,23 +6,17 @@ client trains one per round; a trainer keeps its memory separately for each mode
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
-from headwater.algorithms import ALGORITHMS
-from headwater.algorithms.cohorts import Models, Several, bring_by, deal_out, gather_by, spread_by
+from headwater.algorithms.cohorts import Models, Several, gather_by, spread_by
 from headwater.core.federation import CLIENTS, SERVER, Federation, Located, each, maybe, nothing
 from headwater.core.params import By
-from headwater.core.sampling import Cohorts, turns
-from headwater.models.base import ModelSpec
-from headwater.models.parts import need_parts
+from headwater.core.sampling import Cohorts
 from headwater.specs import LocalSpec
 from headwater.tasks.corrections import dual, dynamic_server, minus, shift, total, variate, zeros_like
-from headwater.tasks.local import Term, label_counts, local_train
-from headwater.tasks.model_sampling import Sampler, sample_models, tally
-from headwater.tasks.terms.contrastive import Contrast, remember
-from headwater.tasks.terms.proximal import Dynamic, Proximal
+from headwater.tasks.local import Term, local_train
+from headwater.tasks.terms import Contrast, Dynamic, Proximal, remember
 
 if TYPE_CHECKING:
     from headwater.algorithms.frame import Frame
@@ -190,60 +184,16 @@ class Regularised(Averaging):
         return models, {"h": h} | turn.store("own", work["own"])
 
 
-def defaults_of(local: Local) -> dict[str, Mapping[str, Any]]:
-    """The defaults of the trainer's own method. Teachers count equally where clients do."""
-    own = dict(ALGORITHMS[local].info.defaults)
-    equal = {stage: {"weights": "uniform"} for stage in ("sector", "server")}
-    return own | equal if local in ("scaffold", "feddyn") else own
-
-
 def trainer_of(frame: Frame) -> Averaging:
     spec = frame.training
-    made = {
+    trainer = {
         "fedavg": Averaging(spec),
         "fedprox": Pulled(spec, mu=frame.prox_mu),
         "scaffold": Corrected(spec, shared=frame.shared_variates),
         "feddyn": Regularised(spec, alpha=frame.dyn_alpha),
         "moon": Contrasted(spec, mu=frame.moon_mu, tau=frame.moon_tau, models=frame.cohorts),
     }[frame.local]
-    return replace(made, by=frame.by) if frame.by else made
-
-
-def cohorts_of(frame: Frame, fed: Federation) -> Cohorts:
-    if frame.schedule == "blocks":
-        return turns(fed.clients, frame.cohorts, fed.session.seed, fed.round)
-    return deal_out(fed, frame.cohorts, frame.remainder)
-
-
-def students_of(frame: Frame, round: int, models: int) -> range:
-    """Numbers of the models that are distilled at the server in this round."""
-    if frame.consolidate == "none" or (frame.consolidate == "warm-up" and round <= frame.warmup):
-        return range(0)
-    return range(0, models, frame.cohorts if frame.consolidate == "designated" else 1)
-
-
-def sampled(turn: Turn, teams: Models, averages: Models, samples: int, sampler: Sampler) -> dict[Any, Located]:
-    """The averages, and models drawn around the clients' models of each cohort."""
-    members: dict[Any, Located] = {}
-    for k, team in teams.items():
-        options = {"count": samples, "sampler": sampler, "base": turn.models[k]}
-        drawn = turn.fed.run(sample_models, at=SERVER, models=team, **options)
-        members |= {f"average {k}": averages[k]} | {f"sample {k}.{i}": drawn[i] for i in range(samples)}
-    return members
-
-
-def counted(turn: Turn, before: tuple[Models, ...], kept: int, by_client: bool) -> tuple[Models, ...]:
-    """Label counts of each teacher: of clients, or of cohorts in the last rounds."""
-    told = turn.fed.run(label_counts, at=CLIENTS)
-    if by_client:
-        return (bring_by(turn.fed, told, turn.cohorts),)
-    return ((before[0] if before else {}) | gather_by(turn.fed, told, turn.cohorts, task=tally), *before)[:kept]
-
-
-def check_net(local: str, spec: ModelSpec) -> None:
-    """Refuse a model that the trainer in the slot `local` cannot use."""
-    if local == "moon":
-        need_parts(spec, "local = 'moon'")
+    return replace(trainer, by=frame.by) if frame.by else trainer
 
 
 def refusal(frame: Frame) -> str:

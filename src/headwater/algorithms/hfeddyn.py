@@ -14,7 +14,7 @@ from headwater.specs import LOCAL, STRICT, AtLeastOne, LocalSpec, Positive
 from headwater.tasks.average import average
 from headwater.tasks.corrections import buffers_caution, dual, dynamic_server
 from headwater.tasks.local import local_train
-from headwater.tasks.terms.proximal import Dynamic
+from headwater.tasks.terms import Dynamic
 
 
 @plain_dataclass(frozen=True)
@@ -91,6 +91,6 @@ class HFedDyn(Method):
             new = fed.run(dual, at=CLIENTS, start=start, mine=local, old=maybe(own), alpha=alpha)
             mean = fed.run(average, at=SECTORS, models=fed.up(new["model"]))
             known = {"start": model, "mean": mean, "h": maybe(h), "members": members}
-            made = fed.run(dynamic_server, at=SECTORS, **known, alpha=self.dyn_alpha)
-            model, h, own = made["model"], fed.update(h, made["h"]), fed.update(own, new["own"])
+            shifted = fed.run(dynamic_server, at=SECTORS, **known, alpha=self.dyn_alpha)
+            model, h, own = shifted["model"], fed.update(h, shifted["h"]), fed.update(own, new["own"])
         return HDynState(fed.run(average, at=SERVER, models=fed.up(model), by="uniform"), h, own)

@@ -10,7 +10,7 @@ from headwater.core.params import By
 from headwater.specs import LOCAL, STRICT, AtLeastOne, LocalSpec, NotNegative
 from headwater.tasks.average import average
 from headwater.tasks.local import local_train
-from headwater.tasks.terms.proximal import Proximal
+from headwater.tasks.terms import Proximal
 
 
 @dataclass(frozen=True, config=STRICT)

@@ -12,7 +12,7 @@ from headwater.core.federation import CLIENTS, Federation, Located, maybe, nothi
 from headwater.core.params import By
 from headwater.specs import LOCAL, STRICT, AtLeastOne, LocalSpec, NotNegative, Positive
 from headwater.tasks.local import local_train
-from headwater.tasks.terms.contrastive import Contrast, remember
+from headwater.tasks.terms import Contrast, remember
 
 
 @plain_dataclass(frozen=True)

@@ -9,8 +9,8 @@ from pydantic.dataclasses import dataclass
 
 from headwater.algorithms.base import Method, MethodInfo, State
 from headwater.core.federation import CLIENTS, SECTORS, SERVER, Federation, Located, maybe, nothing
-from headwater.core.leaders import Leader, choose
 from headwater.core.params import By
+from headwater.core.sampling import Leader, choose
 from headwater.models.base import ModelSpec
 from headwater.specs import LOCAL, STRICT, AtLeastOne, LocalSpec
 from headwater.tasks.average import average

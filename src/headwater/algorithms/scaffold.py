@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass as plain_dataclass
 from typing import Literal
 
@@ -9,7 +10,7 @@ from pydantic.dataclasses import dataclass
 
 from headwater.algorithms.base import Method, MethodInfo, State, gather, spread
 from headwater.core.federation import CLIENTS, SERVER, Federation, Located, maybe, nothing
-from headwater.core.params import By
+from headwater.core.params import By, Params
 from headwater.models.base import ModelSpec
 from headwater.specs import LOCAL, STRICT, LocalSpec, Positive
 from headwater.tasks.average import average
@@ -17,7 +18,7 @@ from headwater.tasks.corrections import (
     buffers_caution,
     check_path,
     minus,
-    rebuilt,
+    moved,
     shift,
     step_towards,
     total,
@@ -26,6 +27,7 @@ from headwater.tasks.corrections import (
 )
 from headwater.tasks.local import local_train
 from headwater.tasks.optimizers import total_steps
+from headwater.tasks.task import TaskContext, task
 
 
 @plain_dataclass(frozen=True)
@@ -130,3 +132,16 @@ class Scaffold(Method):
         models = fed.up(new["model"], to=SERVER)
         known = {"start": state.model, "common": state.common, "lr": self.local.lr, "steps": steps}
         return fed.run(average, at=SERVER, models=models), fed.run(rebuilt, at=SERVER, models=models, **known)
+
+
+@task("average", streaming=("models",), returns="start")
+def rebuilt(
+    ctx: TaskContext, models: Mapping[str, Params], start: Params, common: Params, lr: float, steps: Mapping[str, int]
+) -> Params:
+    """The sum over clients of the changes of their variates (option II), computed from their models alone."""
+    result = common * 0.0
+    for client, model in models.items():
+        if steps[client]:
+            change = (start - model) * (1 / (steps[client] * lr)) - common
+            result = moved(result, change, model.weight)
+    return result

@@ -17,7 +17,7 @@ from headwater.report.numbers import count, duration, percent, size
 
 if TYPE_CHECKING:
     from headwater.config import Config
-    from headwater.training.run_directory import RunDirectory
+    from headwater.training.result import RunDirectory
 
 Directory = Annotated[Path, typer.Argument(metavar="DIR", show_default=False)]
 CONFIG, CHECKPOINTS = "config.toml", "checkpoints"
@@ -156,7 +156,7 @@ def claim(out: Path, config: Config, force: bool) -> RunDirectory:
         OutputError: if the directory holds another run or foreign files.
     """
     from headwater.config.tree import HEADER
-    from headwater.training.run_directory import RunDirectory
+    from headwater.training.result import RunDirectory
 
     check_path(out)
     file = out / CONFIG

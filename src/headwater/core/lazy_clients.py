@@ -41,20 +41,20 @@ class Index:
     @staticmethod
     def of(sizes: Sequence[int] | Ints, sector: Ints) -> Index:
         """Order clients by sector, then by size (largest first), then by number."""
-        held = np.array(sizes, dtype=np.int64)
-        order = np.lexsort((-held, sector)).astype(np.int32)  # stable: ties stay in the order of numbers
+        lengths = np.array(sizes, dtype=np.int64)
+        order = np.lexsort((-lengths, sector)).astype(np.int32)  # stable: ties stay in the order of numbers
         rank = np.empty_like(order)
         rank[order] = np.arange(len(order), dtype=np.int32)
-        return Index(held, sector, order, rank)
+        return Index(lengths, sector, order, rank)
 
     def number(self, name: object) -> int | None:
         """Number of a client; None if there is no client of this name."""
-        found = self._known.get(name)
-        if found is None and (found := number_of(name, len(self.sizes))) is not None:
+        number = self._known.get(name)
+        if number is None and (number := number_of(name, len(self.sizes))) is not None:
             if len(self._known) >= KNOWN:
                 self._known.clear()
-            self._known[name] = found
-        return found
+            self._known[name] = number
+        return number
 
 
 class Names(Sequence[str]):
@@ -126,8 +126,8 @@ class Column(Mapping[str, Value], Generic[Value]):
             raise KeyError(name)
         if len(self._known) >= KNOWN:
             self._known.clear()
-        found = self._known[name] = self._told(self._column[number].item())
-        return found
+        value = self._known[name] = self._value(self._column[number].item())
+        return value
 
     def __contains__(self, name: object) -> bool:
         return name in self._known or self.names.number(name) is not None
@@ -144,11 +144,11 @@ class Column(Mapping[str, Value], Generic[Value]):
     def items(self) -> ItemsView[str, Value]:
         return _Items(self)
 
-    def told(self) -> Iterator[Value]:
+    def in_order(self) -> Iterator[Value]:
         """Values in tree order, without creating the names."""
-        return (self._told(number) for number in _plain(self._column, self.names.numbers))
+        return (self._value(number) for number in _plain(self._column, self.names.numbers))
 
-    def _told(self, number: int) -> Value:
+    def _value(self, number: int) -> Value:
         return cast(Value, number) if self._words is None else self._words[number]
 
 
@@ -158,7 +158,7 @@ class _Values(ValuesView[Value]):
         self._column = column
 
     def __iter__(self) -> Iterator[Value]:
-        return self._column.told()
+        return self._column.in_order()
 
 
 class _Items(ItemsView[str, Value]):
@@ -167,7 +167,7 @@ class _Items(ItemsView[str, Value]):
         self._column = column
 
     def __iter__(self) -> Iterator[tuple[str, Value]]:
-        return zip(self._column, self._column.told(), strict=True)
+        return zip(self._column, self._column.in_order(), strict=True)
 
 
 class Joined(Mapping[str, Value]):

@@ -75,10 +75,10 @@ def processor() -> str:
         text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return platform.processor() or platform.machine()
-    found = dict(re.findall(r"^(model name|cpu family|model)\s*:\s*(.*)$", text, re.MULTILINE))
-    if "model name" not in found:
+    facts = dict(re.findall(r"^(model name|cpu family|model)\s*:\s*(.*)$", text, re.MULTILINE))
+    if "model name" not in facts:
         return platform.processor() or platform.machine()
-    return f"{found['model name']}, family {found.get('cpu family', '?')} model {found.get('model', '?')}"
+    return f"{facts['model name']}, family {facts.get('cpu family', '?')} model {facts.get('model', '?')}"
 
 
 def about() -> dict[str, Any]:

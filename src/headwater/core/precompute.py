@@ -19,8 +19,8 @@ from torch import nn
 from headwater.core.tree import ROOT
 from headwater.engines.jobs import Bundle, Job, Ref
 from headwater.models.base import ModelSpec
-from headwater.tasks.run_context import RunContext
-from headwater.tasks.task import Ask
+from headwater.tasks.cost import Ask
+from headwater.tasks.task import RunContext
 
 if TYPE_CHECKING:
     from headwater.core.federation import Federation

@@ -17,9 +17,9 @@ Leaf = Callable[[Any], Any]
 
 
 def encode(thing: Any, leaf: Leaf) -> Any:
-    found = leaf(thing)
-    if found is not UNKNOWN:
-        return found
+    encoded = leaf(thing)
+    if encoded is not UNKNOWN:
+        return encoded
     if is_dataclass(thing) and not isinstance(thing, type):
         named = {f.name: encode(getattr(thing, f.name), leaf) for f in fields(thing)}
         return {"$": "record", "class": address(type(thing)), "fields": named}
@@ -42,17 +42,17 @@ def decode(row: Any, back: Leaf, trusted: Callable[[str], bool] = lambda module:
     """
     if not isinstance(row, dict):
         return row
-    found = back(row)
-    if found is not UNKNOWN:
-        return found
+    decoded = back(row)
+    if decoded is not UNKNOWN:
+        return decoded
     if row["$"] == "record":
         kind = find(row["class"], trusted)
         if not (isinstance(kind, type) and is_dataclass(kind)):
             raise ValueError(f"{row['class']} is no record")
-        made = object.__new__(kind)
+        record = object.__new__(kind)
         for name in (f.name for f in fields(kind)):
-            object.__setattr__(made, name, decode(row["fields"][name], back, trusted))
-        return made
+            object.__setattr__(record, name, decode(row["fields"][name], back, trusted))
+        return record
     if row["$"] == "dict":
         return {decode(key, back, trusted): decode(item, back, trusted) for key, item in row["items"]}
     if row["$"] == "tuple":
@@ -69,12 +69,12 @@ def find(where: str, trusted: Callable[[str], bool] = lambda module: True) -> An
     module, _, name = where.partition(":")
     if not trusted(module):
         raise ValueError(f"{where} is not part of this federation")
-    found: Any = importlib.import_module(module)
+    target: Any = importlib.import_module(module)
     for part in name.split("."):
-        found = getattr(found, part)
-    if not trusted(getattr(found, "__module__", module)):  # a module has what it imports, too
+        target = getattr(target, part)
+    if not trusted(getattr(target, "__module__", module)):  # a module has what it imports, too
         raise ValueError(f"{where} is not part of this federation")
-    return found
+    return target
 
 
 def finite(value: Any) -> Any:

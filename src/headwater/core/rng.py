@@ -61,8 +61,8 @@ class _Mixed(ISeedSequence):
 
 def _powers(first: int, factor: int, count: int) -> Words:
     """Column of the numbers first · factor^i modulo 2³²."""
-    found = accumulate(repeat(factor, count), lambda number, factor: number * factor & 0xFFFFFFFF, initial=first)
-    return np.array(list(found), dtype=np.uint32)[:, None]
+    numbers = accumulate(repeat(factor, count), lambda number, factor: number * factor & 0xFFFFFFFF, initial=first)
+    return np.array(list(numbers), dtype=np.uint32)[:, None]
 
 
 _IN, _OUT = _powers(0x43B0D7E5, 0x931E8875, 16), _powers(0x8B51F9DD, 0x58F38DED, 8)

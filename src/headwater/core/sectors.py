@@ -144,17 +144,17 @@ def _exchange(counts: Counts, chosen: Counts, sectors: int) -> Counts:
     """
     chosen, whole = chosen.copy(), counts.sum(axis=0)
     total = int(whole.sum())
-    held = np.stack([counts[chosen == sector].sum(axis=0) for sector in range(sectors)])
+    sums = np.stack([counts[chosen == sector].sum(axis=0) for sector in range(sectors)])
 
-    def apart(held: Counts) -> Counts:
+    def apart(sums: Counts) -> Counts:
         """A sector's size times its distance, times twice the total."""
-        found: Counts = np.abs(held * total - held.sum(axis=-1, keepdims=True) * whole).sum(axis=-1)
-        return found
+        distances: Counts = np.abs(sums * total - sums.sum(axis=-1, keepdims=True) * whole).sum(axis=-1)
+        return distances
 
     def uneven(size: Counts) -> Counts:
         return np.abs(size * sectors - total)
 
-    limit = max(int(uneven(held.sum(axis=1)).max()), total // 20)
+    limit = max(int(uneven(sums.sum(axis=1)).max()), total // 20)
     for _ in range(PASSES):
         settled = True
         for client, own in enumerate(counts):
@@ -164,15 +164,15 @@ def _exchange(counts: Counts, chosen: Counts, sectors: int) -> Counts:
             places = np.flatnonzero(np.arange(sectors) != here) if not alone else np.empty(0, np.int64)
             there = np.concatenate([places, chosen[others]])
             gain = np.concatenate([np.zeros((len(places), len(whole)), np.int64), counts[others]]) - own
-            change = apart(held[here] + gain) + apart(held[there] - gain) - apart(held[here]) - apart(held)[there]
-            size, grown = held.sum(axis=1), gain.sum(axis=1)
+            change = apart(sums[here] + gain) + apart(sums[there] - gain) - apart(sums[here]) - apart(sums)[there]
+            size, grown = sums.sum(axis=1), gain.sum(axis=1)
             far = np.maximum(uneven(size[here] + grown), uneven(size[there] - grown))
             change = np.where(far <= limit, change, 0)
             if not len(change) or change.min() >= 0:
                 continue
             best = int(np.argmin(change))
-            held[here] += gain[best]
-            held[there[best]] -= gain[best]
+            sums[here] += gain[best]
+            sums[there[best]] -= gain[best]
             if best >= len(places):
                 chosen[others[best - len(places)]] = here
             chosen[client] = there[best]

@@ -97,8 +97,8 @@ class Tree:
     @cached_property
     def holders(self) -> Names:
         """Clients that hold data, in tree order."""
-        held = self.index.sizes[self.index.order] > 0
-        return Names(self.index, self.index.order if held.all() else self.index.order[held], holding=True)
+        has_data = self.index.sizes[self.index.order] > 0
+        return Names(self.index, self.index.order if has_data.all() else self.index.order[has_data], holding=True)
 
     @cached_property
     def teams(self) -> dict[str, Names]:
@@ -130,13 +130,6 @@ class Tree:
         sums = np.zeros(len(self.sectors), dtype=np.int64)
         np.add.at(sums, self.index.sector, self.index.sizes)
         return {ROOT: int(sums.sum())} | dict(zip(self.sectors, sums.tolist(), strict=True))
-
-    def size(self, node: str) -> int:
-        return self.sizes[node]
-
-    def share(self, node: str) -> float:
-        """p_k of a client, p_m of a sector."""
-        return self.sizes[node] / self.sizes[ROOT]
 
     def team(self, sector: str) -> Names:
         """The clients of a sector, also those without data."""

@@ -29,7 +29,7 @@ from headwater.errors import ConfigError
 from headwater.partition.divide import OwnRows
 from headwater.partition.partition import Partition
 from headwater.specs import DistillSpec, LocalSpec
-from headwater.tasks.run_context import RunContext
+from headwater.tasks.task import RunContext
 from headwater.training.experiment import Experiment, specs_of
 from headwater.training.opening import run_context
 

@@ -22,7 +22,7 @@ from headwater.deploy.steps import Choice, Move, Step, StepResults
 from headwater.engines.base import Done, Files, Infos
 from headwater.engines.jobs import LOST, Bundle, Job, Perhaps, Ref, field_names, pick, rebuilt
 from headwater.errors import TaskError
-from headwater.tasks.run_context import RunContext
+from headwater.tasks.task import RunContext
 from headwater.training.checkpoint import KEPT
 
 MAX_VOID = 3  # void rounds in a row after which the server ends

@@ -30,7 +30,7 @@ from headwater.deploy.payload import PayloadReader
 from headwater.deploy.status import PartyLog, Status
 from headwater.deploy.transport import Downlink, Message, Uplink
 from headwater.deploy.work_messages import ClientWorker, HostWorker, Worker
-from headwater.tasks.run_context import RunContext
+from headwater.tasks.task import RunContext
 from headwater.training.checkpoint import write_whole
 
 RUN = re.compile(r"[0-9a-f]{16}")

@@ -14,7 +14,7 @@ from headwater.core import serialization
 from headwater.deploy.payload import PayloadReader
 from headwater.deploy.steps import Choice, Trusted
 from headwater.engines.jobs import LOST, Ref, pick
-from headwater.tasks.run_context import RunContext
+from headwater.tasks.task import RunContext
 
 SUFFIX = ".value"
 RELAY = "relay"  # in place of a tier, for what crosses an edge without a move of the method

@@ -22,7 +22,7 @@ from headwater.errors import TaskError
 from headwater.training.checkpoint import write_whole
 from headwater.training.loop import train
 from headwater.training.opening import run_context
-from headwater.training.progress import Event
+from headwater.training.result import Event
 
 RETRY = 2.0  # seconds between two rounds of `hello`
 PHASES = {"train": "clients train", "distill": "distilling", "average": "averaging", "evaluate": "measuring"}

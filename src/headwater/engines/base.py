@@ -36,7 +36,7 @@ from headwater import registry
 from headwater.core import serialization
 from headwater.core.serialization import ValueInfo
 from headwater.engines.jobs import EVERY, LOST, Job, Ref
-from headwater.tasks.run_context import RunContext
+from headwater.tasks.task import RunContext
 
 if TYPE_CHECKING:
     from headwater.config.sections import EngineConfig

@@ -14,8 +14,7 @@ from headwater.engines.base import Done
 from headwater.engines.jobs import LOST, Bundle, Job, LostInput, Ref, Stream, resolve
 from headwater.engines.nan_check import BAD, Complaint, all_sound
 from headwater.errors import Diverged, TaskError, UserError
-from headwater.tasks.run_context import ALONE, RunContext
-from headwater.tasks.task import TaskContext
+from headwater.tasks.task import ALONE, RunContext, TaskContext
 
 Fetch = Callable[[Ref], Any]
 LEARNING_PHASES = ("train", "distill")  # their results must be finite, and availability delays them

@@ -11,7 +11,7 @@ from headwater.engines.base import Done
 from headwater.engines.execution import Fetch, GroupExecution
 from headwater.engines.jobs import Job, Ref, refs_in
 from headwater.tasks.batched.threads import Helpers
-from headwater.tasks.run_context import RunContext
+from headwater.tasks.task import RunContext
 
 
 class JobGroup:

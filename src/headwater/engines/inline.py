@@ -27,7 +27,7 @@ from headwater.engines.jobs import EVERY, LOST, Job, Ref, pick
 from headwater.engines.workers.spill_cache import SpillCache, budget_of
 from headwater.registry import Info
 from headwater.tasks.batched.threads import Helpers
-from headwater.tasks.run_context import RunContext
+from headwater.tasks.task import RunContext
 
 if TYPE_CHECKING:
     from headwater.config.sections import EngineConfig

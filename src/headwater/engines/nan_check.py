@@ -14,7 +14,7 @@ from torch import Tensor
 
 from headwater.core.params import Params
 from headwater.data.base import Examples
-from headwater.tasks.run_context import RunContext
+from headwater.tasks.task import RunContext
 
 BAD = "bad_update"  # noted in the report of a task whose result is not finite
 

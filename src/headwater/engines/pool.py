@@ -25,7 +25,7 @@ from headwater.engines.workers.spill_cache import Budget, budget_of
 from headwater.engines.workers.worker import Reply
 from headwater.errors import TaskError
 from headwater.registry import Info
-from headwater.tasks.run_context import RunContext
+from headwater.tasks.task import RunContext
 
 if TYPE_CHECKING:
     from headwater.config.sections import EngineConfig

@@ -25,8 +25,7 @@ from headwater.planning.planned_traffic import PlannedTraffic, Tiers, of_round, 
 from headwater.planning.trials import UNKNOWN, Trials
 from headwater.tasks.average import initial
 from headwater.tasks.cost import ITSELF, Cost
-from headwater.tasks.run_context import RunContext
-from headwater.tasks.task import TaskContext
+from headwater.tasks.task import RunContext, TaskContext
 from headwater.training.evaluation import submit_evaluation, tests_for
 from headwater.training.experiment import Experiment
 from headwater.training.opening import open_federation, run_context

@@ -25,7 +25,7 @@ from headwater.planning.rehearsal import Work
 from headwater.specs import LocalSpec
 from headwater.tasks.cost import Cost
 from headwater.tasks.local import local_train
-from headwater.tasks.run_context import RunContext
+from headwater.tasks.task import RunContext
 from headwater.training.experiment import Experiment
 
 BUDGET = 0.8  # seconds for all measurements together; more if single calls take longer

@@ -20,7 +20,7 @@ from headwater.core.params import Params
 from headwater.engines.execution import execute
 from headwater.engines.jobs import LOST, Job, Ref
 from headwater.specs import Descent
-from headwater.tasks.run_context import RunContext
+from headwater.tasks.task import RunContext
 
 HOMES = 200  # most homes at which a task is run on stand-ins of one form
 

@@ -9,6 +9,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import reduce
+from operator import add
+from typing import Any
 
 import torch
 from torch.nn.modules.batchnorm import _BatchNorm
@@ -52,11 +55,7 @@ def minus(ctx: TaskContext, a: Params, b: Params | None) -> Params:
 @task("average", streaming=("models",), returns=first_of("models"))
 def total(ctx: TaskContext, models: Mapping[str, Params]) -> Params:
     """The sum of models, each times its weight. Its own weight is 1, so that a sum of sums is the sum."""
-    result: Params | None = None
-    for model in models.values():
-        result = model * model.weight if result is None else result + model * model.weight
-    assert result is not None
-    return replace(result, weight=1.0)
+    return replace(reduce(add, (model * model.weight for model in models.values())), weight=1.0)
 
 
 @task("average", returns="old")
@@ -74,16 +73,11 @@ def step_towards(ctx: TaskContext, start: Params, mean: Params, rate: float) -> 
 # -- from paths to gradients
 
 
-def _gradient_cost(ctx: TaskContext, spec: LocalSpec, **models: Params) -> Cost:
-    arch = next(iter(models.values())).layout.arch
-    return Cost(arch, samples=ctx.samples, gradients=math.ceil(ctx.samples / spec.batch))
+def _gradient_cost(ctx: TaskContext, model: Params, spec: LocalSpec, **_: Any) -> Cost:
+    return Cost(model.layout.arch, samples=ctx.samples, gradients=math.ceil(ctx.samples / spec.batch))
 
 
-@task(
-    "train",
-    cost=lambda ctx, model, spec, **_: _gradient_cost(ctx, spec, model=model),
-    returns="model",
-)
+@task("train", cost=_gradient_cost, returns="model")
 def gradient_at(ctx: TaskContext, model: Params, spec: LocalSpec, by: By = "samples") -> Params:
     """The gradient of this home's loss at a model: one pass over its rows without a step.
 
@@ -100,9 +94,9 @@ def gradient_at(ctx: TaskContext, model: Params, spec: LocalSpec, by: By = "samp
         net.train(len(part))
         loss = net.loss(net(ctx.data.x[part]), ctx.data.y[part])
         (loss * (len(part) / len(ctx.data))).backward()  # type: ignore[no-untyped-call]
-    found = bare(replace(model, weight=float(len(ctx.data)) if by == "samples" else 1.0))
-    found.trainable.copy_(net.grad)
-    return found
+    gradient = bare(replace(model, weight=float(len(ctx.data)) if by == "samples" else 1.0))
+    gradient.trainable.copy_(net.grad)
+    return gradient
 
 
 @task("train", cost=Cost(), returns="mine")
@@ -114,7 +108,7 @@ def corrected(ctx: TaskContext, old: Params | None, mine: Params, ours: Params, 
 
 @task(
     "train",
-    cost=lambda ctx, start, spec, gradient=False, **_: _gradient_cost(ctx, spec, start=start) if gradient else Cost(),
+    cost=lambda ctx, start, spec, gradient=False, **_: _gradient_cost(ctx, start, spec) if gradient else Cost(),
     returns=lambda ctx, mine, **_: {"model": mine, "own": mine, "delta": mine},
 )
 def variate(
@@ -155,19 +149,6 @@ def variate(
     return {"model": mine, "own": after, "delta": replace(after - before, weight=mine.weight)}
 
 
-@task("average", streaming=("models",), returns="start")
-def rebuilt(
-    ctx: TaskContext, models: Mapping[str, Params], start: Params, common: Params, lr: float, steps: Mapping[str, int]
-) -> Params:
-    """The sum over clients of the changes of their variates (option II), computed from their models alone."""
-    result = common * 0.0
-    for client, model in models.items():
-        if steps[client]:
-            change = (start - model) * (1 / (steps[client] * lr)) - common
-            result = moved(result, change, model.weight)
-    return result
-
-
 @task("train", cost=Cost(), returns=lambda ctx, mine, **_: {"model": mine, "own": mine})
 def dual(ctx: TaskContext, start: Params, mine: Params, old: Params | None, alpha: float) -> dict[str, Params]:
     """FedDyn's g − alpha · (mine − start), and the model: both from one task, as in `variate`."""
@@ -186,20 +167,6 @@ def dynamic_server(
     change = bare((mean - start) * (-alpha * mean.weight / members))
     after = change if h is None else h + change
     return {"model": moved(mean, after, -1 / alpha), "h": after}
-
-
-@task("average", returns=lambda ctx, start, **_: {"model": start, "velocity": start})
-def momentum_step(
-    ctx: TaskContext, start: Params, mean: Params, velocity: Params | None, beta: float, damping: float, nesterov: bool
-) -> dict[str, Params]:
-    """Server momentum with start − mean as the gradient: v ← beta · v + damping · (start − mean), then start − v.
-
-    With Nesterov's look-ahead the step is beta · v + (start − mean). Buffers are those of `mean`.
-    """
-    slope = bare(start - mean)
-    v = slope * damping if velocity is None else velocity * beta + slope * damping
-    step = moved(slope, v, beta) if nesterov else v
-    return {"model": moved(moved(mean, slope, 1.0), step, -1.0), "velocity": v}
 
 
 # -- requirements of methods with corrections

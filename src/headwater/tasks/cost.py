@@ -1,4 +1,4 @@
-"""What a task declares beside its code: how much it computes, and the outline of its result.
+"""What a task declares beside its code: how much it computes, what others may compute for it, the form of its result.
 
 An outline has the structure of a value and the shapes and types of its tensors, but no content: its tensors are on
 torch's `meta` device. `plan` runs a method's own rounds on outlines instead of values.
@@ -50,6 +50,23 @@ class Cost:
     stops: bool = False
     spec: LocalSpec | DistillSpec | None = None
     known: bool = True
+
+
+@dataclass(frozen=True)
+class Ask:
+    """Forward passes of a task that another task may compute beforehand.
+
+    Args:
+        of: name of the mapping input whose models are asked.
+        by: task that returns {name: outputs}. It takes `members`, `part` (which part of how many) and inputs by name.
+        on: kind of rows that the models are asked about: "inputs", "validation" or "test".
+        when: tells from the inputs of the first task whether it needs the outputs.
+    """
+
+    of: str
+    by: Callable[..., Any]
+    on: str
+    when: Callable[[Mapping[str, Any]], bool] = lambda inputs: True
 
 
 def training_cost(model: Params, rows: int, spec: LocalSpec | DistillSpec, **more: Any) -> Cost:

@@ -7,26 +7,23 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-import torch
 from torch import Tensor
 
-from headwater.core.params import By, Params, average_of
+from headwater.core.params import Params
 from headwater.data.base import Examples
 from headwater.errors import ConfigError
 from headwater.specs import DistillSpec
-from headwater.tasks.cost import ITSELF, Cost, passes_through, training_cost
+from headwater.tasks.cost import ITSELF, Ask, Cost, passes_through, training_cost
 from headwater.tasks.ensemble import Fold, Target, learn
 from headwater.tasks.flat_module import FlatModule
 from headwater.tasks.optimizers import EarlyStop, Stepper, batches, steps_per_epoch, total_steps
-from headwater.tasks.task import Ask, TaskContext, task
+from headwater.tasks.task import TaskContext, task
 from headwater.tasks.teacher_outputs import (
     Outputs,
     Panel,
     answer,
-    by_name,
     held_out,
     input_count,
-    score,
     scores_of,
     validation_count,
 )
@@ -228,62 +225,3 @@ class Trail:
 def validation(ctx: TaskContext) -> Examples:
     """The server's validation set, as a value that can be moved."""
     return ctx.validation
-
-
-@task("average", returns="like")
-def average_like(ctx: TaskContext, models: Mapping[str, Params], like: Params, by: By = "samples") -> Params:
-    """The mean of those models that have the architecture of `like`, or `like` itself where none has."""
-    alike = {name: model for name, model in models.items() if model.layout.arch == like.layout.arch}
-    return average_of(alike, by) if alike else like
-
-
-def _filter_cost(ctx: TaskContext, models: Mapping[str, Params], scores: Any = None) -> Cost:
-    return Cost() if scores is not None else Cost(passes=passes_through(models.values(), len(ctx.validation)))
-
-
-@task(
-    "distill",
-    asks={"scores": Ask("models", score, "validation")},
-    cost=_filter_cost,
-    returns=lambda ctx, models, **_: dict(models),  # at most
-)
-def drop_worst(ctx: TaskContext, models: Mapping[str, Params], scores: Outputs | None = None) -> dict[str, Params]:
-    """FedDF's filter: leaves out members no better than 1.2 × chance on the server's validation set.
-
-    If no member would remain, all do.
-
-    Args:
-        ctx: where it runs: the server.
-        models: name → model.
-        scores: accuracies that were computed beforehand.
-    """
-    accuracy = _accuracies(ctx, models, scores)
-    kept = [name for name in models if accuracy[name] >= 1.2 / ctx.classes]
-    ctx.note(dropped=len(accuracy) - len(kept) if kept else 0, nobody_passed=not kept)
-    return {name: models[name] for name in kept or accuracy}
-
-
-@task(
-    "distill",
-    asks={"scores": Ask("models", score, "validation")},
-    cost=_filter_cost,
-    returns=lambda ctx, models, **_: dict(models),  # at most
-)
-def drop_outliers(ctx: TaskContext, models: Mapping[str, Params], scores: Outputs | None = None) -> dict[str, Params]:
-    """The further rule of FedDF's code, for teachers only: leaves out members under mean − 1.5 std of the accuracies.
-
-    The best member counts neither in the mean nor in the deviation. Fewer than three members have no outlier. The
-    arguments are those of `drop_worst`.
-    """
-    accuracy = _accuracies(ctx, models, scores)
-    if len(accuracy) < 3:
-        return dict(models)
-    others = torch.tensor(sorted(accuracy.values())[:-1], dtype=torch.float64)
-    kept = [name for name in models if accuracy[name] >= float(others.mean() - 1.5 * others.std(correction=0))]
-    ctx.note(outliers=len(accuracy) - len(kept))
-    return {name: models[name] for name in kept}
-
-
-def _accuracies(ctx: TaskContext, models: Mapping[str, Params], scores: Outputs | None) -> dict[str, float]:
-    known = by_name(scores)
-    return {name: known[name] if name in known else score(ctx, {name: model})[name] for name, model in models.items()}

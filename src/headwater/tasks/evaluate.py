@@ -13,9 +13,9 @@ from torch.nn import functional as F
 from headwater.core.params import Params
 from headwater.data.base import Examples
 from headwater.specs import Mix, Weights
-from headwater.tasks.cost import ITSELF, Cost, passes_through, shaped
+from headwater.tasks.cost import ITSELF, Ask, Cost, passes_through, shaped
 from headwater.tasks.ensemble import ensemble
-from headwater.tasks.task import Ask, TaskContext, task
+from headwater.tasks.task import TaskContext, task
 from headwater.tasks.teacher_outputs import Outputs, by_name, on_test, scores_of
 
 

@@ -138,8 +138,8 @@ class FlatModule:
     def head(self, model: Params) -> dict[str, Tensor]:
         """Tensors of a model's classifier, by their names in the classifier."""
         names = {id(t): name for name, t in (*self.module.named_buffers(), *self.module.named_parameters())}
-        own, held = self.classifier, model.named()
-        return {leaf: held[names[id(t)]] for leaf, t in (*own.named_parameters(), *own.named_buffers())}
+        own, tensors = self.classifier, model.named()
+        return {leaf: tensors[names[id(t)]] for leaf, t in (*own.named_parameters(), *own.named_buffers())}
 
     def loss(self, output: Tensor, y: Tensor) -> Tensor:
         """Cross-entropy, unless the module brings a `loss(outputs, y)` of its own."""
@@ -196,6 +196,6 @@ def room(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
         try:
             os.posix_fallocate(file.fileno(), 0, size)  # fails now if the disk is full, not by a crash later
         except OSError as error:
-            told = f"there is no room for {size:,} bytes of models' outputs in {tempfile.gettempdir()}"
-            raise OutputError(f"{told} ({error.strerror}); make room, or set TMPDIR to a larger disk") from error
+            problem = f"there is no room for {size:,} bytes of models' outputs in {tempfile.gettempdir()}"
+            raise OutputError(f"{problem} ({error.strerror}); make room, or set TMPDIR to a larger disk") from error
         return torch.from_file(file.name, shared=True, size=count, dtype=dtype).view(shape)

@@ -140,8 +140,8 @@ def prototypes(ctx: TaskContext, model: Params, by: By = "samples") -> Counted:
     """
     assert ctx.data is not None
     features, y = ctx.flat_module(model).represent(ctx.data.x), ctx.data.y
-    held = {label: features[y == label] for label in sorted(set(y.tolist()))}
-    return {label: (rows.mean(0), _weight(len(rows), by)) for label, rows in held.items()}
+    by_class = {label: features[y == label] for label in sorted(set(y.tolist()))}
+    return {label: (rows.mean(0), _weight(len(rows), by)) for label, rows in by_class.items()}
 
 
 @task(

@@ -72,10 +72,10 @@ class Matching:
 
     def add(self, j: int) -> None:
         """Assign client j's neurons so that their gains add up to the most."""
-        held = len(self.sums)
+        known = len(self.sums)
         places = linear_sum_assignment(self.gains(j), maximize=True)[1]
-        new = places >= held
-        places[new] = held + np.arange(new.sum())
+        new = places >= known
+        places[new] = known + np.arange(new.sum())
         self.sums = np.concatenate([self.sums, np.zeros((new.sum(), self.sums.shape[1]))])
         self.counts = np.concatenate([self.counts, np.zeros(new.sum(), dtype=np.int64)])
         self.sums[places] += self.groups[j]
@@ -119,31 +119,31 @@ def match(groups: Sequence[np.ndarray], prior: Prior, most: int, rng: np.random.
 
 def neurons(model: Params, layer: str) -> Tensor:
     """A layer as a matrix: one row per neuron, its bias last."""
-    held = model.named()
-    rows, bias = held[f"{layer}.weight"].flatten(1), held.get(f"{layer}.bias")
+    tensors = model.named()
+    rows, bias = tensors[f"{layer}.weight"].flatten(1), tensors.get(f"{layer}.bias")
     return rows.clone() if bias is None else torch.cat([rows, bias.unsqueeze(1)], dim=1)
 
 
 def placed(model: Params, layer: str, rows: Tensor) -> Params:
     """The model with these neurons in a layer."""
-    made = replace(model, vector=model.vector.clone())
-    held = made.named()
-    weight = held[f"{layer}.weight"]
+    changed = replace(model, vector=model.vector.clone())
+    tensors = changed.named()
+    weight = tensors[f"{layer}.weight"]
     weight.copy_(rows[:, : prod(weight.shape[1:])].reshape(weight.shape))
-    if f"{layer}.bias" in held:
-        held[f"{layer}.bias"].copy_(rows[:, -1])
-    return made
+    if f"{layer}.bias" in tensors:
+        tensors[f"{layer}.bias"].copy_(rows[:, -1])
+    return changed
 
 
 def rewired(model: Params, layer: str, places: Tensor) -> Params:
     """The model whose layer finds input i at `places[i]`. After a flattening each channel is a block of inputs."""
-    made = replace(model, vector=model.vector.clone())
-    weight = made.named()[f"{layer}.weight"]
+    changed = replace(model, vector=model.vector.clone())
+    weight = changed.named()[f"{layer}.weight"]
     inputs = weight.reshape(len(weight), len(places), -1)
     moved = torch.empty_like(inputs)
     moved[:, places] = inputs
     weight.copy_(moved.reshape(weight.shape))
-    return made
+    return changed
 
 
 def _layers(ctx: TaskContext, model: Params) -> tuple[str, ...]:

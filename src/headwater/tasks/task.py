@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -16,33 +16,18 @@ import numpy as np
 import torch
 
 from headwater.core.params import Params
-from headwater.core.rng import Key, stream, streams
+from headwater.core.rng import Key, derive, stream, streams
+from headwater.core.serialization import aligned
 from headwater.core.tree import ROOT
 from headwater.data.base import Examples
 from headwater.data.split import Split
+from headwater.models.base import ModelSpec
 from headwater.tasks.batched.threads import Helpers
-from headwater.tasks.cost import Cost, shaped_model
+from headwater.tasks.cost import Ask, Cost, shaped_model
 from headwater.tasks.flat_module import FlatModule
-from headwater.tasks.run_context import RunContext
 
 Function = TypeVar("Function", bound=Callable[..., Any])
-
-
-@dataclass(frozen=True)
-class Ask:
-    """Forward passes of a task that another task may compute beforehand.
-
-    Args:
-        of: name of the mapping input whose models are asked.
-        by: task that returns {name: outputs}. It takes `members`, `part` (which part of how many) and inputs by name.
-        on: kind of rows that the models are asked about: "inputs", "validation" or "test".
-        when: tells from the inputs of the first task whether it needs the outputs.
-    """
-
-    of: str
-    by: Callable[..., Any]
-    on: str
-    when: Callable[[Mapping[str, Any]], bool] = lambda inputs: True
+ALONE = "loop"  # the way of training in which every client is computed by itself
 
 
 def task(
@@ -91,6 +76,74 @@ def task(
         return function
 
     return mark
+
+
+@dataclass
+class RunContext:
+    """All that a process needs to run the tasks of any home. Never changed after it is made.
+
+    Args:
+        split: the data: training, validation, test and reference set.
+        rows: client → its rows of the training set.
+        test_rows: client → rows that it keeps for a test of its own.
+        models: architecture → how to build its model.
+        seed: seed of the run.
+        method: name of the method, for messages.
+        bad_update: what happens to a result that is not finite: "drop" or "stop".
+        causes: phase → settings that may have caused such a result, for messages.
+        stack: how models of clients are trained: a way of `tasks.batched.policy`.
+        server_threads: threads of a student that is trained at the server; 0: as many as any task has.
+        availability: share of the time during which a client can begin a task (simulated).
+        period: seconds from one arrival of a client to the next (simulated).
+        sector_of: client → its sector, for engines that place work; tasks do not see it.
+        secret: known to this party alone, where noise has to hide something from the others.
+        helpers: threads of this process, for parts of a task that do not depend on each other.
+    """
+
+    split: Split
+    rows: Mapping[str, np.ndarray]
+    test_rows: Mapping[str, np.ndarray]
+    models: Mapping[str, ModelSpec]
+    seed: int
+    method: str = ""
+    bad_update: str = "drop"
+    causes: Mapping[str, str] = field(default_factory=dict)
+    stack: str = ALONE
+    server_threads: int = 0
+    availability: float = 1.0
+    period: float = 10.0
+    sector_of: Mapping[str, str] = field(default_factory=dict)
+    secret: str = ""
+    helpers: Helpers | None = None
+    _flat_modules: dict[tuple[str, int], FlatModule] = field(default_factory=dict)
+    _cache: dict[Hashable, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Align the data in memory as on every other engine, since kernels may round by where their operands lie."""
+        split, moved = self.split, dict[str, Any]()
+        for name in ("train", "validation", "test"):
+            rows: Examples = getattr(split, name)
+            if (x := aligned(rows.x)) is not rows.x:
+                moved[name] = Examples(x, rows.y)
+        if (reference := aligned(split.reference)) is not split.reference:
+            moved["reference"] = reference
+        if moved:
+            self.split = replace(split, **moved)
+
+    def flat_module(self, arch: str, slot: int) -> FlatModule:
+        """The module of an architecture, one per process; `slot` distinguishes several that are used at once."""
+        if (arch, slot) not in self._flat_modules:
+            self._flat_modules[arch, slot] = FlatModule(self.models[arch], arch)
+        return self._flat_modules[arch, slot]
+
+    def initial(self, arch: str, number: int) -> Params:
+        """A freshly drawn model; each number gives another one."""
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(derive(self.seed, "model", arch, *((number,) if number else ())))
+            return Params.of(self.models[arch].build(), arch, self.models[arch].buffers, weight=0.0)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_flat_modules": {}, "_cache": {}, "sector_of": {}, "helpers": None}
 
 
 class TaskContext:

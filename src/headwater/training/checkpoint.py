@@ -43,12 +43,12 @@ class Checkpoint:
     seconds: float  # run time up to this round
 
 
-def write_whole(path: Path, text: str) -> None:
-    """Write a text file atomically."""
+def write_whole(path: Path, content: str | bytes) -> None:
+    """Write a file atomically."""
     draft = path.with_name(f".{path.name}.draft")
     try:
-        with draft.open("w", encoding="utf-8") as file:
-            file.write(text)
+        with draft.open("wb") as file:
+            file.write(content.encode() if isinstance(content, str) else content)
             file.flush()
             os.fsync(file.fileno())
         os.replace(draft, path)
@@ -209,11 +209,11 @@ def _handle(row: Any) -> Any:
     return Located(Place(row["place"]), {node: _held(ref) for node, ref in row["nodes"].items()})
 
 
-def _ref(held: Ref | Bundle) -> Any:
-    if isinstance(held, Bundle):
-        return {"children": {child: _ref(ref) for child, ref in held.refs.items()}}
-    row = {"name": held.name, "home": held.home, "part": encode(held.part)}
-    return row | ({"member": held.member} if held.member else {})
+def _ref(handle: Ref | Bundle) -> Any:
+    if isinstance(handle, Bundle):
+        return {"children": {child: _ref(ref) for child, ref in handle.refs.items()}}
+    row = {"name": handle.name, "home": handle.home, "part": encode(handle.part)}
+    return row | ({"member": handle.member} if handle.member else {})
 
 
 def _held(row: Any) -> Any:

@@ -20,7 +20,7 @@ from headwater.core.tree import Tree
 from headwater.data import kind_of_path
 from headwater.data.base import Data
 from headwater.data.loading import open_data, options_of
-from headwater.data.preparation import Exchange, Preparation, prepared
+from headwater.data.preparation import Exchange, prepared
 from headwater.data.split import Split, carve
 from headwater.errors import ConfigError, nearest
 from headwater.models import MODELS, auto
@@ -31,7 +31,7 @@ from headwater.partition.divide import OwnRows, carving_seed, divide, made_with,
 from headwater.partition.partition import Partition
 from headwater.specs import DistillSpec, LocalSpec
 from headwater.tasks.batched.policy import Stacking, stacking
-from headwater.tasks.run_context import RunContext
+from headwater.tasks.task import RunContext
 
 Rows = Mapping[str, np.ndarray]
 LEARNING_RATE = {"sgd": 0.1, "adam": 1e-3, "adamw": 1e-3}
@@ -124,21 +124,23 @@ def prepare(config: Config, *, data: Data | None = None, model: Callable[[], nn.
     rows, test_rows = (OwnRows(partition.indices, share, config.seed, test=test) for test in (False, True))
     exchange = None
     if loaded.preparation is not None:
-        split, exchange = _exchange(loaded.preparation, split, partition, rows)
+        clients = [f"c{number}" for number, size in enumerate(partition.lengths.tolist()) if size]
+        split, exchange = prepared(split, rows, clients, loaded.preparation)
     kind = ALGORITHMS.load(config.method)
     spec, others = specs_of(config, kind, split, model)
     names = (spec.name, *(other.name for other in others))
     tree = Tree.of(training_sizes(partition.lengths, share), partition.sectors, names)
     built = method_from(kind, config.algorithm, _stages(config, kind, split, partition))
-    resolved = config.merged({"model": _described(spec)} if model is None else {})
     chosen = stage_specs(built)
-    resolved = resolved.merged({name: asdict(spec) for name, spec in chosen.items()})
     _check(chosen, split, built)
-    parts = (resolved, split, partition, tree, spec, built, rows, test_rows, loaded.class_names, others, exchange)
-    made = Experiment(*parts)
-    for extra in made.models.values():  # a method may refuse the model, or add one that cannot be built
+    settled: dict[str, Any] = {name: asdict(stage) for name, stage in chosen.items()}
+    if model is None:
+        settled["model"] = {"name": spec.name, "projection": spec.projection, **spec.options}
+    parts = (tree, spec, built, rows, test_rows, loaded.class_names, others, exchange)
+    experiment = Experiment(config.merged(settled), split, partition, *parts)
+    for extra in experiment.models.values():  # a method may refuse the model, or add one that cannot be built
         extra.outline()
-    return made
+    return experiment
 
 
 def _with_absolute_paths(config: Config) -> Config:
@@ -193,21 +195,12 @@ def specs_of(
                 f"model.also takes listed models or 'package.module:Name', other than model.name and each once, got "
                 f"{other!r}{nearest(other, MODELS)} (known: {', '.join(MODELS)})"
             )
-    made = (main, *(spec(other, {}) for other in wanted.also))
-    for each in made:
+    specs = (main, *(spec(other, {}) for other in wanted.also))
+    for each in specs:
         each.outline()  # refuses a model that cannot be built
         if kind.INFO.features:
             need_parts(each, f"method {config.method!r}")
-    return main, made[1:]
-
-
-def _described(spec: ModelSpec) -> dict[str, Any]:
-    return {"name": spec.name, "projection": spec.projection, **spec.options}
-
-
-def _exchange(way: Preparation, split: Split, partition: Partition, rows: Rows) -> tuple[Split, Exchange]:
-    clients = [f"c{number}" for number, size in enumerate(partition.lengths.tolist()) if size]
-    return prepared(split, rows, clients, way)
+    return main, specs[1:]
 
 
 def _stages(config: Config, kind: Any, split: Split, partition: Partition) -> dict[str, LocalSpec | DistillSpec]:

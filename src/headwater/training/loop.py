@@ -39,9 +39,7 @@ from headwater.training.evaluation import (
 )
 from headwater.training.experiment import Experiment
 from headwater.training.opening import open_federation, run_context
-from headwater.training.progress import Event, Progress
-from headwater.training.result import Run, describe_model, named
-from headwater.training.run_directory import RunDirectory
+from headwater.training.result import Event, Progress, Run, RunDirectory, describe_model, named
 
 __all__ = ["Event", "open_engine", "train"]
 

@@ -11,7 +11,7 @@ from headwater.core.session import Session
 from headwater.engines.base import Engine
 from headwater.specs import LocalSpec
 from headwater.tasks.batched.policy import NUMBERS
-from headwater.tasks.run_context import RunContext
+from headwater.tasks.task import RunContext
 from headwater.training.experiment import Experiment
 
 SMALL = 2.5e8  # multiplications; clients that need fewer share a job, because a job has an overhead of this order

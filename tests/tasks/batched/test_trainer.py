@@ -19,8 +19,8 @@ from headwater.specs import LocalSpec
 from headwater.tasks.batched.kernels import Chain, Mapped, kernel_of
 from headwater.tasks.batched.trainer import train_together
 from headwater.tasks.local import local_train
-from headwater.tasks.run_context import RunContext
-from headwater.tasks.terms.proximal import Dynamic, Proximal
+from headwater.tasks.task import RunContext
+from headwater.tasks.terms import Dynamic, Proximal
 
 SIZES = (23, 1, 8, 16, 7, 30, 3)  # whole and partial batches, one below eight, one sample
 

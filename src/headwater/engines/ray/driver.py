@@ -29,7 +29,7 @@ from headwater.engines.workers.scheduler import ValueView, WorkItem, views_of
 from headwater.engines.workers.shared_memory import context_to_tensors
 from headwater.errors import ConfigError, TaskError, said
 from headwater.registry import Info
-from headwater.tasks.run_context import RunContext
+from headwater.tasks.task import RunContext
 
 if TYPE_CHECKING:
     from headwater.config.sections import EngineConfig

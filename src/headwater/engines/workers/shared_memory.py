@@ -24,7 +24,7 @@ import torch
 
 from headwater.core import serialization
 from headwater.errors import ConfigError, OutputError
-from headwater.tasks.run_context import RunContext
+from headwater.tasks.task import RunContext
 
 PREFIX = "headwater-pool-"
 OURS = re.compile(rf"{PREFIX}\d+-\w+(-gone)?")  # directories of this program

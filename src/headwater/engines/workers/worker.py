@@ -24,7 +24,7 @@ from headwater.engines.execution import execute, execute_together
 from headwater.engines.jobs import LOST, Job, Ref, pick
 from headwater.engines.workers.shared_memory import SharedFiles, read_context
 from headwater.errors import TaskError, UserError
-from headwater.tasks.run_context import RunContext
+from headwater.tasks.task import RunContext
 
 
 @dataclass(frozen=True)

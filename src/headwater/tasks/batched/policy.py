@@ -16,8 +16,7 @@ from headwater.models.base import ModelSpec
 from headwater.specs import LocalSpec
 from headwater.tasks.batched.kernels import Chain, Kernel, kernel_of
 from headwater.tasks.batched.trainer import train_together
-from headwater.tasks.run_context import RunContext
-from headwater.tasks.task import TaskContext
+from headwater.tasks.task import RunContext, TaskContext
 
 WIDEST = 32  # clients in a stack: more save few calls and leave little work for other threads
 NUMBERS = 1 << 22  # parameters in a stack: more do not fit the processor's cache

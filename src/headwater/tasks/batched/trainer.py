@@ -33,8 +33,7 @@ from headwater.tasks.batched.descent import twice
 from headwater.tasks.batched.kernels import Chain, Kernel, kernel_of
 from headwater.tasks.flat_module import FlatModule
 from headwater.tasks.optimizers import FusedOptimizer, learning_rate, samples_read, total_steps
-from headwater.tasks.run_context import ALONE
-from headwater.tasks.task import TaskContext
+from headwater.tasks.task import ALONE, TaskContext
 
 _KERNELS: WeakKeyDictionary[FlatModule, Kernel | None] = WeakKeyDictionary()
 

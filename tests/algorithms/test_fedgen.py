@@ -12,15 +12,15 @@ import torch
 from torch import Tensor, nn
 
 import toys
+from headwater.algorithms.fedgen import Generated, Lesson, classified, generator_loss, sameness, teach_generator
 from headwater.core.params import Params
 from headwater.data.base import Examples
 from headwater.models.base import ModelSpec, Net
 from headwater.models.generator import Generator
 from headwater.specs import DistillSpec
-from headwater.tasks.feature_generator import Generated, Lesson, classified, generator_loss, sameness, teach_generator
 from headwater.tasks.flat_module import FlatModule
 from headwater.tasks.local import Batch
-from headwater.tasks.run_context import RunContext
+from headwater.tasks.task import RunContext
 
 GENERATOR = "generator"
 ROWS = toys.blobs(6, features=2)

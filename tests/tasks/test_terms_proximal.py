@@ -13,7 +13,7 @@ import toys
 from headwater.core.params import Params
 from headwater.specs import LocalSpec
 from headwater.tasks.local import Batch, local_train
-from headwater.tasks.terms.proximal import Dynamic, Proximal
+from headwater.tasks.terms import Dynamic, Proximal
 
 AROUND = toys.context([toys.bowl([[1, 0], [0, 2]], [1, 1], rows=1)], toys.Bowl)
 START = AROUND.initial(toys.ARCH, 0)  # (0, 0)

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 import toys
+from headwater.algorithms.feddf import with_swag
 from headwater.core.params import Params
-from headwater.tasks.model_sampling import with_swag
 from headwater.tasks.task import TaskContext
 
 AROUND = toys.context([toys.points((1, 0))], toys.Slopes)

@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 
 import toys
+from headwater.algorithms.fedmd import Heed, Rows, about_public, digest, mean_of, predict, public
 from headwater.core.params import Params
 from headwater.data.base import Examples
 from headwater.specs import LocalSpec
-from headwater.tasks.consensus import Heed, Rows, about_public, digest, mean_of, predict, public
 from headwater.tasks.local import Batch, local_train
-from headwater.tasks.run_context import RunContext
+from headwater.tasks.task import RunContext
 
 REFERENCE = toys.blobs(11, seed=9).x
 AROUND = toys.context([toys.blobs(8), toys.blobs(5, seed=1)], toys.net, classes=3, reference=REFERENCE)

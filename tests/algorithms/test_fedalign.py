@@ -10,12 +10,12 @@ import torch
 from torch import Tensor, nn
 
 import toys
+from headwater.algorithms.fedalign import Steepness, steepness, top_eigenvalue, transmitting
 from headwater.models.base import Net
 from headwater.models.slim import thin
 from headwater.specs import LocalSpec
 from headwater.tasks.flat_module import FlatModule
 from headwater.tasks.local import Batch, local_train
-from headwater.tasks.terms.lipschitz import Steepness, steepness, top_eigenvalue, transmitting
 
 
 def double(*numbers: object) -> Tensor:

@@ -15,8 +15,8 @@ from headwater.data.base import Examples
 from headwater.models.base import Net
 from headwater.tasks.flat_module import FlatModule
 from headwater.tasks.local import Batch
-from headwater.tasks.run_context import RunContext
-from headwater.tasks.terms.contrastive import Contrast, remember
+from headwater.tasks.task import RunContext
+from headwater.tasks.terms import Contrast, remember
 
 
 def flat() -> nn.Module:
