@@ -33,6 +33,7 @@ from headwater.deploy.dispatch import Dispatcher
 from headwater.deploy.party_run import PartyRun, ValueStore
 from headwater.deploy.payload import PayloadReader
 from headwater.deploy.transport import Message, Unanswered
+from headwater.deploy.updates import UpdateCheck
 from headwater.deploy.work_messages import ClientWorker, HostWorker
 from headwater.tasks.run_context import RunContext
 from headwater.training.experiment import Experiment, prepare
@@ -112,6 +113,9 @@ class LoopbackLink:
 
     def forget(self, number: int) -> None: ...
 
+    def revoke(self, name: str) -> None:
+        self.away.add(name)
+
     def close(self) -> None:
         self._pool.shutdown(wait=False)
 
@@ -163,7 +167,12 @@ class Loopback:
         stamp = {"federation": self.agreement.sha256, "run": "one"}
         store, reader = ValueStore(self.place / name, "one"), PayloadReader(context.models, 1 << 30)
         self.stores[name] = store
-        return PartyRun(name, context, store, reader, self.sent[name], steps.trust(), stamp, self._log)
+        sent, updates = self.sent[name], self._updates()
+        return PartyRun(name, context, store, reader, sent, steps.trust(), stamp, self._log, updates=updates)
+
+    def _updates(self) -> UpdateCheck:
+        rows = {client: self.made.tree.sizes[client] for client in self.made.tree.holders}
+        return UpdateCheck(rows, self.agreement.sector_of, self.agreement.config.deploy.max_norm)
 
     def _log(self, sentence: str) -> None:
         with self._lock:

@@ -34,6 +34,11 @@ Out = Annotated[
 ]
 Force = Annotated[bool, typer.Option("--force", help="Replace the federation in that directory, keys and all.")]
 Watch = Annotated[bool, typer.Option("--watch", help="Show it anew every second, until Ctrl-C.")]
+Member = Annotated[str, typer.Argument(metavar="CLIENT", show_default=False)]
+Host = Annotated[Path, typer.Argument(metavar="[DIR]", show_default=False)]
+To = Annotated[
+    int, typer.Option("--to", metavar="ROUND", help="The round whose state is restored.", show_default=False)
+]
 INTERRUPTED = 130  # exit status after Ctrl-C
 
 
@@ -141,6 +146,41 @@ def audit(options: Options, directory: Directory) -> None:
         console().print(tables.payload_table(parties))
     for line in tables.control_lines(parties):
         console().print(line, markup=False, soft_wrap=True)
+
+
+@app.command()
+@takes("quiet")
+def revoke(options: Options, name: Member, directory: Host = Path()) -> None:
+    """Admit a client no longer.
+
+    DIR is the folder of its sector's host, which may be running. The others go on without it, and the server is told.
+    """
+    from headwater.deploy.revocation import revoke as revoke_party
+
+    folder = revoke_party(directory, name)
+    if not options.quiet:
+        say(
+            f"{name} is revoked: {folder.name} admits it no longer, from now on and after any restart. To admit it again, "
+            f"move {name}.pub from {folder.keys / 'revoked'} back to {folder.keys / 'members'} and start {folder.name} again"
+        )
+
+
+@app.command()
+@takes("quiet")
+def rollback(options: Options, directory: Directory, to: To) -> None:
+    """Go back to an earlier round.
+
+    DIR is the folder of the server, which must not be running. When it is started again it trains on from there.
+    """
+    from headwater.deploy.folder import PartyFolder
+    from headwater.deploy.rollback import rollback as roll_back
+
+    at = roll_back(PartyFolder.open(directory), to)
+    if not options.quiet:
+        say(
+            f"the run was at round {at} and is at round {to} again; start the server, and every party that has ended, to "
+            "train on from there"
+        )
 
 
 def _serve(role: str, directory: Path, options: Options) -> int:
