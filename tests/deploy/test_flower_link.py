@@ -185,7 +185,7 @@ def test_messages_arrive_unchanged_and_a_killed_member_does_not_affect_others(tm
 
         reply = exchange(link, "c0", Message({"do": "fail"}))
         assert isinstance(reply, Unanswered)
-        assert "there is no such thing" in str(reply)
+        assert str(reply) == 'it says "ValueError; its own log says why"'
         for message in (
             Message({"do": "much", "bytes": 16 << 20}),
             Message({}, (RawArray("int8", (1,), bytes(16 << 20)),)),
@@ -248,9 +248,5 @@ def test_an_insecure_link_asks_its_members_for_their_names(tmp_path: Path) -> No
             assert isinstance(exchange(link, "c1", Message({})), Unanswered)
             assert place.link is not None
             assert refused(place.link.address, None, "/v1/control/start-run")
-            taken = pytest.raises(ConfigError, match="cannot be opened")
-            with pytest.MonkeyPatch.context() as patch, taken:
-                patch.setattr("headwater.deploy.flower.links.FREE", 0.0)
-                FlowerDownlink(place)
         finally:
             link.close()

@@ -160,8 +160,9 @@ def revoke(options: Options, name: Member, directory: Host = Path()) -> None:
     folder = revoke_party(directory, name)
     if not options.quiet:
         say(
-            f"{name} is revoked: {folder.name} admits it no longer, from now on and after any restart. To admit it again, "
-            f"move {name}.pub from {folder.keys / 'revoked'} back to {folder.keys / 'members'} and start {folder.name} again"
+            f"{name} is revoked: {folder.name} admits it no longer, from now on and after any restart. To admit it "
+            f"again, move {name}.pub from {folder.keys / 'revoked'} back to {folder.keys / 'members'} and start "
+            f"{folder.name} again"
         )
 
 
@@ -178,8 +179,8 @@ def rollback(options: Options, directory: Directory, to: To) -> None:
     at = roll_back(PartyFolder.open(directory), to)
     if not options.quiet:
         say(
-            f"the run was at round {at} and is at round {to} again; start the server, and every party that has ended, to "
-            "train on from there"
+            f"the run was at round {at} and is at round {to} again; start the server, and every party that has ended, "
+            "to train on from there"
         )
 
 

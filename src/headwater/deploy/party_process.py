@@ -35,6 +35,7 @@ from headwater.deploy.status import PartyLog, Status
 from headwater.deploy.transport import Downlink, Message, Uplink, ask
 from headwater.deploy.updates import UpdateCheck
 from headwater.deploy.work_messages import ClientWorker, HostWorker, Worker
+from headwater.errors import UserError
 from headwater.tasks.run_context import RunContext
 from headwater.training.checkpoint import write_whole
 
@@ -58,6 +59,9 @@ def serve(folder: PartyFolder, *, quiet: bool) -> int:
     try:
         {"server": run_server, "sector": _run_sector, "client": _run_client}[folder.role](process)
         return 0
+    except UserError as error:  # so that the log and the status say why it has ended
+        process.log(str(error))
+        raise
     finally:
         process.close()
 

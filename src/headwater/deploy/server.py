@@ -122,8 +122,8 @@ def _begin(process: PartyProcess, link: RevocationNotices, revoked: Revocations)
     process.log(f"{len(sizes)} clients are there with {sum(sizes.values())} rows in all; the run begins")
     if (largest := max(sizes, key=lambda client: sizes[client])) and 2 * sizes[largest] > sum(sizes.values()):
         process.log(
-            f"{largest} announces {sizes[largest]} of these rows, more than all others together, so that its model alone "
-            "decides a mean; if that cannot be, revoke it, or set deploy.max_rows"
+            f"{largest} announces {sizes[largest]} of these rows, more than all others together, so that its model "
+            "alone decides a mean; if that cannot be, revoke it, or set deploy.max_rows"
         )
     return begun
 

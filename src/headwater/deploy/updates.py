@@ -160,8 +160,8 @@ class UpdateCheck:
         if node not in self.rows or value.weight == self.rows[node]:
             return None
         return (
-            f"a model of weight {value.weight:g}, but announced {self.rows[node]} rows when the run began (a client that "
-            "changed its data needs a new run)"
+            f"a model of weight {value.weight:g}, but announced {self.rows[node]} rows when the run began (a client "
+            "that changed its data needs a new run)"
         )
 
     def _is_sector(self, node: str) -> bool:

@@ -194,8 +194,8 @@ def _await_free(address: Address, say: Callable[[str], None]) -> None:
     while (error := _bind_error(address)) is not None:
         if error.errno == errno.EACCES:
             raise ConfigError(
-                f"the link cannot be opened at {address} ({error.strerror}); change [link] address in party.toml: ports "
-                "below 1024 are for the administrator"
+                f"the link cannot be opened at {address} ({error.strerror}); change [link] address in party.toml: "
+                "ports below 1024 are for the administrator"
             )
         say(
             f"the link cannot be opened at {address} yet ({error.strerror}); it is tried again until that works: end "
