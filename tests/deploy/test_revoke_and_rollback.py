@@ -199,7 +199,7 @@ class TestHearsay:
         assert len(said) < 5 * 3 * MOST
         assert not any(line.startswith("round") and "c5" in line for line in said)
         assert any(line.startswith(f"{loud} says ") for line in said)
-        (failed,) = [line for line in said if "left out" in line]
+        (failed,) = [line for line in said if "left out of this round" in line]
         assert "OSError" in failed
         local = [line for line in said if "patients" in line]
         assert local == ["could not answer a message: /home/ward/patients.csv is gone"], "in its own log"

@@ -222,7 +222,7 @@ class Dispatcher(OwnSteps):
         for step in request.steps:
             if isinstance(step, Job) and step.phase in LEARNING_PHASES and not step.lost:
                 self._learning.add((child, step.home))
-                if results.infos.get(step.name) is None:
+                if step.home == child and results.infos.get(step.name) is None:  # a host judges its own clients
                     self._unusable.add((child, step.home))
         if results.void:
             self._below_quorum.add(child)
