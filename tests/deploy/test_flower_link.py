@@ -9,8 +9,7 @@ import signal
 import ssl
 import subprocess
 import sys
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -21,32 +20,15 @@ if importlib.util.find_spec("flwr") is None:
     pytest.skip("Flower is not installed: pip install 'headwater[flower]'", allow_module_level=True)
 
 import flower_party
-from flower_party import answer, folder, parties
+from flower_party import collect, exchange, folder, parties, serving, until
 from headwater.deploy.flower import FlowerDownlink, FlowerUplink
 from headwater.deploy.transport import Message, RawArray, Unanswered
 from headwater.errors import ConfigError
 from process_tree import alive, descendants
-from process_tree import until as wait_until
 
 slow = pytest.mark.skipif(
     os.environ.get("HEADWATER_SLOW") != "1", reason="takes minutes: set HEADWATER_SLOW=1 to run this test"
 )
-
-
-def until(condition: Callable[[], object], what: str) -> None:
-    wait_until(condition, what, 600.0)
-
-
-def exchange(link: FlowerDownlink, to: str, message: Message) -> Message | Unanswered:
-    number = link.send(to, message)
-    return collect(link, number)[number]
-
-
-def collect(link: FlowerDownlink, *numbers: int) -> dict[int, Message | Unanswered]:
-    came: dict[int, Message | Unanswered] = {}
-    until(lambda: came.update(link.replies(0.2)) or came.keys() >= set(numbers), f"answers to {numbers}")
-    assert came.keys() == set(numbers)
-    return came
 
 
 @contextmanager
@@ -58,20 +40,6 @@ def process(*words: str) -> Iterator[subprocess.Popen[str]]:
             yield started
         finally:
             started.kill()
-
-
-@contextmanager
-def serving(root: Path, name: str) -> Iterator[FlowerUplink]:
-    """A member in a thread of this process."""
-    uplink, stop = FlowerUplink(folder(root, name)), threading.Event()
-    thread = threading.Thread(target=uplink.serve, args=(answer, stop))
-    thread.start()
-    try:
-        yield uplink
-    finally:
-        stop.set()
-        thread.join()
-        uplink.close()
 
 
 def refused(address: str, ca: Path | None, path: str) -> bool:

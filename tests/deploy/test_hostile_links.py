@@ -18,11 +18,10 @@ import pytest
 if importlib.util.find_spec("flwr") is None:
     pytest.skip("Flower is not installed: pip install 'headwater[flower]'", allow_module_level=True)
 
-from test_flower_link import exchange, serving
 
 import federation as tool
 from federation import Federation, command
-from flower_party import folder, parties
+from flower_party import exchange, folder, parties, serving
 from headwater.config import Config
 from headwater.deploy.flower import FlowerDownlink, links
 from headwater.deploy.hearsay import LONGEST, MOST
