@@ -29,7 +29,7 @@ from headwater.deploy.hearsay import quoted
 from headwater.deploy.own_data import own_data
 from headwater.deploy.party_run import PartyRun, ValueStore
 from headwater.deploy.payload import PayloadReader
-from headwater.deploy.revocation import Revocations
+from headwater.deploy.revocation import Revocations, revoked
 from headwater.deploy.rows import AnnouncedRows, is_row_count
 from headwater.deploy.status import PartyLog, Status
 from headwater.deploy.transport import Downlink, Message, Uplink, ask
@@ -126,7 +126,7 @@ class PartyProcess:
     def tell_end(self, link: Downlink) -> None:
         """Send `end` to all parties below, and to absent ones if they come back soon."""
         message = Message({"do": "end", "federation": self.folder.federation.sha256})
-        left, until, waits = set(self.folder.members), time.monotonic() + REJOIN, False
+        left, until, waits = set(self.folder.members) - revoked(self.folder), time.monotonic() + REJOIN, False
         while left and time.monotonic() < until:
             left -= ask(link, sorted(left & link.present()), message, END_SECONDS).keys()
             if left and not waits:
@@ -179,18 +179,18 @@ def _run_sector(process: PartyProcess) -> None:
     config = folder.federation.config.deploy
     sizes: dict[str, int] = {}
     rows = AnnouncedRows(folder)
-    revoked = Revocations(folder, link, process.log)
+    gone = Revocations(folder, link, process.log)
     process.log(f"sector {folder.name} waits for {', '.join(folder.members)} at {folder.link and folder.link.address}")
 
     def below(home: str) -> str | None:
         return home if home in clients else None
 
     def show_present() -> None:
-        revoked()
+        gone()
         process.show_present(link)
 
     def hello(head: Mapping[str, Any]) -> Message:
-        unknown = [name for name in sorted(link.present() - revoked()) if name not in sizes]
+        unknown = [name for name in sorted(link.present() - gone()) if name not in sizes]
         for name, reply in ask(link, unknown, Message(dict(head)), HELLO_SECONDS).items():
             if is_row_count(size := reply.head.get("size"), config.max_rows):
                 sizes[name] = size
@@ -198,15 +198,15 @@ def _run_sector(process: PartyProcess) -> None:
                 process.log(f"{name} announces {quoted(size, 30)} rows, which is refused (deploy.max_rows)")
         rows.update(sizes)
         process.record_control(0, "how many rows each client trains on")
-        return Message({"sizes": {name: size for name, size in sizes.items() if name not in revoked()}})
+        return Message({"sizes": {name: size for name, size in sizes.items() if name not in gone()}})
 
     def worker(run: str) -> HostWorker:
         party = process.party_run(run, context, rows)
-        dispatcher = Dispatcher(party, below, link, "sector_client", config.quorum, show_present, revoked)
+        dispatcher = Dispatcher(party, below, link, "sector_client", config.quorum, show_present, gone)
         return HostWorker(party, dispatcher)
 
     on_end = partial(process.tell_end, link)
-    answering = _Answering(process, hello, worker, on_end=on_end, on_wait=show_present, revoked=revoked)
+    answering = _Answering(process, hello, worker, on_end=on_end, on_wait=show_present, revoked=gone)
     answering.run(process.uplink())
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from headwater.deploy.folder import PartyFolder, find, listed, revoked_key
@@ -97,7 +98,7 @@ class RevocationNotices:
         self._folder, self._link, self._log, self._path = folder, link, log, folder.state / FILE
         self._to: dict[int, str] = {}  # receiver by number of the exchange
         self.names: set[str] = set()
-        if self._path.exists():
+        with suppress(OSError, ValueError, TypeError):  # never written, or damaged: the hosts report it again
             self.names = {name for name in json.loads(self._path.read_text(encoding="utf-8")) if isinstance(name, str)}
 
     def present(self) -> frozenset[str]:

@@ -94,8 +94,8 @@ def _begin(process: PartyProcess, link: RevocationNotices, revoked: Revocations)
     until = time.monotonic() + agreement.config.deploy.start
     process.log(f"waiting for {len(agreement.sectors)} sectors and {len(missing)} clients")
     process.status.update(phase="waiting for everybody")
-    while missing:
-        sectors = [s for s in sorted(link.present()) if missing.intersection(agreement.sectors[s])]
+    while missing or not sizes:
+        sectors = [s for s in sorted(link.present()) if missing.intersection(agreement.sectors[s]) or not missing]
         hello = Message({"do": "hello", "federation": agreement.sha256})
         for sector, reply in ask(link, sectors, hello, 2 * HELLO_SECONDS).items():
             reported = reply.head.get("sizes")
@@ -110,7 +110,7 @@ def _begin(process: PartyProcess, link: RevocationNotices, revoked: Revocations)
         process.show_present(link)
         if time.monotonic() > until and sizes:
             break
-        if missing:
+        if missing or not sizes:
             time.sleep(RETRY)
     if missing:
         process.log(

@@ -4,11 +4,11 @@ Both are checked by every party that receives updates, before anything is comput
 
 - The weight of a model is the number of rows that its client announced before the run, or 1 where clients count alike.
   A model of a sector weighs at most as much as the clients of the sector together.
-- The size of an update is its distance from the model that the task began with; of other values, their norm. It may
-  not exceed the agreed `deploy.max_norm`. Without one, the updates that are combined are compared with each other:
-  one of `REPORTED` times the median is reported, one of `REFUSED` times the median is refused. Fewer than `FEW`
-  updates have no median that one of them could not move; they are compared with the model that the task began with
-  and with the updates of earlier rounds.
+- The size of an update is its distance from the model that the task began with, which may not exceed the agreed
+  `deploy.max_norm`. Without one, and for other values, those that are combined are compared with each other: one of
+  `REPORTED` times the median is reported, one of `REFUSED` times the median is refused. Fewer than `FEW` have no
+  median that one of them could not move; they are compared with the model that the task began with and with earlier
+  rounds.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class UpdateCheck:
     Args:
         rows: number of rows that each client announced; of a client that is missing here, the weight is not checked.
         sector_of: the sector of each client.
-        max_norm: the agreed bound; 0 compares updates with each other.
+        max_norm: the agreed bound for models whose start is known here; 0 compares them with each other.
     """
 
     rows: Mapping[str, int] = field(default_factory=dict)
@@ -104,8 +104,9 @@ class UpdateCheck:
                 size = norm(value if start is None else value - start)
                 kind = (_title(moves[name].ref.name, maker), part, self._is_sector(node))
                 free = 0.0 if isinstance(value, Params) else float(self.rows.get(node, 1))
-                self._measured[name] = Measured(node, kind, size, 0.0 if start is None else norm(start), free)
-                most = self.max_norm or LARGEST
+                if not (self.max_norm and start is not None):
+                    self._measured[name] = Measured(node, kind, size, 0.0 if start is None else norm(start), free)
+                most = self.max_norm if self.max_norm and start is not None else LARGEST
                 why = f"an update of size {size:.3g}, beyond the {most:g} that are accepted" if size > most else None
             if why is not None:
                 found[name] = node, why
@@ -118,8 +119,6 @@ class UpdateCheck:
             jobs: steps; others than jobs are skipped.
             arrived: whether a value, by name, is here or lost.
         """
-        if self.max_norm:
-            return []
         found: list[Outlier] = []
         for names in _bundles(jobs):
             if not all(map(arrived, names)):
