@@ -85,8 +85,8 @@ def test_a_link_admits_its_members_only(tmp_path: Path) -> None:
         assert reply.head["was"] == {"do": "echo", "é": [1, None, 0.5]}
         assert reply.parts == (part,)
 
-        log = tmp_path / "c9/state/logs/supernode.log"
-        until(lambda: "Failed to activate SuperNode" in log.read_text(), "the stranger's refusal")
+        log = tmp_path / "server/state/logs/superlink.log"
+        until(lambda: 'activate-node HTTP/1.1" 401' in log.read_text(), "the stranger's refusal")
         assert link.present() == {"c0"}
         assert isinstance(exchange(link, "c9", Message({})), Unanswered)
 

@@ -92,7 +92,7 @@ class Dispatcher(OwnSteps):
         self._held = defaultdict(set, {child: held & kept for child, held in self._held.items()})
         self._plan = plan = Placement(steps, self._party.name, self._below, self._tier, self._store, self._arrived)
         delivered = [move.name for moves in plan.deliveries.values() for move in moves]
-        self._left_out = dict.fromkeys(self._revoked(), "was revoked") | self._left_out
+        self._left_out.update(dict.fromkeys(set(self._revoked()) - self._left_out.keys(), "was revoked"))
         asked = {child for child, own in plan.requests.items() if any(isinstance(s, Job) for s in own)}
         self._asked |= asked - set(self._revoked())  # the quorum of the others does not count it
         self._await_quorum()

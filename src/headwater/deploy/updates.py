@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import inf
+from math import hypot, inf
 from statistics import median
 from typing import Any, NamedTuple
 
@@ -188,7 +188,7 @@ def norm(value: Any) -> float:
         value = value if value.is_floating_point() else value.to(torch.float64)
         return float(torch.linalg.vector_norm(value, dtype=torch.float64)) if value.numel() else 0.0
     if isinstance(value, dict | tuple | list):
-        return sum(norm(item) ** 2 for item in (value.values() if isinstance(value, dict) else value)) ** 0.5
+        return hypot(*map(norm, value.values() if isinstance(value, dict) else value))
     return abs(float(value)) if isinstance(value, int | float) else 0.0
 
 

@@ -11,15 +11,12 @@ import asyncio
 import binascii
 import datetime
 import functools
-import gc
-import time
-import weakref
 from base64 import b64decode
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import flwr.superlink.cli.flower_superlink
+import uvicorn
 from cryptography.hazmat.primitives import serialization
 from flwr.common.constant import SYSTEM_TIME_TOLERANCE, TIMESTAMP_HEADER, TIMESTAMP_TOLERANCE
 from flwr.supercore.constant import FLEET_HTTP_PUBLIC_KEY_HEADER, FLEET_HTTP_SIGNATURE_HEADER
@@ -69,29 +66,25 @@ def _key(pem: bytes) -> Any:
 
 
 class OpenConnections:
-    """All connections of the link, from before the TLS handshake on."""
+    """All connections of the link, from before the TLS handshake on, the oldest first."""
 
     def __init__(self, most: int) -> None:
         self.most = most
-        self.all: weakref.WeakSet[BoundedProtocol] = weakref.WeakSet()
+        self.all: dict[BoundedProtocol, None] = {}
         self.by_caller: dict[tuple[str, int], BoundedProtocol] = {}
-        self._cleaned = 0.0
 
     def admit(self, new: BoundedProtocol) -> None:
-        """Count a new connection.
+        """Count a new connection. If there are too many, the oldest on which no member has spoken is closed.
 
         Raises:
-            ConnectionRefusedError: if there are too many and none of them can be closed.
+            ConnectionRefusedError: if members have spoken on all of them.
         """
-        if len(self.all) >= self.most and time.monotonic() - self._cleaned > 1.0:
-            self._cleaned = time.monotonic()
-            gc.collect(0)  # handshakes that failed
-        if len(self.all) >= self.most:
-            unknown = [each for each in self.by_caller.values() if not each.known]
-            if not unknown:
+        while len(self.all) >= self.most:
+            oldest = next((each for each in self.all if not each.known), None)
+            if oldest is None:
                 raise ConnectionRefusedError("too many connections")
-            unknown[0].abandon()
-        self.all.add(new)
+            oldest.abandon()
+        self.all[new] = None
 
     def know(self, caller: Any) -> None:
         """Note that a member has spoken on the connection of this caller, host and port."""
@@ -107,10 +100,11 @@ class BoundedProtocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
     """A connection that is closed if no member speaks on it."""
 
     def __init__(self, *args: Any, **more: Any) -> None:
+        self.known, self.received = False, 0
+        self.handshake: Any = None  # the transport, before there is a connection
+        self._watch: asyncio.TimerHandle | None = None
         OPEN.admit(self)
         super().__init__(*args, **more)
-        self.known, self.received = False, 0
-        self._watch: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
@@ -123,7 +117,7 @@ class BoundedProtocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
             self._watch.cancel()
         if self.client is not None and OPEN.by_caller.get(self.client) is self:
             del OPEN.by_caller[self.client]
-        OPEN.all.discard(self)
+        OPEN.all.pop(self, None)
         super().connection_lost(error)
 
     def data_received(self, data: bytes) -> None:
@@ -134,11 +128,10 @@ class BoundedProtocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
         super().data_received(data)
 
     def abandon(self) -> None:
-        OPEN.all.discard(self)
-        if self.client is not None:
-            OPEN.by_caller.pop(self.client, None)
-        if self.transport is not None:
-            self.transport.abort()
+        OPEN.all.pop(self, None)
+        transport = self.transport or self.handshake
+        if transport is not None:
+            transport.abort()
 
     def _check(self) -> None:
         if not self.known:
@@ -153,7 +146,14 @@ def install(members: int) -> None:
     """
     OPEN.most = FREE + PER_MEMBER * members
     asyncio.constants.SSL_HANDSHAKE_TIMEOUT = UNKNOWN_SECONDS  # type: ignore[attr-defined]
-    uvicorn = vars(flwr.superlink.cli.flower_superlink)["uvicorn"]
-    # The event loop of the standard library: it makes the protocol, and so counts a connection, before the handshake,
-    # and closes a connection whose protocol was refused.
+    # The event loop of the standard library makes the protocol, and so counts a connection, before the handshake.
     uvicorn.run = functools.partial(uvicorn.run, http=BoundedProtocol, loop="asyncio")
+    make = asyncio.SelectorEventLoop._make_ssl_transport  # type: ignore[attr-defined]
+
+    def made(loop: Any, raw: Any, protocol: Any, *args: Any, **more: Any) -> Any:
+        transport = make(loop, raw, protocol, *args, **more)
+        if isinstance(protocol, BoundedProtocol):
+            protocol.handshake = transport
+        return transport
+
+    asyncio.SelectorEventLoop._make_ssl_transport = made  # type: ignore[attr-defined]

@@ -66,7 +66,7 @@ class SuperLinkBridge:
         self.pipe, self.settings, self.news, self.admitted, self.keys = pipe, settings, news, admitted, keys
         self.key = HeaderInterceptor({guard.KEY: key})
         self.root = Path(settings["ca"]).read_bytes() if settings["ca"] else None
-        self.members = set(settings["members"])
+        self.members: tuple[str, ...] = tuple(settings["members"])
         self.pool = ThreadPoolExecutor(8 + len(self.members))
         self.lock = threading.Lock()
         self.open: dict[str, tuple[int, NodeSession]] = {}  # by Flower's message id: our number, receiver
@@ -173,7 +173,7 @@ class SuperLinkBridge:
 
     def _revoke(self, name: str) -> None:
         """Answer no call of a member any more; what it was asked for will not come."""
-        self.members.discard(name)
+        self.members = tuple(member for member in self.members if member != name)
         if self.keys is not None:
             self.keys.revoke(name)
         node = self.present.pop(name, None)
