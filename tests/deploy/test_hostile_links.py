@@ -32,7 +32,8 @@ from process_tree import until
 TINY = ("data.fraction=0.3", "partition.alpha=1.0", "partition.sectors=2", "local.epochs=1", "engine.name=inline")
 LONG = 900.0  # seconds, on a busy machine
 
-# A client that sends a finite model of 3e38, speaks in the name of others, and fails over a local file in round 3.
+# A client that speaks in the name of others, from round 2 on sends a finite model of 3e38, and fails over a local file
+# in round 3.
 HOSTILE = """
 import torch
 from dataclasses import replace
@@ -40,8 +41,8 @@ from headwater.core.params import Params
 from headwater.deploy import work_messages as work
 pack, execute = work.pack, work.execute
 def spoilt(head, values):
-    huge = {name: replace(value, vector=torch.full_like(value.vector, 3e38)) if isinstance(value, Params) else value
-            for name, value in values.items()}
+    huge = {name: replace(value, vector=torch.full_like(value.vector, 3e38))
+            if isinstance(value, Params) and not name.startswith("1.") else value for name, value in values.items()}
     return pack(head | {"events": ["round 1: c3 did not answer", "y" * 10_000] * 50}, huge)
 def failing(step, *more):
     if step.round == 3:
@@ -100,6 +101,7 @@ def test_a_hostile_client_costs_itself_only_until_it_is_revoked(tmp_path: Path, 
         assert max(map(len, said)) < 4 * LONGEST
         assert sum("yyy" in line for line in said) < (MOST + 1) * (since + 1)
         assert not any("patients" in line for line in said)
+    assert any(line.startswith(f'{bad} says "round 1: c3 did not') for line in federation.said(host))
     assert any("patients" in line for line in federation.said(bad)), "its own log has it"
     # Revoked: no sector is lost over it, at any time
     assert not [
