@@ -141,6 +141,20 @@ def test_updates_that_are_not_usable_do_not_make_a_quorum(tmp_path: Path) -> Non
     assert any("of 3 gave usable answers" in line for line in federation.said)
 
 
+def test_lost_updates_are_not_compared_with(tmp_path: Path) -> None:
+    """They are no updates of size 0, beside which the only one that came would be huge."""
+    made = small("fedavg", **BRIEF | {"rounds": 1})
+    only = made.tree.holders[0]
+
+    def meddle(to: str, message: Message) -> Message:
+        if to.startswith("c") and to != only:
+            raise Unanswered("was killed")
+        return message
+
+    with loopback(made, tmp_path, meddle=meddle, quorum=0.01) as federation:
+        assert federation.train().params[""].weight == made.tree.sizes[only]
+
+
 def test_norms() -> None:
     assert norm({"a": (torch.tensor([3.0]), 4), "b": "text", "c": None}) == 5.0
     assert norm(torch.full((4,), HUGE)) == pytest.approx(2 * float(torch.tensor(HUGE)))

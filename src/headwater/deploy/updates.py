@@ -23,7 +23,7 @@ import torch
 
 from headwater.core.params import Params
 from headwater.deploy.steps import Choice, Move, Step
-from headwater.engines.jobs import Bundle, Job, Perhaps, Ref
+from headwater.engines.jobs import LOST, Bundle, Job, Perhaps, Ref
 
 REPORTED, REFUSED = 100.0, 1000.0  # multiples of the usual size; of honest variates 25 were seen, of models 5
 FEW = 3
@@ -96,7 +96,7 @@ class UpdateCheck:
         named = {step.name: step for step in steps if not isinstance(step, Move) or step.name != step.ref.name}
         moves = {step.name: step for step in steps if isinstance(step, Move)}
         for name, value in values.items():
-            if name not in moves:
+            if name not in moves or value is LOST:
                 continue
             maker, node, part = _origin(moves[name].ref, named)
             if (why := self._wrong_weight(node, value)) is None:
