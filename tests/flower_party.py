@@ -9,6 +9,8 @@ import socket
 import sys
 import threading
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -128,6 +130,38 @@ def owner(root: Path) -> None:
         replies += link.replies(1.0)
     print("all well" if all(isinstance(reply, Message) for _, reply in replies) else replies, flush=True)
     time.sleep(600)
+
+
+def until(condition: Callable[[], object], what: str) -> None:
+    from process_tree import until as wait_until  # a program of its own does not find it
+
+    wait_until(condition, what, 600.0)
+
+
+def exchange(link: FlowerDownlink, to: str, message: Message) -> Message | Unanswered:
+    number = link.send(to, message)
+    return collect(link, number)[number]
+
+
+def collect(link: FlowerDownlink, *numbers: int) -> dict[int, Message | Unanswered]:
+    came: dict[int, Message | Unanswered] = {}
+    until(lambda: came.update(link.replies(0.2)) or came.keys() >= set(numbers), f"answers to {numbers}")
+    assert came.keys() == set(numbers)
+    return came
+
+
+@contextmanager
+def serving(root: Path, name: str) -> Iterator[FlowerUplink]:
+    """A member in a thread of this process."""
+    uplink, stop = FlowerUplink(folder(root, name)), threading.Event()
+    thread = threading.Thread(target=uplink.serve, args=(answer, stop))
+    thread.start()
+    try:
+        yield uplink
+    finally:
+        stop.set()
+        thread.join()
+        uplink.close()
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ import queue
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,7 @@ from headwater.deploy.dispatch import Dispatcher
 from headwater.deploy.party_run import PartyRun, ValueStore
 from headwater.deploy.payload import PayloadReader
 from headwater.deploy.transport import Message, Unanswered
+from headwater.deploy.updates import UpdateCheck
 from headwater.deploy.work_messages import ClientWorker, HostWorker
 from headwater.tasks.task import RunContext
 from headwater.training.experiment import Experiment, prepare
@@ -112,6 +113,9 @@ class LoopbackLink:
 
     def forget(self, number: int) -> None: ...
 
+    def revoke(self, name: str) -> None:
+        self.away.add(name)
+
     def close(self) -> None:
         self._pool.shutdown(wait=False)
 
@@ -132,6 +136,7 @@ class Loopback:
         meddle: called with the sender and every reply; may change the reply, or raise Unanswered.
         deadline: as `deploy.deadline`.
         quorum: as `deploy.quorum`.
+        revoked: clients that were revoked at their hosts.
     """
 
     def __init__(
@@ -141,7 +146,9 @@ class Loopback:
         meddle: Callable[[str, Message], Message] = lambda to, message: message,
         deadline: float = PATIENCE,
         quorum: float = 0.5,
+        revoked: Collection[str] = (),
     ) -> None:
+        self.revoked = frozenset(revoked)
         self.made, self.place, self.deadline, self.quorum = experiment, place, deadline, quorum
         self.sent: dict[str, SentRows] = {}
         self.stores: dict[str, ValueStore] = {}
@@ -163,7 +170,14 @@ class Loopback:
         stamp = {"federation": self.agreement.sha256, "run": "one"}
         store, reader = ValueStore(self.place / name, "one"), PayloadReader(context.models, 1 << 30)
         self.stores[name] = store
-        return PartyRun(name, context, store, reader, self.sent[name], steps.trust(), stamp, self._log)
+        sent, updates = self.sent[name], self._updates()
+        log = self._log
+        heard = log if name in self.agreement.sectors else lambda line: None  # the server's are the same once more
+        return PartyRun(name, context, store, reader, sent, steps.trust(), stamp, log, heard, updates)
+
+    def _updates(self) -> UpdateCheck:
+        rows = {client: self.made.tree.sizes[client] for client in self.made.tree.holders}
+        return UpdateCheck(rows, self.agreement.sector_of, self.agreement.config.deploy.max_norm)
 
     def _log(self, sentence: str) -> None:
         with self._lock:
@@ -192,7 +206,12 @@ class Loopback:
         def below(home: str) -> str | None:
             return home if home in team else None
 
-        return HostWorker(party, Dispatcher(party, below, self.links[sector], "sector_client", self.quorum))
+        link = self.links[sector]
+        link.away |= self.revoked & set(team)
+        dispatcher = Dispatcher(
+            party, below, link, "sector_client", self.quorum, revoked=lambda: self.revoked & set(team)
+        )
+        return HostWorker(party, dispatcher)
 
     def train(self, out: Path | None = None) -> Run:
         public = {name: getattr(self.made.split, name) for name in PUBLIC_SETS}

@@ -16,9 +16,9 @@ from headwater.algorithms import fedhead
 from headwater.algorithms.fedmd import public
 from headwater.core import records
 from headwater.deploy import dispatch, steps
-from headwater.deploy.party_process import is_row_count
 from headwater.deploy.party_run import ValueStore
 from headwater.deploy.payload import PayloadReader, Refused, pack
+from headwater.deploy.rows import is_row_count
 from headwater.deploy.transport import Message, Unanswered
 from headwater.engines.jobs import Job, Ref
 from headwater.errors import TaskError

@@ -6,25 +6,22 @@ import shlex
 import signal
 import sys
 import time
-from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from headwater import startup
+from headwater.cli.deploy_tables import control_lines, folder_table, next_steps, payload_table, status_table
 from headwater.cli.options import Options, Source, command_group, takes
-from headwater.cli.run import INTERRUPTED, TIERS, Directory
-from headwater.cli.terminal import as_json, console, print_lines, say, table
-from headwater.deploy.folder import PARTY, PartyFolder, find, listed
+from headwater.cli.run import INTERRUPTED, Directory
+from headwater.cli.terminal import as_json, console, print_lines, say
+from headwater.deploy.folder import PARTY, PartyFolder, find
 from headwater.errors import ConfigError, MissingExtra
-from headwater.report.numbers import count, duration, number, percent, size
 
 if TYPE_CHECKING:
     from rich.console import Group
-    from rich.table import Table
 
-    from headwater.deploy.init import WrittenFederation
 
 app = command_group(
     "deploy", "A real federation on Flower: folders and keys for its parties, a process for each, how they get on."
@@ -35,8 +32,11 @@ Out = Annotated[
 ]
 Force = Annotated[bool, typer.Option("--force", help="Replace the federation in that directory, keys and all.")]
 Watch = Annotated[bool, typer.Option("--watch", help="Show it anew every second, until Ctrl-C.")]
-SHOWN = 4  # names in one cell
-LINKS = TIERS | {"relay": "relayed inside a sector"}
+Member = Annotated[str, typer.Argument(metavar="CLIENT", show_default=False)]
+Host = Annotated[Path, typer.Argument(metavar="[DIR]", show_default=False)]
+To = Annotated[
+    int, typer.Option("--to", metavar="ROUND", help="The round whose state is restored.", show_default=False)
+]
 
 
 @app.callback(invoke_without_command=True)
@@ -142,6 +142,42 @@ def audit(options: Options, directory: Directory) -> None:
     print_lines(*control_lines(parties))
 
 
+@app.command()
+@takes("quiet")
+def revoke(options: Options, name: Member, directory: Host = Path()) -> None:
+    """Admit a client no longer.
+
+    DIR is the folder of its sector's host, which may be running. The others go on without it, and the server is told.
+    """
+    from headwater.deploy.revocation import revoke as revoke_party
+
+    folder = revoke_party(directory, name)
+    if not options.quiet:
+        say(
+            f"{name} is revoked: {folder.name} admits it no longer, from now on and after any restart. To admit it "
+            f"again, move {name}.pub from {folder.keys / 'revoked'} back to {folder.keys / 'members'} and start "
+            f"{folder.name} again"
+        )
+
+
+@app.command()
+@takes("quiet")
+def rollback(options: Options, directory: Directory, to: To) -> None:
+    """Go back to an earlier round.
+
+    DIR is the folder of the server, which must not be running. When it is started again it trains on from there.
+    """
+    from headwater.deploy.folder import PartyFolder
+    from headwater.deploy.rollback import rollback as roll_back
+
+    at = roll_back(PartyFolder.open(directory), to)
+    if not options.quiet:
+        say(
+            f"the run was at round {at} and is at round {to} again; start the server, and every party that has ended, "
+            "to train on from there"
+        )
+
+
 def _serve(role: str, directory: Path, options: Options) -> int:
     from importlib.util import find_spec
 
@@ -211,86 +247,3 @@ def _live(directory: Path) -> Group:
     rows = _status_rows(directory)
     messages = [Text(f"{row['party']}: {row['message']}", style="dim") for row in rows if row["message"]]
     return Group(status_table(rows), *messages)
-
-
-def folder_table(written: WrittenFederation) -> Table:
-    """A row for the server, for each sector, and for the clients of each sector together."""
-    by_name = {party.name: party for party in written.parties}
-    rows = [["server", "server", by_name["server"].listens, "", ""]]
-    for name, clients in written.sectors.items():
-        host = by_name[name]
-        rows.append([name, "sector", host.listens, host.joins, ""])
-        size = count(sum(by_name[client].rows for client in clients))
-        rows.append([listed(clients, SHOWN), "client", "", host.listens, size])
-    title = f"Folders in {written.out}"
-    return table(["folder", "role", "its link", "joins", "rows"], rows, title=title, right=["rows"])
-
-
-def next_steps(written: WrittenFederation) -> Iterator[str]:
-    """What to do after `deploy init`."""
-    out, first = written.out, next(iter(written.sectors))
-    examples = (("server", "server"), ("sector", first), ("client", written.sectors[first][0]))
-    if written.local:
-        yield "Next, here, each in a terminal of its own:"
-        yield from (f"  headwater deploy {role} {shlex.quote(str(out / name))}" for role, name in examples)
-        rest = len(written.parties) - len(examples)
-        more = f"the other {rest} folders too; " if rest else ""
-        yield f"  {more}headwater deploy status {shlex.quote(str(out))}"
-    else:
-        yield "Next, copy each folder to the machine of its party, over a channel that you trust, and there:"
-        yield from (f"  headwater deploy {role} {name}" for role, name in examples)
-    if written.packages:
-        yield f"The configuration names {', '.join(written.packages)}, which has to be installed at every party."
-    yield f"{out / 'ca'} can sign certificates for this federation: keep it to yourself."
-
-
-def status_table(rows: Sequence[dict[str, Any]]) -> Table:
-    """A row per party, from `headwater.deploy.status.rows`."""
-    cells = []
-    for row in rows:
-        seconds, accuracy = number(row["seconds"]), number(row["accuracy"])
-        progress, seen = ["", "not started yet"], ""
-        if seconds is not None:
-            progress = [f"{row['round']} of {row['rounds']}", str(row["phase"] or "")]
-            seen = f"{duration(seconds)} ago"
-        party = [str(row["party"]), str(row["role"]), "yes" if row["up"] else "no"]
-        cells.append([*party, *progress, "" if accuracy is None else percent(accuracy), _presence(row), seen])
-    headings = ["party", "role", "up", "round", "phase", "accuracy", "below it", "last sign of life"]
-    return table(headings, cells, right=["accuracy", "last sign of life"])
-
-
-def _presence(row: dict[str, Any]) -> str:
-    members, present = row["members"] or [], row["present"] or []
-    if not members:
-        return ""
-    absent = [name for name in members if name not in present]
-    if not row["up"]:
-        return f"{len(members)}, not known"
-    counted = f"{len(members) - len(absent)} of {len(members)} present"
-    return f"{counted}, without {listed(absent, SHOWN)}" if absent else counted
-
-
-def payload_table(parties: Sequence[dict[str, Any]]) -> Table:
-    """A row per party, receiver and kind of value, from `headwater.deploy.audit.summary`."""
-    rows = []
-    for party in parties:
-        for row in party["payload"]:
-            first, last = row["rounds"]
-            what = [party["party"], row["to"], row["kind"], LINKS.get(row["tier"], row["tier"]), row["direction"]]
-            rounds = str(first) if first == last else f"{first} to {last}"
-            rows.append([*what, count(row["messages"]), size(row["bytes"]), rounds])
-    headings = ["party", "sent to", "what", "link", "way", "messages", "payload", "rounds"]
-    return table(headings, rows, title="Payload", right=["messages", "payload"])
-
-
-def control_lines(parties: Sequence[dict[str, Any]]) -> Iterator[str]:
-    """What was sent besides payload, and which parties have sent nothing."""
-    for party in parties:
-        by_receiver: dict[str, list[str]] = {}
-        for row in party["control"]:
-            what = f"{row['what'] or 'control'} ({row['messages']} times)"
-            by_receiver.setdefault(row["to"], []).append(what)
-        for to, what_was_sent in by_receiver.items():
-            yield f"{party['party']} also told {to}, as control: {', '.join(what_was_sent)}."
-    if silent := [party["party"] for party in parties if not party["payload"] and not party["control"]]:
-        yield f"Nothing was sent yet by {listed(silent, SHOWN)}."

@@ -201,6 +201,9 @@ class DeployConfig(Section):
         quorum: share of a sector's clients, and of the sectors, that must answer for their work to count.
         start: seconds to wait at the start until all parties are connected.
         max_mb: largest message that is accepted, in MB.
+        max_norm: largest update that is accepted: the norm of its difference from the model that a client began with;
+            0: compared with the other updates of the round.
+        max_rows: most rows that a client may announce; 0: any number.
         secret_noise: draw noise from a secret of each client; the result then differs from the simulation's.
     """
 
@@ -210,6 +213,8 @@ class DeployConfig(Section):
     quorum: Share = 0.5
     start: Positive = 600.0
     max_mb: Positive = 2048.0
+    max_norm: Annotated[float, Ge(0)] = 0.0
+    max_rows: Count = 0
     secret_noise: bool = False
 
 

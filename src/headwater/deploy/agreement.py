@@ -24,7 +24,7 @@ from headwater.core.lazy_clients import number_of
 from headwater.core.tree import Tree
 from headwater.data.base import Examples
 from headwater.data.split import Split
-from headwater.deploy.folder import INIT_AGAIN
+from headwater.deploy.folder import FEDERATION, INIT_AGAIN
 from headwater.errors import ConfigError
 from headwater.partition.divide import OwnRows
 from headwater.partition.partition import Partition
@@ -120,6 +120,21 @@ class DeployedExperiment(Experiment):
     def manifest(self) -> dict[str, Any]:
         known = {key: value for key, value in self.partition.manifest().items() if key != "indices"}
         return known | {"sizes": list(self.partition.sizes), "classes": list(self.class_names)}
+
+
+def check_copy(file: Path, config: Config) -> None:
+    """Refuse a changed config.toml: it is a copy for reading, and a change at one party cannot have an effect."""
+    if not file.is_file():
+        return
+    try:
+        same = type(config).from_toml(file.read_text(encoding="utf-8")) == config
+    except (ConfigError, UnicodeDecodeError):
+        same = False
+    if not same:
+        raise ConfigError(
+            f"{file} was changed, and it is only a copy to read: all parties work by {FEDERATION}, which must be the "
+            f"same everywhere; bring the file back, or remove it; {INIT_AGAIN} with other settings"
+        )
 
 
 def empty_split(agreement: Agreement) -> Split:

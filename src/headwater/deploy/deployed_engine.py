@@ -165,7 +165,7 @@ class DeployedEngine:
             why = results.events[-2] if len(results.events) > 1 else "see the log"
             raise TaskError(
                 f"{MAX_VOID} rounds in a row counted for nothing (the last time: {why}); see to that, then start the "
-                "server again: it carries on at its round"
+                "server again: it carries on at its round. `headwater deploy rollback` takes it to an earlier one"
             )
         self._infos |= results.infos
         self._same |= results.same

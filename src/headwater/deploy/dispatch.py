@@ -10,19 +10,19 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-from headwater.core import serialization
 from headwater.core.serialization import ValueInfo
+from headwater.deploy.hearsay import attributed
+from headwater.deploy.own_steps import OwnSteps
 from headwater.deploy.party_run import PartyRun
+from headwater.deploy.payload import Refused
 from headwater.deploy.placement import HERE, Below, Placement, Request
 from headwater.deploy.steps import Choice, Step, StepResults
 from headwater.deploy.transport import Downlink, Message, Unanswered
-from headwater.engines.execution import execute
-from headwater.engines.jobs import LOST, Job, Ref
-from headwater.errors import TaskError, UserError
+from headwater.engines.execution import LEARNING_PHASES
+from headwater.engines.jobs import LOST, Job
 
 REJOIN = 75.0  # seconds in which all healthy members have joined a link that was started again
 TICK = 0.5  # longest wait in seconds between two checks of the deadline
@@ -30,7 +30,7 @@ TICK = 0.5  # longest wait in seconds between two checks of the deadline
 Open = dict[int, tuple[Request, float]]  # by number of the exchange: what was requested, and when it is given up
 
 
-class Dispatcher:
+class Dispatcher(OwnSteps):
     """Carries out steps, here and at the parties below.
 
     Args:
@@ -40,6 +40,7 @@ class Dispatcher:
         tier: the tier of the edges to the parties below.
         quorum: share of the asked parties that must answer for a round to count.
         on_wait: called repeatedly while waiting.
+        revoked: parties below that have no part any more; they are neither asked nor counted.
     """
 
     def __init__(
@@ -50,16 +51,14 @@ class Dispatcher:
         tier: str,
         quorum: float,
         on_wait: Callable[[], None] = lambda: None,
+        revoked: Callable[[], Collection[str]] = frozenset,
     ) -> None:
         self._party, self._below, self._link, self._tier, self._quorum = party, below, link, tier, quorum
-        self._store, self._on_wait = party.store, on_wait
+        self._store, self._on_wait, self._revoked = party.store, on_wait, revoked
         self._held: defaultdict[str, set[str]] = defaultdict(set)  # names of values that a party below holds
         self.new_attempt()
         self._wait_for_all = True
-        self._round, self._attempt = -1, ""
-        self._left_out: dict[str, str] = {}  # parties left out of this round, with the reason
-        self._asked: set[str] = set()  # parties with a job in this round
-        self._below_quorum: set[str] = set()  # sectors of which too few clients answered in this round
+        self._new_round(-1, "")
 
     def run(
         self,
@@ -83,8 +82,7 @@ class Dispatcher:
         attempt = attempt or self._own_attempt
         if (round, attempt) != (self._round, self._attempt):
             self._wait_for_all = self._wait_for_all or round == self._round
-            self._round, self._attempt = round, attempt
-            self._left_out, self._asked, self._below_quorum = {}, set(), set()
+            self._new_round(round, attempt)
         self._keep, self._deadline, self._results = keep, deadline, StepResults()
         self._arrived = set(arrived)
         self._waiting = {step.name: step for step in steps}
@@ -94,10 +92,13 @@ class Dispatcher:
         self._held = defaultdict(set, {child: held & kept for child, held in self._held.items()})
         self._plan = plan = Placement(steps, self._party.name, self._below, self._tier, self._store, self._arrived)
         delivered = [move.name for moves in plan.deliveries.values() for move in moves]
-        self._asked |= {child for child, own in plan.requests.items() if any(isinstance(s, Job) for s in own)}
+        self._left_out.update(dict.fromkeys(set(self._revoked()) - self._left_out.keys(), "was revoked"))
+        asked = {child for child, own in plan.requests.items() if any(isinstance(s, Job) for s in own)}
+        self._asked |= asked - set(self._revoked())  # the quorum of the others does not count it
         self._await_quorum()
         open_: Open = {}
         while True:
+            self._judge(steps)
             progress = self._run_here()
             busy = {request.child for request, _ in open_.values()}
             for child in plan.children:
@@ -112,6 +113,16 @@ class Dispatcher:
         for name in delivered:  # they are below now
             self._store.discard(name)
         return self._results
+
+    def _new_round(self, round: int, attempt: str) -> None:
+        self._round, self._attempt = round, attempt
+        self._left_out: dict[str, str] = {}  # parties left out of this round, with the reason
+        self._asked: set[str] = set()  # parties with a job in this round
+        self._below_quorum: set[str] = set()  # sectors of which too few clients answered in this round
+        self._unusable: set[tuple[str, str]] = set()  # party below and home whose result cannot be used
+        self._learning: set[tuple[str, str]] = set()  # party below and home that was to give one
+        self._heard: Counter[str] = Counter()  # sentences of each party below that were repeated
+        self._party.updates.new_round()
 
     def new_attempt(self) -> None:
         """Make the next call of `run` a new attempt, even for the same round: all parties are awaited and asked."""
@@ -135,51 +146,6 @@ class Dispatcher:
         while len(asked & self._link.present()) < share * len(asked) and time.monotonic() < until:
             self._on_wait()
             time.sleep(0.1)
-
-    # -- steps of this party
-
-    def _run_here(self) -> bool:
-        """Run every step of this party whose inputs are here, in order. Returns whether there was any."""
-        progress = False
-        for name, step in list(self._waiting.items()):
-            if self._plan.runs_at[name] != HERE or name in self._plan.from_below:
-                continue
-            if name not in self._arrived and not all(map(self._is_here, step.refs())):
-                continue
-            if isinstance(step, Job):
-                self._settle(name, self._run_job(step))
-            elif isinstance(step, Choice):
-                self._settle(name, self._party.choose(step))
-            elif name in self._arrived or step.ref.part:
-                self._settle(name, self._store[name] if name in self._arrived else self._party.fetch(step.ref))
-            else:
-                self._store.link(name, step.ref.name)
-                self._settle(name, self._store[name])
-            progress = True
-        return progress
-
-    def _run_job(self, job: Job) -> Any:
-        """The result of a job. A failure over values of other parties makes the round void; it does not end the run."""
-        try:
-            value, done = execute(job, self._party.context, self._party.fetch, lambda ref: None)
-        except TaskError as error:
-            if isinstance(error, UserError) or not self._plan.from_below:
-                raise
-            self._results.void = True
-            self._log(f"round {self._round}: {error}; what it was to make counts as lost")
-            return LOST
-        self._results.done.append(done)
-        return value
-
-    def _is_here(self, ref: Ref) -> bool:
-        return ref.name not in self._waiting and (ref.name in self._store or self._plan.party_of(ref) == HERE)
-
-    def _settle(self, name: str, value: Any) -> None:
-        """Record the value of a step, which is here or lost."""
-        if value is LOST or name not in self._store:
-            self._store[name] = value
-        self._results.infos[name] = None if value is LOST else serialization.info(value)
-        self._waiting.pop(name, None)
 
     # -- exchanges with the parties below
 
@@ -225,9 +191,16 @@ class Dispatcher:
         child = request.child
         try:
             values, results = request.read_reply(self._party, reply)
+            refused = self._party.updates.refusals(request.steps, values, self._party.fetch)
+            for node, why in refused.values():
+                if node in (child, self._party.name):
+                    raise Refused(f"it has {why}")
         except Exception as error:
             self._leave_out(child, f"sent a reply that is refused: {error}")
             return
+        for name, (node, why) in refused.items():
+            values[name] = LOST
+            self._discount(child, node, f"sent {why}")
         self._held[child].update(request.cargo)
         for name in request.expected:
             if name in self._plan.relays[child]:
@@ -241,12 +214,32 @@ class Dispatcher:
                 self._held[child].add(step.name)
                 if info is None and step.name not in self._store:
                     self._store[step.name] = LOST
+        heard, self._heard[child] = self._heard[child], self._heard[child] + len(results.events)
+        results.events = attributed(child, results.events, heard)
         self._results.add(results)
         for event in results.events:
             self._party.log_from_below(event)
+        for step in request.steps:
+            if isinstance(step, Job) and step.phase in LEARNING_PHASES and not step.lost:
+                self._learning.add((child, step.home))
+                if step.home == child and results.infos.get(step.name) is None:  # a host judges its own clients
+                    self._unusable.add((child, step.home))
         if results.void:
             self._below_quorum.add(child)
-            self._check_quorum()
+        self._check_quorum()
+
+    def _judge(self, steps: Sequence[Step]) -> None:
+        """Refuse updates that are grossly larger than the others, and report those that are much larger."""
+        for name, node, refused, why in self._party.updates.outliers(steps, lambda name: name not in self._waiting):
+            if not refused:
+                self._log(f"round {self._round}: the update of {node} is {why}")
+                continue
+            self._store[name], self._results.infos[name] = LOST, None
+            if (child := self._below(node)) == node:
+                self._leave_out(child, f"sent an update of {why}")
+            elif child is not None:
+                self._discount(child, node, f"sent an update of {why}")
+                self._check_quorum()
 
     # -- lost parties
 
@@ -258,12 +251,18 @@ class Dispatcher:
             self._lose(child)
             self._check_quorum()
 
+    def _discount(self, child: str, node: str, why: str) -> None:
+        """Leave out what one client under a party below has sent; the other clients of that party are not concerned."""
+        if (child, node) not in self._unusable:
+            self._learning, self._unusable = ({*pairs, (child, node)} for pairs in (self._learning, self._unusable))
+            self._log(f"round {self._round}: {node} {why} and is left out of this round")
+
     def _check_quorum(self) -> None:
-        """Make the round void if too few parties are left."""
-        asked, lost = len(self._asked), len(self._asked & self.gone)
+        """Make the round void if too few parties gave something usable."""
+        asked, lost = len(self._asked), len(self._asked & {*self.gone, *self._spent()})
         if not asked or not lost or asked - lost >= self._quorum * asked:
             return
-        why = f"only {asked - lost} of {asked} answered, fewer than deploy.quorum = {self._quorum:g} asks"
+        why = f"only {asked - lost} of {asked} gave usable answers, fewer than deploy.quorum = {self._quorum:g} asks"
         if why in self._left_out.values():
             return
         self._results.void = True
@@ -274,9 +273,10 @@ class Dispatcher:
         for name in self._plan.from_below:
             self._settle(name, LOST)
 
-    def _log(self, sentence: str) -> None:
-        self._party.log(sentence)
-        self._results.events.append(sentence)
+    def _spent(self) -> set[str]:
+        """Parties below that answered, but too few of whose results can be used."""
+        usual, lost = (Counter(child for child, _ in pairs) for pairs in (self._learning, self._unusable))
+        return {child for child, count in lost.items() if usual[child] - count < self._quorum * usual[child]}
 
     def _lose(self, child: str) -> bool:
         """Mark all that was to come from a party as lost. Returns whether there was anything."""

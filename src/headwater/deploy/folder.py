@@ -19,7 +19,6 @@ from headwater.deploy.transport import Address
 from headwater.errors import ConfigError, nearest
 
 if TYPE_CHECKING:
-    from headwater.config import Config
     from headwater.deploy.agreement import Agreement
 
 PARTY, FEDERATION, CONFIG = "party.toml", "federation.json", "config.toml"
@@ -113,7 +112,7 @@ class PartyFolder:
     Args:
         insecure: without encryption and keys, on loopback only.
         above: address of the link that it joins; None for the server.
-        link: the link that it runs; None for a client.
+        link: the link that it runs; None for a client. Members that were revoked are not among its members.
         data: a client's own data, as an absolute path or `package.module:function`; None for others.
     """
 
@@ -144,14 +143,14 @@ class PartyFolder:
     def open(path: Path) -> PartyFolder:
         """Read a folder and check all of it; a ConfigError names the file and what to do."""
         from headwater.deploy import keys
-        from headwater.deploy.agreement import Agreement
+        from headwater.deploy.agreement import Agreement, check_copy
 
         path = Path(path).expanduser().absolute()
         file = path / PARTY
         fields = _read(file)
         role, name = fields["role"], fields["name"]
         federation = Agreement.read(path / FEDERATION)
-        _check_copy(path / CONFIG, federation.config)
+        check_copy(path / CONFIG, federation.config)
         _check_name(file, role, name, federation)
         above = Address.parse(fields["above"]["address"], f"{file}: above.address") if "above" in fields else None
         folder = PartyFolder(
@@ -253,7 +252,13 @@ def _link(file: Path, fields: Mapping[str, Any], below: tuple[str, ...], name: s
         raise ConfigError(
             f"{file}: link.reach {reach} cannot be dialled; give the host that members reach this link at"
         )
-    return LinkSettings(address, tuple(members), reach)
+    keys = file.parent / "keys"
+    return LinkSettings(address, tuple(m for m in members if not revoked_key(keys, m).exists()), reach)
+
+
+def revoked_key(keys: Path, member: str) -> Path:
+    """Where the key of a member is after it was revoked."""
+    return keys / "revoked" / f"{member}.pub"
 
 
 def _data(folder: Path, name: str) -> str:
@@ -267,21 +272,6 @@ def _data(folder: Path, name: str) -> str:
         f"{folder / PARTY}: data.name is {name!r}, but there is no {path}; name this client's own data, by a path from "
         "this folder or from the root on"
     )
-
-
-def _check_copy(file: Path, config: Config) -> None:
-    """Refuse a changed config.toml: it is a copy for reading, and a change at one party cannot have an effect."""
-    if not file.is_file():
-        return
-    try:
-        same = type(config).from_toml(file.read_text(encoding="utf-8")) == config
-    except (ConfigError, UnicodeDecodeError):
-        same = False
-    if not same:
-        raise ConfigError(
-            f"{file} was changed, and it is only a copy to read: all parties work by {FEDERATION}, which must be the "
-            f"same everywhere; bring the file back, or remove it; {INIT_AGAIN} with other settings"
-        )
 
 
 def _check_loopback(file: Path, folder: PartyFolder) -> None:

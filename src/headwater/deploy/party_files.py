@@ -82,6 +82,8 @@ services:
     security_opt: ["no-new-privileges:true"]
     stop_signal: SIGINT
     stop_grace_period: 90s
+    # Compose cannot tell exit statuses apart: a mistake in the folder (2), which a restart does not correct, is tried
+    # again too, at growing intervals. `docker compose logs` shows the sentence about it.
     restart: on-failure
 """
 README_TEXT = """\

@@ -13,9 +13,10 @@ import re
 import secrets
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeGuard
+from functools import partial
+from typing import Any
 
 import torch
 
@@ -24,18 +25,22 @@ from headwater.deploy.agreement import client_context, host_context
 from headwater.deploy.audit import CONTROL, SentLog
 from headwater.deploy.dispatch import REJOIN, Dispatcher
 from headwater.deploy.folder import PartyFolder
+from headwater.deploy.hearsay import quoted
 from headwater.deploy.own_data import own_data
 from headwater.deploy.party_run import PartyRun, ValueStore
 from headwater.deploy.payload import PayloadReader
+from headwater.deploy.revocation import Revocations, revoked
+from headwater.deploy.rows import AnnouncedRows, is_row_count
 from headwater.deploy.status import PartyLog, Status
-from headwater.deploy.transport import Downlink, Message, Uplink
+from headwater.deploy.transport import Downlink, Message, Uplink, ask
+from headwater.deploy.updates import UpdateCheck
 from headwater.deploy.work_messages import ClientWorker, HostWorker, Worker
+from headwater.errors import UserError
 from headwater.tasks.task import RunContext
 from headwater.training.checkpoint import write_whole
 
 RUN = re.compile(r"[0-9a-f]{16}")
 MEGABYTE = 1 << 20
-MAX_ROWS = 1 << 40  # of a client
 HEARTBEAT = 5.0  # seconds between two updates of the status of a waiting party
 HELLO_SECONDS = 30.0  # to answer `hello`
 END_SECONDS = 20.0  # to answer `end`
@@ -54,6 +59,9 @@ def serve(folder: PartyFolder, *, quiet: bool) -> int:
     try:
         {"server": run_server, "sector": _run_sector, "client": _run_client}[folder.role](process)
         return 0
+    except UserError as error:  # so that the log and the status say why it has ended
+        process.log(str(error))
+        raise
     finally:
         process.close()
 
@@ -76,21 +84,23 @@ class PartyProcess:
         """Open the link that this party runs."""
         from headwater.deploy.flower import FlowerDownlink
 
-        self.links.append(link := FlowerDownlink(self.folder, self.max_bytes))
+        self.status.update(phase="opening its link")
+        self.links.append(link := FlowerDownlink(self.folder, self.max_bytes, self.log))
         return link
 
     def uplink(self) -> Uplink:
         """Join the link of the party above."""
         from headwater.deploy.flower import FlowerUplink
 
-        self.links.append(link := FlowerUplink(self.folder, self.max_bytes))
+        self.links.append(link := FlowerUplink(self.folder, self.max_bytes, self.log))
         return link
 
-    def party_run(self, run: str, context: RunContext) -> PartyRun:
+    def party_run(self, run: str, context: RunContext, rows: Mapping[str, int] | None = None) -> PartyRun:
         """This party in one run.
 
         Args:
             run: its random name, which the server chose.
+            rows: number of rows that each client below has announced.
         """
         agreement = self.folder.federation
         config = agreement.config
@@ -98,7 +108,9 @@ class PartyProcess:
         trusted = steps.trust(config.method, config.model.name)
         stamp = {"federation": agreement.sha256, "run": run}
         reader = PayloadReader(context.models, self.max_bytes)
-        return PartyRun(self.folder.name, context, store, reader, self.sent, trusted, stamp, self.log, self.log)
+        updates = UpdateCheck(rows or {}, agreement.sector_of, config.deploy.max_norm)
+        own = (self.folder.name, context, store, reader, self.sent, trusted, stamp)
+        return PartyRun(*own, self.log, self.log, updates)
 
     def log(self, sentence: str) -> None:
         self.file_log(sentence)
@@ -114,7 +126,7 @@ class PartyProcess:
     def tell_end(self, link: Downlink) -> None:
         """Send `end` to all parties below, and to absent ones if they come back soon."""
         message = Message({"do": "end", "federation": self.folder.federation.sha256})
-        left, until, waits = set(self.folder.members), time.monotonic() + REJOIN, False
+        left, until, waits = set(self.folder.members) - revoked(self.folder), time.monotonic() + REJOIN, False
         while left and time.monotonic() < until:
             left -= ask(link, sorted(left & link.present()), message, END_SECONDS).keys()
             if left and not waits:
@@ -130,26 +142,6 @@ class PartyProcess:
         self.status.close()
         self.sent.close()
         self.file_log.close()
-
-
-def ask(link: Downlink, names: list[str], message: Message, seconds: float) -> dict[str, Message]:
-    """Send one message to several parties. Returns the replies that came in time, by name."""
-    waiting = {link.send(name, message): name for name in names}
-    replies: dict[str, Message] = {}
-    until = time.monotonic() + seconds
-    while waiting and time.monotonic() < until:
-        for number, reply in link.replies(min(1.0, max(0.0, until - time.monotonic()))):
-            name = waiting.pop(number, None)
-            if name is not None and isinstance(reply, Message):
-                replies[name] = reply
-    for number in waiting:
-        link.forget(number)
-    return replies
-
-
-def is_row_count(size: Any) -> TypeGuard[int]:
-    """Whether a received value can be a number of rows."""
-    return type(size) is int and 0 <= size <= MAX_ROWS
 
 
 def _run_client(process: PartyProcess) -> None:
@@ -183,30 +175,38 @@ def _noise_secret(folder: PartyFolder) -> str:
 def _run_sector(process: PartyProcess) -> None:
     folder = process.folder
     context = host_context(folder.federation)
-    link, clients = process.downlink(), folder.members
-    quorum = folder.federation.config.deploy.quorum
+    link, clients = process.downlink(), folder.federation.members_of(folder.name)
+    config = folder.federation.config.deploy
     sizes: dict[str, int] = {}
-    process.log(f"sector {folder.name} waits for {', '.join(clients)} at {folder.link and folder.link.address}")
+    rows = AnnouncedRows(folder)
+    gone = Revocations(folder, link, process.log)
+    process.log(f"sector {folder.name} waits for {', '.join(folder.members)} at {folder.link and folder.link.address}")
 
     def below(home: str) -> str | None:
         return home if home in clients else None
 
     def show_present() -> None:
+        gone()
         process.show_present(link)
 
     def hello(head: Mapping[str, Any]) -> Message:
-        unknown = [name for name in sorted(link.present()) if name not in sizes]
+        unknown = [name for name in sorted(link.present() - gone()) if name not in sizes]
         for name, reply in ask(link, unknown, Message(dict(head)), HELLO_SECONDS).items():
-            if is_row_count(size := reply.head.get("size")):
+            if is_row_count(size := reply.head.get("size"), config.max_rows):
                 sizes[name] = size
+            else:
+                process.log(f"{name} announces {quoted(size, 30)} rows, which is refused (deploy.max_rows)")
+        rows.update(sizes)
         process.record_control(0, "how many rows each client trains on")
-        return Message({"sizes": dict(sizes)})
+        return Message({"sizes": {name: size for name, size in sizes.items() if name not in gone()}})
 
     def worker(run: str) -> HostWorker:
-        party = process.party_run(run, context)
-        return HostWorker(party, Dispatcher(party, below, link, "sector_client", quorum, show_present))
+        party = process.party_run(run, context, rows)
+        dispatcher = Dispatcher(party, below, link, "sector_client", config.quorum, show_present, gone)
+        return HostWorker(party, dispatcher)
 
-    answering = _Answering(process, hello, worker, on_end=lambda: process.tell_end(link), on_wait=show_present)
+    on_end = partial(process.tell_end, link)
+    answering = _Answering(process, hello, worker, on_end=on_end, on_wait=show_present, revoked=gone)
     answering.run(process.uplink())
 
 
@@ -219,6 +219,7 @@ class _Answering:
         worker: creates the worker of a run.
         on_end: called before the process ends.
         on_wait: called for every message and at every heartbeat.
+        revoked: parties below that were revoked, which every reply names.
     """
 
     process: PartyProcess
@@ -226,6 +227,7 @@ class _Answering:
     worker: Callable[[str], Worker]
     on_end: Callable[[], None] = lambda: None
     on_wait: Callable[[], None] = lambda: None
+    revoked: Callable[[], Collection[str]] = frozenset
     stop: threading.Event = field(default_factory=threading.Event)
     current: tuple[str, Worker | None] = ("", None)  # the run and its worker
     ended: bool = False
@@ -246,7 +248,7 @@ class _Answering:
         self.on_wait()
         match head.get("do"):
             case "hello":
-                return self.hello(head)
+                return self._with_revoked(self.hello(head))
             case "end":
                 if not self.ended:  # with a delay, so that the reply is sent first
                     threading.Timer(1.0, self._leave).start()
@@ -267,7 +269,11 @@ class _Answering:
         reply = worker.answer(message)
         self.process.record_control(number, "training losses and times")
         self.process.status.update(phase="waiting")
-        return reply
+        return self._with_revoked(reply)
+
+    def _with_revoked(self, reply: Message) -> Message:
+        names = sorted(self.revoked())
+        return Message(reply.head | {"revoked": names}, reply.parts) if names else reply
 
     def _leave(self) -> None:
         self.on_end()

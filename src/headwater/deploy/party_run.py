@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import quote, unquote
@@ -13,6 +13,7 @@ from urllib.parse import quote, unquote
 from headwater.core import serialization
 from headwater.deploy.payload import PayloadReader
 from headwater.deploy.steps import Choice, Trusted
+from headwater.deploy.updates import UpdateCheck
 from headwater.engines.jobs import LOST, Ref, pick
 from headwater.tasks.task import RunContext
 
@@ -117,6 +118,7 @@ class PartyRun:
         stamp: head fields of every message, which name the federation and the run.
         log: takes one log line.
         log_from_below: takes a log line that a party below reported.
+        updates: checks the updates that it receives.
     """
 
     name: str
@@ -128,6 +130,7 @@ class PartyRun:
     stamp: Mapping[str, Any]
     log: Callable[[str], None]
     log_from_below: Callable[[str], None] = lambda line: None
+    updates: UpdateCheck = field(default_factory=UpdateCheck)
 
     def fetch(self, ref: Ref) -> Any:
         return pick(self.store[ref.name], ref)

@@ -15,6 +15,7 @@ from typing import Any
 
 from headwater.core.params import Params
 from headwater.deploy import steps as step_format
+from headwater.deploy.hearsay import quoted
 from headwater.deploy.party_run import RELAY, PartyRun, ValueStore
 from headwater.deploy.payload import Refused, pack
 from headwater.deploy.steps import Move, Step, StepResults
@@ -58,7 +59,7 @@ class Request:
     def read_reply(self, party: PartyRun, reply: Message) -> tuple[dict[str, Any], StepResults]:
         """Values and results of the reply. Any exception means that the reply is refused."""
         if "failed" in reply.head:
-            raise Refused(str(reply.head["failed"]))
+            raise Refused(f"it says {quoted(reply.head['failed'])}")
         values = party.reader.unpack(reply)
         if unasked := sorted(set(values) - self.expected):
             raise Refused(f"sent {unasked[0]!r}, which nobody asked for")

@@ -16,8 +16,11 @@ from headwater.deploy.agreement import deployed_experiment, server_split
 from headwater.deploy.deployed_engine import DeployedEngine
 from headwater.deploy.dispatch import Dispatcher
 from headwater.deploy.folder import PUBLIC
-from headwater.deploy.party_process import HELLO_SECONDS, PartyProcess, ask, is_row_count
-from headwater.deploy.transport import Downlink, Message
+from headwater.deploy.hearsay import quoted
+from headwater.deploy.party_process import HELLO_SECONDS, PartyProcess
+from headwater.deploy.revocation import RevocationNotices, Revocations
+from headwater.deploy.rows import is_row_count
+from headwater.deploy.transport import Downlink, Message, ask
 from headwater.errors import TaskError
 from headwater.training.checkpoint import write_whole
 from headwater.training.loop import train
@@ -42,12 +45,13 @@ def run_server(process: PartyProcess) -> None:
             "the noise of this run follows from its seed, which every party has, so it hides nothing from them; "
             "deploy.secret_noise = true at `headwater deploy init` changes that"
         )
-    link = process.downlink()
+    link = RevocationNotices(folder, process.downlink(), process.log)
+    revoked = Revocations(folder, link, process.log)  # of sectors, at the server itself
     try:
-        begun = _begin(process, link)
+        begun = _begin(process, link, revoked)
         split = server_split(agreement, serialization.read(folder.path / PUBLIC))
         experiment = deployed_experiment(agreement, split, begun["sizes"])
-        party = process.party_run(begun["run"], run_context(experiment))
+        party = process.party_run(begun["run"], run_context(experiment), begun["sizes"])
         sector_of = agreement.sector_of
 
         def below(home: str) -> str | None:
@@ -55,10 +59,14 @@ def run_server(process: PartyProcess) -> None:
 
         def before_round(round: int) -> None:
             process.status.update(round=round, phase="waiting for sectors")
-            _await_sectors(process, link, max(1, -int(-config.quorum * len(agreement.sectors) // 1)), round)
+            sectors = len(set(agreement.sectors) - revoked())
+            _await_sectors(process, link, max(1, -int(-config.quorum * sectors // 1)), round)
             process.status.update(phase="sectors at work")
 
-        dispatcher = Dispatcher(party, below, link, "server_sector", config.quorum, lambda: process.show_present(link))
+        def show_present() -> None:
+            process.show_present(link)
+
+        dispatcher = Dispatcher(party, below, link, "server_sector", config.quorum, show_present, revoked)
         engine = DeployedEngine(party.store, dispatcher, config.deadline, before_round)
         run = train(experiment, out=out, engine=engine, watch=lambda event: _show(process, event))
         from headwater import report
@@ -73,7 +81,7 @@ def run_server(process: PartyProcess) -> None:
         raise
 
 
-def _begin(process: PartyProcess, link: Downlink) -> dict[str, Any]:
+def _begin(process: PartyProcess, link: RevocationNotices, revoked: Revocations) -> dict[str, Any]:
     """The name of the run and the clients' numbers of rows, from state/begun.json or from the clients."""
     path, agreement = process.folder.state / "begun.json", process.folder.federation
     if path.exists():
@@ -81,25 +89,28 @@ def _begin(process: PartyProcess, link: Downlink) -> dict[str, Any]:
         process.log("the server was started again, and carries on")
         return begun
     sizes: dict[str, int] = {}
+    most = agreement.config.deploy.max_rows
     missing = set(agreement.sector_of)
     until = time.monotonic() + agreement.config.deploy.start
     process.log(f"waiting for {len(agreement.sectors)} sectors and {len(missing)} clients")
     process.status.update(phase="waiting for everybody")
-    while missing:
-        sectors = [s for s in sorted(link.present()) if missing.intersection(agreement.sectors[s])]
+    while missing or not sizes:
+        sectors = [s for s in sorted(link.present()) if missing.intersection(agreement.sectors[s]) or not missing]
         hello = Message({"do": "hello", "federation": agreement.sha256})
         for sector, reply in ask(link, sectors, hello, 2 * HELLO_SECONDS).items():
             reported = reply.head.get("sizes")
             for client, size in reported.items() if isinstance(reported, dict) else ():
-                if client in agreement.sectors[sector] and is_row_count(size):
+                if client in agreement.sectors[sector] and is_row_count(size, most):
                     sizes[client] = size
             if failed := reply.head.get("failed"):
-                process.log(f"{sector} {failed}")
-        missing -= sizes.keys()
+                process.log(f"{sector} says {quoted(failed)}")
+        gone = {client for sector in revoked() for client in agreement.sectors[sector]} | link.names
+        sizes = {client: size for client, size in sizes.items() if client not in gone}
+        missing -= sizes.keys() | gone
         process.show_present(link)
         if time.monotonic() > until and sizes:
             break
-        if missing:
+        if missing or not sizes:
             time.sleep(RETRY)
     if missing:
         process.log(
@@ -109,6 +120,11 @@ def _begin(process: PartyProcess, link: Downlink) -> dict[str, Any]:
     begun = {"run": secrets.token_hex(8), "sizes": sizes}
     write_whole(path, json.dumps(begun))
     process.log(f"{len(sizes)} clients are there with {sum(sizes.values())} rows in all; the run begins")
+    if (largest := max(sizes, key=lambda client: sizes[client])) and 2 * sizes[largest] > sum(sizes.values()):
+        process.log(
+            f"{largest} announces {sizes[largest]} of these rows, more than all others together, so that its model "
+            "alone decides a mean; if that cannot be, revoke it, or set deploy.max_rows"
+        )
     return begun
 
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 FILE, LOCK = "status.json", "party.lock"
 OFTEN = 0.5  # shortest time in seconds between two writes
 PATIENCE = 2.0  # seconds to wait for the lock, which `deploy status` holds for a moment
+LONGEST = 2000  # characters of a line of the log
 FIELDS = ("round", "rounds", "phase", "accuracy", "present", "members", "message")
 
 
@@ -42,7 +43,7 @@ class PartyLog:
         self._file, self._quiet, self._name = (place / "party.log").open("a", encoding="utf-8"), quiet, folder.name
 
     def __call__(self, sentence: str) -> None:
-        line = f"{time.strftime('%Y-%m-%d %H:%M:%S')} {self._name}: {' '.join(sentence.split())}"
+        line = f"{time.strftime('%Y-%m-%d %H:%M:%S')} {self._name}: {' '.join(sentence.split())}"[:LONGEST]
         line = "".join(char if char.isprintable() else "?" for char in line)  # parts of it come from other parties
         self._file.write(line + "\n")
         self._file.flush()

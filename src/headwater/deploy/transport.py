@@ -10,6 +10,7 @@ from __future__ import annotations
 import ipaddress
 import re
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
@@ -144,6 +145,9 @@ class Downlink(Protocol):
     def forget(self, number: int) -> None:
         """Ignore the reply of this exchange if it still arrives."""
 
+    def revoke(self, name: str) -> None:
+        """Admit a member no longer, from now on."""
+
     def close(self) -> None: ...
 
 
@@ -154,3 +158,18 @@ class Uplink(Protocol):
         """Answer requests one at a time until `stop` is set."""
 
     def close(self) -> None: ...
+
+
+def ask(link: Downlink, names: list[str], message: Message, seconds: float) -> dict[str, Message]:
+    """Send one message to several parties. Returns the replies that came in time, by name."""
+    waiting = {link.send(name, message): name for name in names}
+    replies: dict[str, Message] = {}
+    until = time.monotonic() + seconds
+    while waiting and time.monotonic() < until:
+        for number, reply in link.replies(min(1.0, max(0.0, until - time.monotonic()))):
+            name = waiting.pop(number, None)
+            if name is not None and isinstance(reply, Message):
+                replies[name] = reply
+    for number in waiting:
+        link.forget(number)
+    return replies

@@ -9,6 +9,7 @@ from headwater.core import serialization
 from headwater.data.base import Examples
 from headwater.deploy import steps as step_format
 from headwater.deploy.dispatch import Dispatcher
+from headwater.deploy.hearsay import public
 from headwater.deploy.party_run import RELAY, PartyRun
 from headwater.deploy.payload import Refused, pack
 from headwater.deploy.steps import Choice, Move, Step, StepResults
@@ -45,10 +46,10 @@ class Worker:
             return Message({"failed": f"refused it: {error}"})
         except (TaskError, UserError) as error:
             party.log(str(error))
-            return Message({"failed": f"failed: {error}"})
+            return Message({"failed": f"failed: {public(error)}"})
         except Exception as error:  # the next message may be fine
             party.log(f"could not answer a message: {said(error)}")
-            return Message({"failed": f"failed: {said(error)}"})
+            return Message({"failed": f"failed: {public(error)}"})
 
     def _work(self, head: Mapping[str, Any], values: dict[str, Any], steps: list[Step]) -> Message:
         raise NotImplementedError

@@ -43,6 +43,11 @@ from headwater.training.result import Event, Progress, Run, RunDirectory, descri
 
 __all__ = ["Event", "open_engine", "train"]
 
+SEPARATE = (
+    "clients were separate parties: accuracy by client was asked for after the last round only, a simulation asks in "
+    "every evaluated round, so its ledger.evaluate is larger"
+)
+
 
 @dataclass(frozen=True)
 class Saved:
@@ -263,6 +268,8 @@ class _Loop:
             "versions": {"python": platform.python_version()}
             | {n: version(n) for n in ("headwater", "torch", "numpy")},
         }
+        if self.fed.session.losing:
+            result["notes"] = [SEPARATE]
         if self.directory and self.directory.result is None:
             self.directory.write_model(tensors, describe_model(self.experiment, params))
             self.directory.write("result.json", result)

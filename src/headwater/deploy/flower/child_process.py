@@ -30,6 +30,8 @@ LOG_BYTES = 8 << 20  # a larger log is set aside when the process starts
 LENGTH = struct.Struct(">Q")
 
 REFUSED = "2004"  # Flower's exit code for a node that was not admitted, for any reason
+NOT_ADMITTED = "SuperNode terminated gracefully"  # without an error: the link answered that it does not know the key
+WHY_NOT = "its key is not among the members there, it was revoked, or the clocks differ by more than five seconds"
 HINT = "; its key is not among the members there, or its last process is still counted as present, for up to a minute"
 
 Frame = tuple[dict[str, Any], Message | None]
@@ -203,6 +205,8 @@ def _reason(path: Path, start: int, code: int) -> str:
     with path.open("rb") as out:
         out.seek(max(start, path.stat().st_size - 20_000))
         text = re.sub(r"\x1b\[[0-9;]*m", "", out.read().decode(errors="replace"))
+    if not code and NOT_ADMITTED in text:
+        return f"the link does not admit it: {WHY_NOT}"
     status = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit status {code}"
     if reports := re.findall(r"Exit Code: (\d+)\s*\n((?:.*\S.*\n?){1,3})", text):
         number, lines = reports[-1]

@@ -9,30 +9,30 @@ from __future__ import annotations
 
 import hmac
 import threading
-from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import flwr.superlink.main
 import httpx
-from cryptography.hazmat.primitives import serialization
 from flwr.proto.control_pb2 import RegisterNodeRequest
 from flwr.supercore.control import ControlHttpClient
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from headwater.deploy.flower.connections import OPEN, MemberKeys
+
 KEY = "x-headwater-key"
 NODES = "/v1/fleet/"
 NEWS = ("push-messages", "activate-node", "deactivate-node")  # calls of nodes after which the bridge should poll
-MAX_REQUEST = 16 << 20  # bytes read before the sender is known; Flower cuts arrays into pieces of 5 MiB
+MAX_REQUEST = 16 << 20  # bytes of one request; Flower cuts arrays into pieces of 5 MiB
 
 
-def install(key: str, news: threading.Event, admitted: threading.Event) -> None:
+def install(key: str, news: threading.Event, admitted: threading.Event, members: MemberKeys | None) -> None:
     """Put a `Guard` before every interface of the SuperLink that this process starts."""
     create_app = flwr.superlink.main.create_app
 
     def guarded(*args: Any, **more: Any) -> Any:
         app = create_app(*args, **more)
-        app.add_middleware(Guard, key=key, news=news, admitted=admitted)  # runs before all other middleware
+        # runs before all other middleware
+        app.add_middleware(Guard, key=key, news=news, admitted=admitted, members=members)
         return app
 
     flwr.superlink.main.create_app = guarded
@@ -51,15 +51,9 @@ def check(address: str, ca: str | None) -> None:
         raise RuntimeError("the SuperLink is not guarded; this version of Flower cannot be used")
 
 
-def admit(control: ControlHttpClient, members: Mapping[str, str]) -> None:
-    """Register the keys of the members and no others. The name goes with the key, so a node cannot choose it.
-
-    Args:
-        members: file of the public key, by name.
-    """
-    for name, path in members.items():
-        key = serialization.load_ssh_public_key(Path(path).read_bytes())
-        pem = key.public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
+def admit(control: ControlHttpClient, members: MemberKeys) -> None:
+    """Register the keys of the members and no others. The name goes with the key, so a node cannot choose it."""
+    for name, pem in members.pem.items():
         control.RegisterNode(RegisterNodeRequest(public_key=pem, name=name))
 
 
@@ -70,10 +64,13 @@ class Guard:
         key: the secret of this process.
         news: set when a node has sent a message, connected or disconnected.
         admitted: until it is set, nodes are told to try again later, since the members' keys are not registered yet.
+        members: whose signature a request needs before its body is read; None without keys.
     """
 
-    def __init__(self, app: ASGIApp, key: str, news: threading.Event, admitted: threading.Event) -> None:
-        self.app, self.key, self.news, self.admitted = app, key.encode(), news, admitted
+    def __init__(
+        self, app: ASGIApp, key: str, news: threading.Event, admitted: threading.Event, members: MemberKeys | None
+    ) -> None:
+        self.app, self.key, self.news, self.admitted, self.members = app, key.encode(), news, admitted, members
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -84,6 +81,7 @@ class Guard:
             await send({"type": "http.response.start", "status": refusal, "headers": [(b"content-length", b"0")]})
             await send({"type": "http.response.body", "body": b""})
         else:
+            OPEN.know(scope.get("client"))
             await self.app(scope, receive, send)
             if scope["path"].removeprefix(NODES) in NEWS:
                 self.news.set()
@@ -96,4 +94,6 @@ class Guard:
         length = headers.get(b"content-length", b"")
         if not scope["path"].startswith(NODES) or not length.isdigit() or int(length) > MAX_REQUEST:
             return int(httpx.codes.FORBIDDEN)
+        if self.members is not None and not self.members.signed(headers):
+            return int(httpx.codes.UNAUTHORIZED)
         return 0 if self.admitted.is_set() else int(httpx.codes.SERVICE_UNAVAILABLE)

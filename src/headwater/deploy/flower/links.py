@@ -16,6 +16,7 @@ from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
 from headwater.deploy.flower.child_process import FlowerProcess
+from headwater.deploy.hearsay import public
 from headwater.deploy.transport import Address, Message, Unanswered
 from headwater.errors import ConfigError, said
 
@@ -24,8 +25,7 @@ if TYPE_CHECKING:
 
 VERSION = "1.41"  # of Flower
 MAX_BYTES = 2048 << 20
-START = 180.0  # seconds in which a link must be up, also on a busy machine
-FREE = 15.0  # seconds in which an earlier process must have released the address
+AGAIN = 60.0  # seconds between two log lines about one thing that a party waits for
 ANY = {"0.0.0.0": "127.0.0.1", "::": "localhost"}  # hosts besides its own that a link's certificate is valid for
 TICK = 0.2  # seconds between two checks of `stop`
 
@@ -45,15 +45,37 @@ def need_flower() -> None:
         raise ConfigError(f"links between parties need Flower, {lack}: pip install 'headwater[flower]'")
 
 
+class Patience:
+    """Says what a party waits for: at once, when the reason changes, and again after `AGAIN` seconds.
+
+    Args:
+        say: takes a sentence.
+    """
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self._say, self._last, self._at = say, "", 0.0
+
+    def __call__(self, sentence: str) -> None:
+        if sentence != self._last or time.monotonic() - self._at > AGAIN:
+            self._last, self._at = sentence, time.monotonic()
+            self._say(sentence)
+
+
 class FlowerDownlink:
-    """Implements `Downlink`. The link is up when the constructor returns.
+    """Implements `Downlink`. The link is up when the constructor returns, however long that takes.
 
     Args:
         folder: of the party that runs the link.
         max_bytes: largest payload of a message, in both directions.
+        say: takes a sentence about what it waits for.
+
+    Raises:
+        ConfigError: only for a mistake in the folder. Anything else may pass, and is waited for.
     """
 
-    def __init__(self, folder: PartyFolder, max_bytes: int = MAX_BYTES) -> None:
+    def __init__(
+        self, folder: PartyFolder, max_bytes: int = MAX_BYTES, say: Callable[[str], None] = lambda sentence: None
+    ) -> None:
         need_flower()
         if folder.link is None:
             raise ConfigError(f"{folder.path} has no [link]: this party has nobody below it")
@@ -64,9 +86,10 @@ class FlowerDownlink:
         self._arrived: list[tuple[int, Message | Unanswered]] = []
         self._present: frozenset[str] = frozenset()
         self._ready = False
-        self._failed: str | None = None
+        self._say = Patience(say)
+        self._where = folder.link.address
         address = Address.parse(folder.link.address, "link.address")
-        _await_free(address)
+        _await_free(address, self._say)
         settings = {
             "words": _superlink_options(folder, address),
             "dial": str(Address(ANY.get(address.host, address.host), address.port)),
@@ -76,12 +99,13 @@ class FlowerDownlink:
         }
         module = "headwater.deploy.flower.superlink"
         self._process = FlowerProcess("superlink", module, settings, folder.state, self._on_frame, self._on_exit)
-        with self._lock:
-            self._lock.wait_for(lambda: self._ready or self._failed is not None, START)
-        if not self._ready:
-            reason = self._failed or "it took too long"
-            self.close()
-            raise ConfigError(f"the link at {folder.link.address} did not start: {reason}")
+        try:
+            with self._lock:
+                while not self._lock.wait_for(lambda: self._ready, AGAIN):
+                    self._say(f"the link at {self._where} is not up yet; waiting for Flower")
+        except BaseException:  # Ctrl-C
+            self._process.close()
+            raise
 
     def present(self) -> frozenset[str]:
         with self._lock:
@@ -112,9 +136,16 @@ class FlowerDownlink:
             if self._ready:
                 self._process.send({"forget": number})
 
+    def revoke(self, name: str) -> None:
+        with self._lock:
+            self._present -= {name}
+            self._process.settings["members"].pop(name, None)
+            if self._ready:
+                self._process.send({"revoke": name})
+
     def close(self) -> None:
         self._process.close()
-        self._on_exit("the link has been closed")
+        self._lose_all()
 
     def _on_frame(self, frame: dict[str, Any], message: Message | None) -> None:
         with self._lock:
@@ -123,15 +154,18 @@ class FlowerDownlink:
                     self._ready = True
                     self._lock.notify_all()
                 case "present":
-                    self._present = frozenset(frame["names"])
+                    self._present = frozenset(frame["names"]) & self._process.settings["members"].keys()
                 case "reply" | "unanswered" if frame["number"] in self._open:
                     self._open.discard(frame["number"])
                     self._settle(frame["number"], message or Unanswered(frame["reason"]))
 
     def _on_exit(self, reason: str) -> None:
+        self._say(f"the link at {self._where} is down and is opened again: {reason}")
+        self._lose_all()
+
+    def _lose_all(self) -> None:
         with self._lock:
             self._ready, self._present = False, frozenset()
-            self._failed = reason
             for number in sorted(self._open):
                 self._settle(number, Unanswered("the link broke down meanwhile"))
             self._open.clear()
@@ -151,23 +185,35 @@ def _superlink_options(folder: PartyFolder, address: Address) -> list[str]:
     return [*options, "--ssl-certfile", str(keys / "link.crt"), "--ssl-keyfile", str(keys / "link.key")]
 
 
-def _await_free(address: Address) -> None:
-    """Raise ConfigError if an address cannot be bound to, rather than start a SuperLink over and over."""
-    host, port = address
-    family, kind, proto, _, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
-    end = time.monotonic() + FREE
-    while True:
+def _await_free(address: Address, say: Callable[[str], None]) -> None:
+    """Wait until an address can be bound to, rather than start a SuperLink over and over.
+
+    Raises:
+        ConfigError: if this user may not use the port at all.
+    """
+    while (error := _bind_error(address)) is not None:
+        if error.errno == errno.EACCES:
+            raise ConfigError(
+                f"the link cannot be opened at {address} ({error.strerror}); change [link] address in party.toml: "
+                "ports below 1024 are for the administrator"
+            )
+        say(
+            f"the link cannot be opened at {address} yet ({error.strerror}); it is tried again until that works: end "
+            "what uses it, or change [link] address in party.toml"
+        )
+        time.sleep(TICK)
+
+
+def _bind_error(address: Address) -> OSError | None:
+    try:
+        found = socket.getaddrinfo(*address, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, kind, proto, _, where = found[0]
         with socket.socket(family, kind, proto) as trial:
             trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                return trial.bind(where)
-            except OSError as error:
-                if error.errno != errno.EADDRINUSE or time.monotonic() > end:
-                    raise ConfigError(
-                        f"the link cannot be opened at {host}:{port} ({error.strerror}); "
-                        "change [link] address in party.toml, or end what uses it"
-                    ) from error
-        time.sleep(0.2)
+            trial.bind(where)
+    except OSError as error:  # also of a name that cannot be resolved yet
+        return error
+    return None
 
 
 class FlowerUplink:
@@ -176,9 +222,12 @@ class FlowerUplink:
     Args:
         folder: of the party that joins.
         max_bytes: largest payload of a message, in both directions.
+        say: takes a sentence about what it waits for.
     """
 
-    def __init__(self, folder: PartyFolder, max_bytes: int = MAX_BYTES) -> None:
+    def __init__(
+        self, folder: PartyFolder, max_bytes: int = MAX_BYTES, say: Callable[[str], None] = lambda sentence: None
+    ) -> None:
         need_flower()
         if folder.above is None:
             raise ConfigError(f"{folder.path} has no [above]: this party has nobody above it")
@@ -190,7 +239,7 @@ class FlowerUplink:
             keys = folder.keys.resolve()
             options += ["--root-certificates", str(keys / "ca.crt")]
             options += ["--auth-supernode-private-key", str(keys / "node.key")]
-        self._max_bytes = max_bytes
+        self._max_bytes, self._say, self._above = max_bytes, Patience(say), folder.above
         self._requests: queue.SimpleQueue[tuple[int, Message]] = queue.SimpleQueue()
         self._life = 0  # counts child processes; a reply is only for the one that passed on the request
         settings = {"words": options, "name": folder.name, "max_bytes": max_bytes}
@@ -212,7 +261,8 @@ class FlowerUplink:
                 if reply.payload > self._max_bytes:
                     raise Unanswered(f"its answer is {_too_large(self._max_bytes)}")
             except Exception as error:
-                frame, reply = {"reason": said(error)}, None
+                self._say(f"could not answer a message: {said(error)}")
+                frame, reply = {"reason": public(error)}, None
             if life == self._life:
                 self._process.send(frame, reply)
 
@@ -225,6 +275,7 @@ class FlowerUplink:
 
     def _on_exit(self, reason: str) -> None:
         self._life += 1
+        self._say(f"the link at {self._above} cannot be joined at the moment and is tried again: {reason}")
 
 
 def _too_large(max_bytes: int) -> str:

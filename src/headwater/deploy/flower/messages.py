@@ -50,6 +50,27 @@ RAW = "headwater.raw"
 SLACK = 1 << 20  # bytes of a message that are not payload
 HEARTBEAT = 10.0  # seconds between heartbeats of a task; Flower gives up a task after a minute without
 NOT_OURS = "what came is not a message of Headwater"
+APP = """
+[build-system]
+requires = []
+build-backend = "hatchling.build"
+
+[project]
+name = "headwater-link"
+version = "1.0.0"
+description = "Carries messages. It is never run: the parties have the code already."
+license = "Apache-2.0"
+dependencies = []
+
+[tool.flwr.app]
+publisher = "headwater"
+
+[tool.flwr.app.components]
+serverapp = "headwater.deploy.flower:none"
+clientapp = "headwater.deploy.flower:none"
+
+[tool.flwr.app.config]
+"""
 
 
 def to_flower(message: Message) -> RecordDict:

@@ -33,35 +33,15 @@ from flwr.supercore.runtime import RuntimeHttpClient
 from flwr.supercore.task_identity import TaskIdentity
 from flwr.superlink.cli import flower_superlink
 
-from headwater.deploy.flower import guard
+from headwater.deploy.flower import connections, guard
 from headwater.deploy.flower.child_process import Pipe, fail, pipe_to_party
-from headwater.deploy.flower.messages import NOT_OURS, FlowerTask, HeaderInterceptor, from_flower, to_flower
+from headwater.deploy.flower.connections import MemberKeys
+from headwater.deploy.flower.messages import APP, NOT_OURS, FlowerTask, HeaderInterceptor, from_flower, to_flower
+from headwater.deploy.hearsay import quoted
 from headwater.deploy.transport import Message, Unanswered
 
 POLL = 1.0  # seconds between two polls of the SuperLink without news
-START = 60.0  # seconds in which the SuperLink must be up
-
-APP = """
-[build-system]
-requires = []
-build-backend = "hatchling.build"
-
-[project]
-name = "headwater-link"
-version = "1.0.0"
-description = "Carries messages. It is never run: the parties have the code already."
-license = "Apache-2.0"
-dependencies = []
-
-[tool.flwr.app]
-publisher = "headwater"
-
-[tool.flwr.app.components]
-serverapp = "headwater.deploy.flower:none"
-clientapp = "headwater.deploy.flower:none"
-
-[tool.flwr.app.config]
-"""
+START = 600.0  # seconds after which a SuperLink that is not up is started anew; a busy machine takes minutes
 
 
 class NodeSession(NamedTuple):
@@ -75,9 +55,15 @@ class SuperLinkBridge:
     """Passes requests from the party's process to the SuperLink, and replies back."""
 
     def __init__(
-        self, pipe: Pipe, settings: dict[str, Any], key: str, news: threading.Event, admitted: threading.Event
+        self,
+        pipe: Pipe,
+        settings: dict[str, Any],
+        key: str,
+        news: threading.Event,
+        admitted: threading.Event,
+        keys: MemberKeys | None,
     ) -> None:
-        self.pipe, self.settings, self.news, self.admitted = pipe, settings, news, admitted
+        self.pipe, self.settings, self.news, self.admitted, self.keys = pipe, settings, news, admitted, keys
         self.key = HeaderInterceptor({guard.KEY: key})
         self.root = Path(settings["ca"]).read_bytes() if settings["ca"] else None
         self.members: tuple[str, ...] = tuple(settings["members"])
@@ -108,8 +94,8 @@ class SuperLinkBridge:
         control = self._client(ControlHttpClient, "flwr")
         _wait_for(lambda: control.ListNodes(ListNodesRequest()))
         guard.check(self.settings["dial"], self.settings["ca"])
-        if self.root is not None:
-            guard.admit(control, self.settings["members"])
+        if self.keys is not None:
+            guard.admit(control, self.keys)
         fab, _ = build_fab_from_files({"pyproject.toml": APP.encode()})
         self.task = self._acquire(control.StartRun(StartRunRequest(fab=Fab(content=fab))).run_id)
 
@@ -156,6 +142,8 @@ class SuperLinkBridge:
                 frame, message = self.pipe.read()
                 if message is not None:
                     self.pool.submit(self._send, frame["number"], frame["to"], message)
+                elif "revoke" in frame:
+                    self._revoke(frame["revoke"])
                 else:
                     self._forget(frame["forget"])
         except EOFError:
@@ -182,6 +170,18 @@ class SuperLinkBridge:
     def _forget(self, number: int) -> None:
         with self.lock:
             self.open = {message_id: entry for message_id, entry in self.open.items() if entry[0] != number}
+
+    def _revoke(self, name: str) -> None:
+        """Answer no call of a member any more; what it was asked for will not come."""
+        self.members = tuple(member for member in self.members if member != name)
+        if self.keys is not None:
+            self.keys.revoke(name)
+        node = self.present.pop(name, None)
+        with self.lock:
+            lost = [key for key, (_, to) in self.open.items() if to == node]
+            numbers = [self.open.pop(key)[0] for key in lost]
+        for number in numbers:
+            self._unanswered(number, "it was revoked")
 
     # -- replies and presence
 
@@ -264,7 +264,7 @@ class SuperLinkBridge:
 def _reason(message: FlowerMessage) -> str:
     if message.error.code == ErrorCode.NODE_UNAVAILABLE:
         return "it is not there any more"
-    return (message.error.reason or "").strip() or "it gave no reason"
+    return f"it says {quoted(message.error.reason)}" if (message.error.reason or "").strip() else "it gave no reason"
 
 
 def _wait_for(call: Callable[[], object]) -> None:
@@ -282,9 +282,11 @@ def _wait_for(call: Callable[[], object]) -> None:
 def main() -> None:
     pipe, settings = pipe_to_party(lambda: os._exit(0))
     key, news, admitted = secrets.token_hex(32), threading.Event(), threading.Event()
-    guard.install(key, news, admitted)
+    members = MemberKeys(settings["members"]) if settings["ca"] else None
+    connections.install(len(settings["members"]))
+    guard.install(key, news, admitted, members)
     sys.argv = ["flower-superlink", *settings["words"]]
-    threading.Thread(target=SuperLinkBridge(pipe, settings, key, news, admitted).run, daemon=True).start()
+    threading.Thread(target=SuperLinkBridge(pipe, settings, key, news, admitted, members).run, daemon=True).start()
     flower_superlink()
 
 
