@@ -32,6 +32,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("core",),
     ("algorithms",),
     ("config", "presets"),
+    ("inference",),
     ("training.checkpoint", "training.evaluation", "training.experiment", "training.run_directory"),
     ("report",),
     ("planning", "training"),

@@ -26,6 +26,7 @@ FILES = (
     "timeline.jsonl",
     "result.json",
     "model.safetensors",
+    "model.md",
     "partition.json",
     "report.html",
     "cell.json",  # of a run of a sweep

@@ -10,11 +10,17 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from torch import nn
+from torch import Tensor, nn
 
 from headwater.core.ledger import Ledger
 from headwater.core.params import Params
+from headwater.core.records import to_json
+from headwater.data.reading import describe
+from headwater.errors import OutputError
+from headwater.inference.trained import KEY as METADATA
+from headwater.inference.trained import Array, TrainedModel, from_metadata
 from headwater.models.base import ModelSpec
+from headwater.training.run_directory import write_model
 
 if TYPE_CHECKING:
     from headwater.training.experiment import Experiment
@@ -36,6 +42,8 @@ class Run:
         partition: content of partition.json: the samples and the sector of each client.
         config: the complete configuration as TOML, as in config.toml.
         directory: where the run's files are; None if nothing was written.
+        card: the model card, as in model.md.
+        about: metadata of model.safetensors: what is needed to build the model and to use it.
         spans: timed tasks of a run without a directory; use `timeline`.
 
     Example:
@@ -54,6 +62,8 @@ class Run:
     partition: dict[str, Any]
     config: str
     directory: Path | None = None
+    card: str = field(default="", repr=False)
+    about: str = field(default="", repr=False)
     spans: list[dict[str, Any]] = field(default_factory=list, repr=False)
 
     @property
@@ -81,6 +91,59 @@ class Run:
         built = {name: p.load_into(self.specs[p.layout.arch].build()) for name, p in self.params.items()}
         return built[""].eval() if "" in built else nn.ModuleDict(built).eval()
 
+    @cached_property
+    def trained(self) -> TrainedModel:
+        """The trained model with the preparation of its inputs, as `hw.load` returns it."""
+        return from_metadata(
+            self.about, tensors_of(self.params), str(self.directory or "this run"), self.spec.builder
+        )
+
+    def predict(self, x: Any) -> Array:
+        """The class of each row; see `TrainedModel.predict`.
+
+        Args:
+            x: array, tensor, DataFrame, `DataLoader`, or the path of a file or folder.
+        """
+        return self.trained.predict(x)
+
+    def predict_proba(self, x: Any) -> Array:
+        """The probability of each class for each row; see `TrainedModel.predict_proba`.
+
+        Args:
+            x: as for `predict`.
+        """
+        return self.trained.predict_proba(x)
+
+    def save(self, folder: str | Path) -> Path:
+        """Write the run to a folder: the model with its card, the configuration, the rows and the result.
+
+        Args:
+            folder: a new or empty folder.
+
+        Returns:
+            The folder.
+
+        Raises:
+            OutputError: the folder holds files.
+        """
+        path = Path(folder).expanduser()
+        if path.exists() and (not path.is_dir() or any(path.iterdir())):
+            raise OutputError(f"{path} is not an empty folder; choose another one")
+        path.mkdir(parents=True, exist_ok=True)
+        self._write_files(path)
+        write_model(path / "model.safetensors", tensors_of(self.params), {METADATA: self.about})
+        (path / "model.md").write_text(self.card, encoding="utf-8")
+        return path
+
+    def _write_files(self, path: Path) -> None:
+        """The files that a report needs."""
+        files = {"config.toml": self.config, "result.json": to_json(self.result, indent=1)}
+        files["partition.json"] = to_json(self.partition, indent=1)
+        files["rounds.jsonl"] = "".join(to_json(row) + "\n" for row in self.history)
+        files["timeline.jsonl"] = "".join(json.dumps(span) + "\n" for span in self.timeline)
+        for name, text in files.items():
+            (path / name).write_text(text, encoding="utf-8")
+
     def report(self, path: str | Path) -> Path:
         """Write the HTML report of this run.
 
@@ -97,13 +160,13 @@ class Run:
         if self.directory is not None:
             return write([self.directory], Path(path))
         with tempfile.TemporaryDirectory() as folder:
-            files = {"config.toml": self.config, "result.json": json.dumps(self.result)}
-            files["partition.json"] = json.dumps(self.partition)
-            files["rounds.jsonl"] = "".join(json.dumps(row) + "\n" for row in self.history)
-            files["timeline.jsonl"] = "".join(json.dumps(span) + "\n" for span in self.timeline)
-            for name, text in files.items():
-                (Path(folder) / name).write_text(text, encoding="utf-8")
+            self._write_files(Path(folder))
             return write([Path(folder)], Path(path))
+
+
+def tensors_of(params: Mapping[str, Params]) -> dict[str, Tensor]:
+    """The tensors of model.safetensors: state names, behind the member's name if there are several models."""
+    return {f"{name}.{key}" if name else key: t for name, p in params.items() for key, t in p.named().items()}
 
 
 def named(members: Mapping[Any, Item]) -> dict[str, Item]:
@@ -118,16 +181,18 @@ def named(members: Mapping[Any, Item]) -> dict[str, Item]:
     return found
 
 
-def describe_model(experiment: Experiment, params: Mapping[str, Params]) -> dict[str, str]:
-    """Metadata of model.safetensors: what is needed to build the model, or each member, and to use it."""
+def describe_model(experiment: Experiment, params: Mapping[str, Params]) -> str:
+    """Metadata of model.safetensors as JSON: what is needed to build the model, or each member, and to use it."""
 
     def described(spec: ModelSpec) -> dict[str, Any]:
         return {f.name: getattr(spec, f.name) for f in fields(spec) if f.name != "builder"}
 
     about = described(experiment.model) | {"class_names": list(experiment.class_names)}
-    if experiment.exchange is not None:
-        about["preparation"] = experiment.exchange.described()
+    if preparation := describe(experiment.config.data, experiment.split, experiment.exchange):
+        about["preparation"] = preparation
+    if experiment.split.words is not None:
+        about["words"] = experiment.split.words
     if "" not in params:
         models = experiment.models
         about["members"] = {name: described(models[p.layout.arch]) for name, p in params.items()}
-    return {"headwater": json.dumps(about)}
+    return json.dumps(about)

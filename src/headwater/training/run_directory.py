@@ -108,14 +108,22 @@ class RunDirectory:
     def write(self, name: str, content: dict[str, Any]) -> None:
         write_whole(self.path / name, to_json(content, indent=1))
 
-    def write_model(self, tensors: dict[str, Tensor], about: dict[str, str]) -> None:
-        draft = self.path / ".model.draft"
-        try:
-            draft.write_bytes(save(_without_sharing(tensors), metadata=about))
-            draft.replace(self.path / "model.safetensors")
-        except OSError:  # on a full disk the draft only takes up room
-            draft.unlink(missing_ok=True)
-            raise
+
+def write_model(path: Path, tensors: dict[str, Tensor], about: dict[str, str]) -> None:
+    """Write a .safetensors file in one piece.
+
+    Args:
+        path: of the file.
+        tensors: by name.
+        about: metadata of the file.
+    """
+    draft = path.with_name(".model.draft")
+    try:
+        draft.write_bytes(save(_without_sharing(tensors), metadata=about))
+        draft.replace(path)
+    except OSError:  # on a full disk the draft only takes up room
+        draft.unlink(missing_ok=True)
+        raise
 
 
 def _without_sharing(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
