@@ -40,27 +40,29 @@ class ClientTable:
         name: of the table, for messages.
         natural: the table as pandas reads it.
         written: the same with words as they are written.
+        reader: who reads it, for messages.
     """
 
-    def __init__(self, name: str, natural: DataFrame, written: DataFrame) -> None:
+    def __init__(self, name: str, natural: DataFrame, written: DataFrame, reader: str = "this federation") -> None:
         if natural.empty:
             raise DataError(f"{name} has no rows; name a file that has some")
+        self.reader = reader
         # Messages name rows by number.
         self.name, self.natural, self.written = name, natural.reset_index(drop=True), written.reset_index(drop=True)
 
     @staticmethod
-    def read(path: Path, words: Collection[str]) -> ClientTable:
+    def read(path: Path, words: Collection[str], reader: str = "this federation") -> ClientTable:
         """The table of a file; `words` are the federation's columns of words."""
         natural = parse(path)
         found = [column for column in words if column in natural.columns]
-        return ClientTable(str(path), natural, parse(path, words=found) if found else natural)
+        return ClientTable(str(path), natural, parse(path, words=found) if found else natural, reader)
 
     @staticmethod
-    def of(frame: DataFrame, words: Collection[str]) -> ClientTable:
+    def of(frame: DataFrame, words: Collection[str], reader: str) -> ClientTable:
         """A table in memory; `words` are the federation's columns of words."""
         frame = frame.set_axis([str(column).strip() for column in frame.columns], axis=1)
         written = frame.astype({column: str for column in words if column in frame.columns})
-        return ClientTable("the table", frame, written.where(frame.notna()))
+        return ClientTable("the table", frame, written.where(frame.notna()), reader)
 
     def need(self, column: str, what: str, hint: str = "") -> None:
         """Refuse a table without this column.
@@ -72,7 +74,7 @@ class ClientTable:
         """
         if column not in self.natural.columns:
             raise DataError(
-                f"{self.name} has no column {column!r}, {what} in this federation; add it{hint}, or rename one of "
+                f"{self.name} has no column {column!r}, {what} in {self.reader}; add it{hint}, or rename one of "
                 f"{listed(self.natural)}{nearest(column, list(self.natural.columns))}"
             )
 
@@ -137,9 +139,9 @@ class ClientTable:
         if odd:
             count = int(rows.astype(str).isin(odd).sum())
             say(
-                f"{self.name}: {count} of {len(rows)} rows have words in column {column!r} that this federation does "
+                f"{self.name}: {count} of {len(rows)} rows have words in column {column!r} that {self.reader} does "
                 f"not know ({some(odd)}); each counts as none of those it knows ({some(known)}). Where one of these is "
-                "meant, write it so; to have others count, have `headwater deploy init` run on data that has them"
+                "meant, write it so"
             )
         return rows
 
@@ -157,7 +159,7 @@ class ClientTable:
         first = odd.index[0] if len(odd) else present.index[0]
         raise DataError(
             f"{self.name}: row {int(first) + 1} has {str(present[first])!r} in column {column!r}, which holds numbers "
-            "in this federation; correct it, or leave the cell empty, which counts as the mean"
+            f"in {self.reader}; correct it, or leave the cell empty, which counts as the mean"
         )
 
 
@@ -189,9 +191,7 @@ def table(
     return Examples(table_inputs(rows, columns, worded, settled, say), rows.classes(label, classes))
 
 
-def table_inputs(
-    rows: ClientTable, columns: Sequence[str], worded: Sequence[str], settled: Arrays, say: Say
-) -> Tensor:
+def table_inputs(rows: ClientTable, columns: Sequence[str], worded: Sequence[str], settled: Arrays, say: Say) -> Tensor:
     """The rows of a table as the model takes them; see `table`."""
     known = {column: tuple(unpack(packed)) for column, packed in zip(worded, settled[2:], strict=True)}
     kinds, x = rows.features(columns, known, say)
@@ -264,37 +264,11 @@ def image_inputs(files: Sequence[Path], shape: Sequence[int], resize: bool, wher
     if not resize and common(sizes) != (width, height):
         wide, high = common(sizes)
         raise DataError(
-            f"the images below {where} are of {wide} x {high} px, and this federation learns from {width} x {height} px; "
-            f"bring them to that size, or have `headwater deploy init` run with data.pixels"
+            f"the images below {where} are of {wide} x {high} px, and this federation learns from {width} x {height} "
+            f"px; bring them to that size, or have `headwater deploy init` run with data.pixels"
         )
     x = np.ascontiguousarray(image_bytes(files, (width, height), grey=channels == 1).transpose(0, 3, 1, 2))
     return as_float(torch.from_numpy(x))
-
-
-def aligned(
-    x: Tensor, own: Columns, columns: Sequence[str], worded: Collection[str], name: str
-) -> tuple[Tensor, Columns]:
-    """Columns that a user's function has encoded, in the federation's order.
-
-    Args:
-        x: the encoded rows.
-        own: the columns that the function has.
-        columns: the federation's columns, in its order.
-        worded: those that hold words.
-        name: of the function, for messages.
-    """
-    for column in columns:
-        if column not in own.names:
-            raise DataError(
-                f"{name} gives no column {column!r}, which this federation learns from; add it, or rename one of "
-                f"{some(own.names)}{nearest(column, own.names)}"
-            )
-    at = [own.names.index(column) for column in columns]
-    for column, number in zip(columns, at, strict=True):
-        if (own.words[number] is not None) != (column in worded):
-            holds = "words" if column in worded else "numbers"
-            raise DataError(f"{name}: column {column!r} is to hold {holds}, as in this federation; give it so")
-    return x[:, at], Columns(tuple(columns), tuple(own.words[number] for number in at))
 
 
 def some(names: Collection[str]) -> str:

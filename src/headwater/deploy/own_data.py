@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,13 +21,14 @@ from headwater.data.files import read_npz
 from headwater.data.loading import load
 from headwater.data.preparation import Preparation
 from headwater.data.reading import IMAGES, TABLE, TEXT, Reading
-from headwater.data.table_columns import Encoded
-from headwater.errors import ConfigError, DataError, said
+from headwater.data.table_columns import Columns, Encoded
+from headwater.errors import ConfigError, DataError, nearest, said
 from headwater.registry import load as load_object
 
 if TYPE_CHECKING:
     from headwater.deploy.agreement import Agreement
     from headwater.deploy.folder import PartyFolder
+
 
 def _reading_of(fields: dict[str, Any]) -> Reading:
     try:
@@ -121,7 +122,7 @@ def _function(name: str, agreement: Agreement, reading: Reading) -> Examples:
 
 def _prepared(name: str, x: Tensor, own: Preparation, reading: Reading) -> Tensor:
     if isinstance(own, Encoded):
-        x, columns = client_files.aligned(x, own.columns, reading.columns, reading.worded, name)
+        x, columns = _aligned(x, own.columns, reading.columns, reading.worded, name)
         own = Encoded(columns)
     try:
         return own.apply(x, reading.settled)
@@ -130,6 +131,32 @@ def _prepared(name: str, x: Tensor, own: Preparation, reading: Reading) -> Tenso
             f"{name}: what this federation settled does not fit its {tuple(x.shape)} inputs ({said(error)}); give "
             "the same columns as `headwater deploy init` saw"
         ) from error
+
+
+def _aligned(
+    x: Tensor, own: Columns, columns: Sequence[str], worded: Collection[str], name: str
+) -> tuple[Tensor, Columns]:
+    """Columns that a user's function has encoded, in the federation's order.
+
+    Args:
+        x: the encoded rows.
+        own: the columns that the function has.
+        columns: the federation's columns, in its order.
+        worded: those that hold words.
+        name: of the function, for messages.
+    """
+    for column in columns:
+        if column not in own.names:
+            raise DataError(
+                f"{name} gives no column {column!r}, which this federation learns from; add it, or rename one of "
+                f"{client_files.some(own.names)}{nearest(column, own.names)}"
+            )
+    at = [own.names.index(column) for column in columns]
+    for column, number in zip(columns, at, strict=True):
+        if (own.words[number] is not None) != (column in worded):
+            holds = "words" if column in worded else "numbers"
+            raise DataError(f"{name}: column {column!r} is to hold {holds}, as in this federation; give it so")
+    return x[:, at], Columns(tuple(columns), tuple(own.words[number] for number in at))
 
 
 def _renumbered(name: str, examples: Examples, names: Sequence[str] | None, agreement: Agreement) -> Examples:

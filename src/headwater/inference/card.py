@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from headwater.algorithms.info import MethodInfo
 
 FILE = "model.md"
 PARTIES = {"server": "server", "host": "host of a sector", "leader": "leader of a sector", "client": "client"}
@@ -11,40 +14,37 @@ PARTIES = {"server": "server", "host": "host of a sector", "leader": "leader of 
 
 def card(
     result: Mapping[str, Any],
-    partition: Mapping[str, Any],
-    sees: Mapping[str, str],
-    summary: str,
+    scheme: str,
+    info: MethodInfo,
     preparation: Mapping[str, Any],
 ) -> str:
     """The text of the card.
 
     Args:
         result: content of result.json.
-        partition: content of partition.json.
-        sees: party → what it gets to see, from the method's description.
-        summary: one line about the method.
+        scheme: how the data was split.
+        info: what the method says about itself.
         preparation: how inputs are read; see `headwater.data.reading`.
     """
-    return "\n".join(_lines(result, partition, sees, summary, preparation)) + "\n"
+    return "\n".join(_lines(result, scheme, info, preparation)) + "\n"
 
 
 def _lines(
     result: Mapping[str, Any],
-    partition: Mapping[str, Any],
-    sees: Mapping[str, str],
-    summary: str,
+    scheme: str,
+    info: MethodInfo,
     preparation: Mapping[str, Any],
 ) -> Iterator[str]:
     yield f"# {result['model']} trained with {result['label']} on {result['data']}"
     yield ""
     yield "| | |"
     yield "|---|---|"
-    yield f"| method | {result['label']}: {summary} |"
+    yield f"| method | {result['label']}: {_cell(info.summary)} |"
     yield f"| model | {result['model']}, {result['parameters']:,} parameters |"
     yield f"| data | {result['data']} |"
     if columns := preparation.get("columns"):
         yield f"| inputs | columns {_cell(', '.join(columns))} |"
-    yield f"| split | {_split(result, partition)} |"
+    yield f"| split | {_split(result, scheme)} |"
     yield f"| rounds | {result['rounds']}, seed {result['seed']} |"
     yield f"| test accuracy | {_accuracy(result)} |"
     if "local_accuracy" in result:
@@ -56,9 +56,10 @@ def _lines(
     yield f"| model_sha256 | `{result['model_sha256']}` |"
     yield f"| partition_sha256 | `{result['partition_sha256']}` |"
     yield f"| versions | {', '.join(f'{name} {number}' for name, number in result['versions'].items())} |"
-    if sees:
-        yield from ("", "## Who saw what", "", "Training rows never leave their client.", "")
-        yield from (f"- **{PARTIES.get(party, party)}**: {what}" for party, what in sees.items())
+    if info.sees:
+        rows = "All training rows were pooled." if info.pooled else "Training rows never left their client."
+        yield from ("", "## Who saw what", "", rows, "")
+        yield from (f"- **{PARTIES.get(party, party)}**: {what}" for party, what in info.sees.items())
     if remarks := result.get("remarks"):
         yield from ("", "## Remarks", "", *(f"- {remark}" for remark in remarks))
     yield from ("", "## Use", "", "```python", "import headwater as hw", "")
@@ -66,10 +67,9 @@ def _lines(
     yield from ("The same run again, from the folder of this file:", "", "```sh", "headwater run config.toml", "```")
 
 
-def _split(result: Mapping[str, Any], partition: Mapping[str, Any]) -> str:
-    scheme = partition.get("scheme") or partition.get("made_with", {}).get("scheme", "")
-    clients = f"{result['clients']} clients in {result['sectors']} sector{'s' if result['sectors'] != 1 else ''}"
-    return f"{clients}, {scheme}" if scheme else clients
+def _split(result: Mapping[str, Any], scheme: str) -> str:
+    sectors = f"{result['sectors']} sector{'s' if result['sectors'] != 1 else ''}"
+    return f"{result['clients']} clients in {sectors}, {scheme}"
 
 
 def _accuracy(result: Mapping[str, Any]) -> str:

@@ -61,7 +61,9 @@ def export(model: TrainedModel, to: str, path: Path) -> Path:
     except ImportError as error:
         raise MissingExtra("export to ONNX", "export") from error
     except (RuntimeError, ValueError, TypeError, torch.onnx.errors.OnnxExporterError) as error:
-        raise OutputError(f"{model.spec.name!r} cannot be exported to {to} ({said(error)}); try another format") from error
+        raise OutputError(
+            f"{model.spec.name!r} cannot be exported to {to} ({said(error)}); try another format"
+        ) from error
     return path
 
 
@@ -88,8 +90,7 @@ def compare(model: TrainedModel, to: str, path: Path, batches: Iterable[Tensor])
     run, rows, same, worst = _runner(to, path), 0, 0, 0.0
     for x in batches:
         with torch.no_grad():
-            ours = torch.softmax(model.module(x), 1)
-        theirs = torch.softmax(run(x), 1)
+            ours, theirs = torch.softmax(model.module(x), 1), torch.softmax(run(x), 1)
         rows += len(x)
         same += int((ours.argmax(1) == theirs.argmax(1)).sum())
         worst = max(worst, float((ours - theirs).abs().max()) if len(x) else 0.0)
@@ -103,7 +104,9 @@ def compare(model: TrainedModel, to: str, path: Path, batches: Iterable[Tensor])
 
 def _runner(to: str, path: Path) -> Any:
     if to == "torchscript":
-        return torch.jit.load(str(path))  # type: ignore[no-untyped-call]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # as in `export`
+            return torch.jit.load(str(path))  # type: ignore[no-untyped-call]
     try:
         import onnxruntime
     except ImportError as error:

@@ -26,6 +26,7 @@ from headwater.errors import DataError
 from headwater.models.base import ModelSpec
 
 Say = Callable[[str], None]
+READER = "this model"  # in messages about tables
 FILES = 256  # image files that are read at a time
 
 
@@ -62,9 +63,9 @@ class InputReader:
         files = self._image_files(data)
         if files is not None:
             for at in range(0, len(files), FILES):
-                yield from self._rows(files[at : at + FILES]).split(size)
+                yield from torch.split(self._rows(files[at : at + FILES]), size)
             return
-        yield from self._checked(self._tensor(data)).split(size)
+        yield from torch.split(self._checked(self._tensor(data)), size)
 
     def names(self, data: Any) -> list[str] | None:
         """Names of the rows where they have some: the paths of image files."""
@@ -92,9 +93,7 @@ class InputReader:
 
     def _rows(self, files: Sequence[Path]) -> Tensor:
         if len(self.spec.shape) != 3 or self.spec.tokens:
-            raise DataError(
-                f"{files[0]} is an image, and this model takes {self._wanted()}; give these instead"
-            )
+            raise DataError(f"{files[0]} is an image, and this model takes {self._wanted()}; give these instead")
         resize = self.reading.resize or self.reading.kind != IMAGES
         return image_inputs(files, self.spec.shape, resize, str(files[0].parent))
 
@@ -106,7 +105,7 @@ class InputReader:
             return self._table(data)
         if type(data).__module__.partition(".")[0] == "pandas":
             frame = data.to_frame() if data.ndim == 1 else data
-            return self._table(ClientTable.of(frame, [*self.reading.worded, self.reading.text]))
+            return self._table(ClientTable.of(frame, [*self.reading.worded, self.reading.text], READER))
         if self.reading.kind == TEXT and isinstance(data, Sequence) and all(isinstance(one, str) for one in data):
             assert self.words is not None
             return text_inputs(data, self.words, self.spec.shape[0], self.reading.settled)
@@ -116,9 +115,11 @@ class InputReader:
 
     def _file(self, path: Path) -> Any:
         if not path.exists():
-            raise DataError(f"there is no file {path}; name a .csv, .parquet or .npz file, an image or a folder of images")
+            raise DataError(
+                f"there is no file {path}; name a .csv, .parquet or .npz file, an image or a folder of images"
+            )
         if path.name.lower().endswith(TABLES):
-            return ClientTable.read(path, [*self.reading.worded, self.reading.text])
+            return ClientTable.read(path, [*self.reading.worded, self.reading.text], READER)
         if path.suffix.lower() == ".npz":
             arrays = read_npz(path)
             for key in ("x", "x_test"):
@@ -151,7 +152,9 @@ class InputReader:
                 f"({', '.join(columns[:8])}{', …' if len(columns) > 8 else ''}); give these in this order, or a "
                 "DataFrame, whose columns may have any order"
             )
-        return self._table(ClientTable.of(pd.DataFrame(rows, columns=[*columns]).infer_objects(), self.reading.worded))
+        return self._table(
+            ClientTable.of(pd.DataFrame(rows, columns=[*columns]).infer_objects(), self.reading.worded, READER)
+        )
 
     def _checked(self, x: Tensor) -> Tensor:
         """Refuse inputs of another shape, and token numbers that the model does not know."""
@@ -160,7 +163,9 @@ class InputReader:
         if shape != wanted and len(wanted) == 3 and len(shape) == 1 and flat == int(np.prod(wanted)):
             return x.reshape(-1, *wanted)
         if shape != wanted:
-            raise DataError(f"the data has rows of shape {shape}, and this model takes {self._wanted()}; give such rows")
+            raise DataError(
+                f"the data has rows of shape {shape}, and this model takes {self._wanted()}; give such rows"
+            )
         if self.words is not None and len(x) and not 0 <= int(x.min()) <= int(x.max()) < self.words:
             raise DataError(
                 f"the data has token numbers from {int(x.min())} to {int(x.max())}, and this model knows 0 to "
@@ -171,7 +176,9 @@ class InputReader:
     def _wanted(self) -> str:
         shape, reading = self.spec.shape, self.reading
         if reading.kind == TABLE:
-            return f"tables with the columns {', '.join(reading.columns[:8])}{', …' if len(reading.columns) > 8 else ''}"
+            return (
+                f"tables with the columns {', '.join(reading.columns[:8])}{', …' if len(reading.columns) > 8 else ''}"
+            )
         if reading.kind == TEXT:
             return f"texts, or {shape[0]} token numbers per row"
         if len(shape) == 3:

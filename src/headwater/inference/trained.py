@@ -139,9 +139,7 @@ class TrainedModel:
         classes: Array = self.classes_[self.predict_proba(x, batch=batch).argmax(1)]
         return classes
 
-    def probabilities(
-        self, x: Any, batch: int = BATCH, say: Callable[[str], None] = warnings.warn
-    ) -> Iterator[Array]:
+    def probabilities(self, x: Any, batch: int = BATCH, say: Callable[[str], None] = warnings.warn) -> Iterator[Array]:
         """`predict_proba` in batches, for data that does not fit into memory at once.
 
         Args:
@@ -184,7 +182,11 @@ def load(source: str | Path, model: Callable[[], nn.Module] | None = None) -> Tr
     if not file.is_file():
         raise OutputError(
             f"there is no {file}; a finished run leaves it in its directory"
-            + (", and this run is not finished: headwater resume carries it on" if (path / "config.toml").exists() else "")
+            + (
+                ", and this run is not finished: headwater resume carries it on"
+                if (path / "config.toml").exists()
+                else ""
+            )
         )
     try:
         with safe_open(str(file), framework="pt") as opened:
@@ -237,8 +239,9 @@ def _built(spec: ModelSpec, state: Mapping[str, Tensor], source: str) -> nn.Modu
         missing, unknown = module.load_state_dict(dict(state), strict=False)
     except RuntimeError as error:
         raise OutputError(f"the tensors of {source} do not fit {spec.name!r} ({said(error)})") from error
-    tied = {id(p) for name, p in module.named_parameters(remove_duplicate=False) if name in state}
-    left = [name for name, p in module.named_parameters(remove_duplicate=False) if name in missing and id(p) not in tied]
-    if left or unknown:
-        raise OutputError(f"the tensors of {source} do not fit {spec.name!r}: {(left or unknown)[0]!r} has no counterpart")
+    named = [*module.named_parameters(remove_duplicate=False)]
+    loaded = {id(parameter) for name, parameter in named if name in state}  # a tied parameter is stored once
+    odd = [name for name, parameter in named if name in missing and id(parameter) not in loaded] + unknown
+    if odd:
+        raise OutputError(f"the tensors of {source} do not fit {spec.name!r}: {odd[0]!r} has no counterpart")
     return module.eval()

@@ -269,8 +269,8 @@ class _Loop:
             | {n: version(n) for n in ("headwater", "torch", "numpy")},
         }
         path = self.directory.path if self.directory else None
-        info = self.experiment.method.INFO
-        text = card.card(result, self.partition, info.sees, info.summary, json.loads(about).get("preparation", {}))
+        how = (config.partition.scheme, self.experiment.method.INFO, json.loads(about).get("preparation", {}))
+        text = card.card(result, *how)
         if self.directory and self.directory.result is None:
             write_model(self.directory.path / "model.safetensors", tensors, {METADATA: about})
             write_whole(self.directory.path / card.FILE, text)

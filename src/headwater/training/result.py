@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from torch import Tensor, nn
 
-from headwater.core.ledger import Ledger
+from headwater.core.ledger import TIERS, Ledger
 from headwater.core.params import Params
 from headwater.core.records import to_json
 from headwater.data.reading import describe
@@ -66,6 +66,14 @@ class Run:
     about: str = field(default="", repr=False)
     spans: list[dict[str, Any]] = field(default_factory=list, repr=False)
 
+    def __repr__(self) -> str:
+        result, interval = self.result, self.accuracy_ci95
+        between = f" (95 % interval {interval[0]:.2%} to {interval[1]:.2%})" if interval else ""
+        first = f"<Run {result['label']} on {Path(str(result['data'])).name}: accuracy {self.accuracy:.2%}{between}"
+        sent = sum(self.ledger.bytes(tier) for tier in TIERS)
+        rest = f" {result['rounds']} rounds, {result['clients']} clients in {result['sectors']} sectors, {sent:,} bytes"
+        return "\n".join([first, rest, f" {self.directory or 'not on disk; save() writes it'}>"])
+
     @property
     def accuracy(self) -> float:
         """Test accuracy after the last round, between 0 and 1."""
@@ -94,9 +102,7 @@ class Run:
     @cached_property
     def trained(self) -> TrainedModel:
         """The trained model with the preparation of its inputs, as `hw.load` returns it."""
-        return from_metadata(
-            self.about, tensors_of(self.params), str(self.directory or "this run"), self.spec.builder
-        )
+        return from_metadata(self.about, tensors_of(self.params), str(self.directory or "this run"), self.spec.builder)
 
     def predict(self, x: Any) -> Array:
         """The class of each row; see `TrainedModel.predict`.
