@@ -39,7 +39,9 @@ _HOMES = dict.fromkeys(_ERRORS, "errors") | {
     "MethodInfo": "algorithms",
     "Run": "training.result",
     "State": "algorithms.base",
+    "TrainedModel": "inference.trained",
     "compare": "api",
+    "load": "inference.trained",
     "run": "api",
 }
 

@@ -40,6 +40,7 @@ from headwater.errors import (
     TaskError,
     UserError,
 )
+from headwater.inference.trained import TrainedModel, load
 from headwater.specs import DistillSpec, LocalSpec
 from headwater.training.result import Run
 
@@ -90,8 +91,10 @@ __all__ = [
     "Scaffold",
     "State",
     "TaskError",
+    "TrainedModel",
     "UserError",
     "__version__",
     "compare",
+    "load",
     "run",
 ]

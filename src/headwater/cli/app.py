@@ -17,7 +17,7 @@ import click
 import typer
 
 from headwater import __version__, startup
-from headwater.cli import compare, deploy, plan, reproduce, run, sweep, theory
+from headwater.cli import compare, deploy, plan, predict, reproduce, run, sweep, theory
 from headwater.cli import list as listing
 from headwater.cli.options import command_group
 from headwater.cli.terminal import closest_characters, say
@@ -42,6 +42,8 @@ app.command("partition")(plan.partition)
 app.command("plan")(plan.plan)
 app.add_typer(theory.app, name="theory")
 app.command("report")(compare.report)
+app.command("predict")(predict.predict)
+app.command("export")(predict.export)
 app.command("list")(listing.list_)
 app.command("resume")(run.resume)
 app.add_typer(deploy.app, name="deploy")

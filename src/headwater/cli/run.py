@@ -17,7 +17,7 @@ from headwater.report.numbers import count, duration, percent, size
 
 if TYPE_CHECKING:
     from headwater.config import Config
-    from headwater.training.result import RunDirectory
+    from headwater.training.run_directory import RunDirectory
 
 Directory = Annotated[Path, typer.Argument(metavar="DIR", show_default=False)]
 CONFIG, CHECKPOINTS = "config.toml", "checkpoints"
@@ -26,6 +26,7 @@ FILES = (
     "timeline.jsonl",
     "result.json",
     "model.safetensors",
+    "model.md",
     "partition.json",
     "report.html",
     "cell.json",  # of a run of a sweep
@@ -156,7 +157,7 @@ def claim(out: Path, config: Config, force: bool) -> RunDirectory:
         OutputError: if the directory holds another run or foreign files.
     """
     from headwater.config.tree import HEADER
-    from headwater.training.result import RunDirectory
+    from headwater.training.run_directory import RunDirectory
 
     check_path(out)
     file = out / CONFIG

@@ -25,7 +25,7 @@ from headwater.data.text import Counted, Lexicon, hashed, tokens
 from headwater.errors import DataError, nearest
 
 if TYPE_CHECKING:
-    from pandas import Series
+    from pandas import DataFrame, Series
 
 Say = Callable[[str], None]
 ANEW = "have `headwater deploy init` run on data that has it"
@@ -37,17 +37,32 @@ class ClientTable:
     The second reading is for a client whose words all look like numbers.
 
     Args:
-        path: of the file.
-        words: the federation's columns of words.
+        name: of the table, for messages.
+        natural: the table as pandas reads it.
+        written: the same with words as they are written.
+        reader: who reads it, for messages.
     """
 
-    def __init__(self, path: Path, words: Collection[str]) -> None:
-        self.name = str(path)
-        self.natural = parse(path).reset_index(drop=True)  # messages name rows by number
-        if self.natural.empty:
-            raise DataError(f"{path} has no rows; name a file that has some")
-        present = [column for column in words if column in self.natural.columns]
-        self.written = parse(path, words=present).reset_index(drop=True) if present else self.natural
+    def __init__(self, name: str, natural: DataFrame, written: DataFrame, reader: str = "this federation") -> None:
+        if natural.empty:
+            raise DataError(f"{name} has no rows; name a file that has some")
+        self.reader = reader
+        # Messages name rows by number.
+        self.name, self.natural, self.written = name, natural.reset_index(drop=True), written.reset_index(drop=True)
+
+    @staticmethod
+    def read(path: Path, words: Collection[str], reader: str = "this federation") -> ClientTable:
+        """The table of a file; `words` are the federation's columns of words."""
+        natural = parse(path)
+        found = [column for column in words if column in natural.columns]
+        return ClientTable(str(path), natural, parse(path, words=found) if found else natural, reader)
+
+    @staticmethod
+    def of(frame: DataFrame, words: Collection[str], reader: str) -> ClientTable:
+        """A table in memory; `words` are the federation's columns of words."""
+        frame = frame.set_axis([str(column).strip() for column in frame.columns], axis=1)
+        written = frame.astype({column: str for column in words if column in frame.columns})
+        return ClientTable("the table", frame, written.where(frame.notna()), reader)
 
     def need(self, column: str, what: str, hint: str = "") -> None:
         """Refuse a table without this column.
@@ -59,7 +74,7 @@ class ClientTable:
         """
         if column not in self.natural.columns:
             raise DataError(
-                f"{self.name} has no column {column!r}, {what} in this federation; add it{hint}, or rename one of "
+                f"{self.name} has no column {column!r}, {what} in {self.reader}; add it{hint}, or rename one of "
                 f"{listed(self.natural)}{nearest(column, list(self.natural.columns))}"
             )
 
@@ -82,6 +97,12 @@ class ClientTable:
                     f"({some(names)}); correct it, leave such rows out, or {ANEW}{nearest(word, names)}"
                 )
         return torch.tensor([numbers[word] for word in words], dtype=torch.int64)
+
+    def texts(self, column: str) -> list[str]:
+        """The texts of a column; a missing one is empty."""
+        self.need(column, "which holds the texts")
+        found: list[str] = self.written[column].fillna("").astype(str).tolist()
+        return found
 
     def none_for_tests(self, column: str) -> None:
         """Refuse a table with rows that are marked for tests."""
@@ -118,9 +139,9 @@ class ClientTable:
         if odd:
             count = int(rows.astype(str).isin(odd).sum())
             say(
-                f"{self.name}: {count} of {len(rows)} rows have words in column {column!r} that this federation does "
+                f"{self.name}: {count} of {len(rows)} rows have words in column {column!r} that {self.reader} does "
                 f"not know ({some(odd)}); each counts as none of those it knows ({some(known)}). Where one of these is "
-                "meant, write it so; to have others count, have `headwater deploy init` run on data that has them"
+                "meant, write it so"
             )
         return rows
 
@@ -138,7 +159,7 @@ class ClientTable:
         first = odd.index[0] if len(odd) else present.index[0]
         raise DataError(
             f"{self.name}: row {int(first) + 1} has {str(present[first])!r} in column {column!r}, which holds numbers "
-            "in this federation; correct it, or leave the cell empty, which counts as the mean"
+            f"in {self.reader}; correct it, or leave the cell empty, which counts as the mean"
         )
 
 
@@ -165,12 +186,16 @@ def table(
         settled: the result of the exchange before round 1.
         say: called with a sentence about words that the federation does not know.
     """
-    rows = ClientTable(path, [*worded, label])
+    rows = ClientTable.read(path, [*worded, label])
     rows.none_for_tests(test)
+    return Examples(table_inputs(rows, columns, worded, settled, say), rows.classes(label, classes))
+
+
+def table_inputs(rows: ClientTable, columns: Sequence[str], worded: Sequence[str], settled: Arrays, say: Say) -> Tensor:
+    """The rows of a table as the model takes them; see `table`."""
     known = {column: tuple(unpack(packed)) for column, packed in zip(worded, settled[2:], strict=True)}
     kinds, x = rows.features(columns, known, say)
-    y = rows.classes(label, classes)
-    return Examples(Encoded(kinds).apply(torch.from_numpy(x), settled), y)
+    return Encoded(kinds).apply(torch.from_numpy(x), settled)
 
 
 def texts(
@@ -188,17 +213,19 @@ def texts(
         classes: the federation's class names.
         settled: the result of the exchange before round 1.
     """
-    rows = ClientTable(path, [text, label])
+    rows = ClientTable.read(path, [text, label])
     rows.none_for_tests(test)
-    rows.need(text, "which holds the texts")
-    written = rows.written[text].fillna("").astype(str).tolist()
-    y = rows.classes(label, classes)
+    return Examples(text_inputs(rows.texts(text), words, length, settled), rows.classes(label, classes))
+
+
+def text_inputs(written: Sequence[str], words: int, length: int, settled: Arrays) -> Tensor:
+    """Texts as token numbers; see `texts`."""
     if not settled:
-        return Examples(torch.from_numpy(hashed(written, words=words, length=length)), y)
+        return torch.from_numpy(hashed(written, words=words, length=length))
     parts = [tokens(one) for one in written]
     lexicon = Lexicon(parts)
     x = torch.from_numpy(lexicon.encode(parts, length))
-    return Examples(Counted(lexicon, words).apply(x, settled), y)
+    return Counted(lexicon, words).apply(x, settled)
 
 
 def images(top: Path, *, classes: Sequence[str], shape: Sequence[int], resize: bool) -> Examples:
@@ -210,7 +237,6 @@ def images(top: Path, *, classes: Sequence[str], shape: Sequence[int], resize: b
         shape: (channels, height, width) of its images.
         resize: whether images of another size are resized instead of refused.
     """
-    channels, height, width = shape
     files = [file for file in files_below(top) if file.suffix.lower() in IMAGES]
     if not files:
         raise DataError(f"the folder {top} holds no images (.png, .jpg, …); a client's images lie in it as class/file")
@@ -224,44 +250,25 @@ def images(top: Path, *, classes: Sequence[str], shape: Sequence[int], resize: b
                 f"{file} lies in {where[0]}/, which is no class of this federation ({some(classes)}); rename that "
                 f"folder, move it out of {top}, or {ANEW}{nearest(where[0], classes)}"
             )
+    x = image_inputs(files, shape, resize, str(top))
+    y = torch.tensor([numbers[file.parent.name] for file in files], dtype=torch.int64)
+    return Examples(x, y)
+
+
+def image_inputs(files: Sequence[Path], shape: Sequence[int], resize: bool, where: str) -> Tensor:
+    """Image files as the model takes them; `where` names them in messages. See `images`."""
+    channels, height, width = shape
     sizes, coloured = survey(files)
     if channels == 1 and coloured is not None:
         raise DataError(f"{coloured} is in colour, and this federation learns from grey images; turn all into grey")
     if not resize and common(sizes) != (width, height):
         wide, high = common(sizes)
         raise DataError(
-            f"the images below {top} are of {wide} x {high} px, and this federation learns from {width} x {height} px; "
-            f"bring them to that size, or have `headwater deploy init` run with data.pixels"
+            f"the images below {where} are of {wide} x {high} px, and this federation learns from {width} x {height} "
+            f"px; bring them to that size, or have `headwater deploy init` run with data.pixels"
         )
     x = np.ascontiguousarray(image_bytes(files, (width, height), grey=channels == 1).transpose(0, 3, 1, 2))
-    y = torch.tensor([numbers[file.parent.name] for file in files], dtype=torch.int64)
-    return Examples(as_float(torch.from_numpy(x)), y)
-
-
-def aligned(
-    x: Tensor, own: Columns, columns: Sequence[str], worded: Collection[str], name: str
-) -> tuple[Tensor, Columns]:
-    """Columns that a user's function has encoded, in the federation's order.
-
-    Args:
-        x: the encoded rows.
-        own: the columns that the function has.
-        columns: the federation's columns, in its order.
-        worded: those that hold words.
-        name: of the function, for messages.
-    """
-    for column in columns:
-        if column not in own.names:
-            raise DataError(
-                f"{name} gives no column {column!r}, which this federation learns from; add it, or rename one of "
-                f"{some(own.names)}{nearest(column, own.names)}"
-            )
-    at = [own.names.index(column) for column in columns]
-    for column, number in zip(columns, at, strict=True):
-        if (own.words[number] is not None) != (column in worded):
-            holds = "words" if column in worded else "numbers"
-            raise DataError(f"{name}: column {column!r} is to hold {holds}, as in this federation; give it so")
-    return x[:, at], Columns(tuple(columns), tuple(own.words[number] for number in at))
+    return as_float(torch.from_numpy(x))
 
 
 def some(names: Collection[str]) -> str:

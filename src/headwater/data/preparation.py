@@ -71,10 +71,6 @@ class Exchange:
     settled: Arrays
     way: Preparation | None = None
 
-    def described(self) -> dict[str, Any]:
-        """Name and result, which are stored with the model."""
-        return {"name": self.name, "settled": [array.tolist() for array in self.settled]}
-
 
 class Standardise:
     """Flat features with mean 0 and deviation 1 over all clients, from counts, sums and squares by column.

@@ -51,7 +51,7 @@ class Agreement:
         sectors: names of the clients by name of their sector.
         sha256: of the file.
         names: what the data calls a client or sector, by party.
-        preparation: how a client reads data of its own, from `own_data.describe`.
+        preparation: how a client reads data of its own, from `headwater.data.reading.describe`.
     """
 
     config: Config

@@ -17,11 +17,11 @@ from typing import Any
 from headwater.algorithms import ALGORITHMS
 from headwater.config import ARRAYS, CUSTOM, Config
 from headwater.data import PATHS, kind_of_path
+from headwater.data.reading import describe
 from headwater.deploy import status
 from headwater.deploy.agreement import VERSION
 from headwater.deploy.folder import PARTY, find
 from headwater.deploy.keys import need_cryptography
-from headwater.deploy.own_data import describe
 from headwater.deploy.party_files import CA, FILES, FolderWriter, WrittenParty, unit_name
 from headwater.deploy.transport import PORTS, Address
 from headwater.errors import ConfigError, OutputError
@@ -134,7 +134,7 @@ def _agreed(experiment: Experiment, config: Config, sectors: dict[str, tuple[str
     }
     if names := _names_in_data(experiment, sectors):
         fields["names"] = names
-    if preparation := describe(experiment):
+    if preparation := describe(experiment.config.data, experiment.split, experiment.exchange):
         fields["preparation"] = preparation
     return (json.dumps(fields, indent=1, ensure_ascii=False) + "\n").encode()
 

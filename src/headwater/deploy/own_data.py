@@ -1,92 +1,43 @@
 """A client's own data, read in the same way as the data that `headwater deploy init` split.
 
-`init` writes with `describe` to federation.json how it read the data and which means, words and columns it found.
-A client reads its own file with `own_data` accordingly. Nothing is sent for this.
+`init` writes to federation.json how it read the data and which means, words and columns it found
+(`headwater.data.reading`). A client reads its own file with `own_data` accordingly. Nothing is sent for this.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from headwater.data import DATASETS, PATHS, client_files, kind_of_path
+from headwater.data import PATHS, client_files, kind_of_path
 from headwater.data.arrays import as_float, inputs, labels
 from headwater.data.base import Examples
 from headwater.data.files import read_npz
 from headwater.data.loading import load
-from headwater.data.preparation import Arrays, Preparation, from_json, to_json
-from headwater.data.table_columns import Encoded
-from headwater.errors import ConfigError, DataError, said
+from headwater.data.preparation import Preparation
+from headwater.data.reading import IMAGES, TABLE, TEXT, Reading
+from headwater.data.table_columns import Columns, Encoded
+from headwater.errors import ConfigError, DataError, nearest, said
 from headwater.registry import load as load_object
 
 if TYPE_CHECKING:
     from headwater.deploy.agreement import Agreement
     from headwater.deploy.folder import PartyFolder
-    from headwater.training.experiment import Experiment
-
-TABLE, TEXT, IMAGES, ARRAYS = "table", "text", "images", "arrays"
-SAMPLE = 256  # samples that are checked for whether inputs were bytes
 
 
-def describe(experiment: Experiment) -> dict[str, Any]:
-    """How a client reads a file of its own, for `preparation` in federation.json; empty for plain arrays."""
-    data, split, exchange = experiment.config.data, experiment.split, experiment.exchange
-    options, kind = data.options, kind_of_path(data.name)
-    way = None if exchange is None else exchange.way
-    fields: dict[str, Any] = {}
-    if isinstance(way, Encoded):
-        names = way.columns.names
-        worded = [names[at] for at in way.columns.worded]
-        fields = {"kind": TABLE, "label": data.label, "columns": list(names), "worded": worded}
-    elif split.words is not None and (data.name in DATASETS or (kind in PATHS[1:] and options.get("text"))):
-        fields = {"kind": TEXT, "label": data.label, "text": options.get("text") or "text"}
-    elif exchange is None and _were_bytes(split.train.x):
-        fields = {"kind": IMAGES, "resize": bool(kind == PATHS[2] and options.get("pixels"))}
-    elif exchange is not None:
-        fields = {"kind": ARRAYS}
-    test = options.get("test") if fields.get("label") and kind is not None else None
-    if test and not Path(test).is_file():
-        fields["test"] = test  # a column
-    if exchange is not None:
-        fields |= {"name": exchange.name, "settled": to_json(exchange.settled)}
-    return fields
-
-
-@dataclass(frozen=True)
-class _Reading:
-    """The fields that `describe` writes.
-
-    Args:
-        name: of the exchange in which clients of a simulation agree on `settled`.
-        settled: its result, such as means and vocabularies.
-    """
-
-    kind: str = ARRAYS
-    label: str = ""
-    columns: tuple[str, ...] = ()
-    worded: tuple[str, ...] = ()
-    text: str = ""
-    test: str = ""
-    resize: bool = False
-    name: str = ""
-    settled: Arrays = ()
-
-    @staticmethod
-    def of(fields: dict[str, Any]) -> _Reading:
-        try:
-            known: dict[str, Any] = fields | {key: tuple(fields.get(key, ())) for key in ("columns", "worded")}
-            return _Reading(**known | {"settled": from_json(fields.get("settled", ()))})
-        except (TypeError, ValueError, AttributeError) as error:
-            raise ConfigError(
-                f"preparation in federation.json is not what `headwater deploy init` wrote ({said(error)}); bring "
-                "that file back"
-            ) from error
+def _reading_of(fields: dict[str, Any]) -> Reading:
+    try:
+        return Reading.of(fields)
+    except (TypeError, ValueError, AttributeError) as error:
+        raise ConfigError(
+            f"preparation in federation.json is not what `headwater deploy init` wrote ({said(error)}); bring "
+            "that file back"
+        ) from error
 
 
 def own_data(folder: PartyFolder, say: client_files.Say = lambda sentence: None) -> Examples:
@@ -101,7 +52,7 @@ def own_data(folder: PartyFolder, say: client_files.Say = lambda sentence: None)
     """
     agreement, name = folder.federation, folder.data
     assert name is not None
-    reading = _Reading.of(agreement.preparation)
+    reading = _reading_of(agreement.preparation)
     read = {PATHS[0]: _arrays, PATHS[1]: _table, PATHS[2]: _images}.get(kind_of_path(name) or "")
     if read is not None:
         examples = read(name, agreement, reading, say)
@@ -113,7 +64,7 @@ def own_data(folder: PartyFolder, say: client_files.Say = lambda sentence: None)
     return examples
 
 
-def _table(name: str, agreement: Agreement, reading: _Reading, say: client_files.Say) -> Examples:
+def _table(name: str, agreement: Agreement, reading: Reading, say: client_files.Say) -> Examples:
     common: dict[str, Any] = {"label": reading.label, "test": reading.test, "classes": agreement.class_names}
     common["settled"] = reading.settled
     if reading.kind == TABLE:
@@ -125,13 +76,13 @@ def _table(name: str, agreement: Agreement, reading: _Reading, say: client_files
     raise _wrong_kind(name, "a table", agreement, reading)
 
 
-def _images(name: str, agreement: Agreement, reading: _Reading, say: client_files.Say) -> Examples:
+def _images(name: str, agreement: Agreement, reading: Reading, say: client_files.Say) -> Examples:
     if reading.kind != IMAGES:
         raise _wrong_kind(name, "a folder", agreement, reading)
     return client_files.images(Path(name), classes=agreement.class_names, shape=agreement.shape, resize=reading.resize)
 
 
-def _arrays(name: str, agreement: Agreement, reading: _Reading, say: client_files.Say) -> Examples:
+def _arrays(name: str, agreement: Agreement, reading: Reading, say: client_files.Say) -> Examples:
     """x and y in the form that the model takes, which is how `init` writes them, or images as bytes."""
     arrays = read_npz(Path(name))
     keys = ("x", "y") if "x" in arrays else ("x_train", "y_train")
@@ -146,7 +97,7 @@ def _arrays(name: str, agreement: Agreement, reading: _Reading, say: client_file
     return _renumbered(name, examples, names, agreement)
 
 
-def _function(name: str, agreement: Agreement, reading: _Reading) -> Examples:
+def _function(name: str, agreement: Agreement, reading: Reading) -> Examples:
     """The training set that a function returns. It is called with those keys of [data] that are its arguments."""
     function = load_object(name)
     try:
@@ -169,9 +120,9 @@ def _function(name: str, agreement: Agreement, reading: _Reading) -> Examples:
     return _renumbered(name, examples, data.class_names, agreement)
 
 
-def _prepared(name: str, x: Tensor, own: Preparation, reading: _Reading) -> Tensor:
+def _prepared(name: str, x: Tensor, own: Preparation, reading: Reading) -> Tensor:
     if isinstance(own, Encoded):
-        x, columns = client_files.aligned(x, own.columns, reading.columns, reading.worded, name)
+        x, columns = _aligned(x, own.columns, reading.columns, reading.worded, name)
         own = Encoded(columns)
     try:
         return own.apply(x, reading.settled)
@@ -180,6 +131,32 @@ def _prepared(name: str, x: Tensor, own: Preparation, reading: _Reading) -> Tens
             f"{name}: what this federation settled does not fit its {tuple(x.shape)} inputs ({said(error)}); give "
             "the same columns as `headwater deploy init` saw"
         ) from error
+
+
+def _aligned(
+    x: Tensor, own: Columns, columns: Sequence[str], worded: Collection[str], name: str
+) -> tuple[Tensor, Columns]:
+    """Columns that a user's function has encoded, in the federation's order.
+
+    Args:
+        x: the encoded rows.
+        own: the columns that the function has.
+        columns: the federation's columns, in its order.
+        worded: those that hold words.
+        name: of the function, for messages.
+    """
+    for column in columns:
+        if column not in own.names:
+            raise DataError(
+                f"{name} gives no column {column!r}, which this federation learns from; add it, or rename one of "
+                f"{client_files.some(own.names)}{nearest(column, own.names)}"
+            )
+    at = [own.names.index(column) for column in columns]
+    for column, number in zip(columns, at, strict=True):
+        if (own.words[number] is not None) != (column in worded):
+            holds = "words" if column in worded else "numbers"
+            raise DataError(f"{name}: column {column!r} is to hold {holds}, as in this federation; give it so")
+    return x[:, at], Columns(tuple(columns), tuple(own.words[number] for number in at))
 
 
 def _renumbered(name: str, examples: Examples, names: Sequence[str] | None, agreement: Agreement) -> Examples:
@@ -225,7 +202,7 @@ def _inputs(shape: tuple[int, ...], agreement: Agreement) -> str:
     return f"{'tokens' if agreement.words is not None else 'inputs'} of shape {shape}"
 
 
-def _wrong_kind(name: str, what: str, agreement: Agreement, reading: _Reading) -> DataError:
+def _wrong_kind(name: str, what: str, agreement: Agreement, reading: Reading) -> DataError:
     """The error for data of another kind than the federation's."""
     columns = client_files.some((*reading.columns, reading.label))
     own = {
@@ -237,13 +214,3 @@ def _wrong_kind(name: str, what: str, agreement: Agreement, reading: _Reading) -
         f"{name} is {what}, and this federation learns from others; name {own}a .npz file with x (each "
         f"{tuple(agreement.shape)}, as the model takes it) and y"
     )
-
-
-def _were_bytes(x: Tensor) -> bool:
-    """Whether inputs are images that were scaled from bytes, so that a client may use image files."""
-    if x.dim() != 4 or x.shape[1] not in (1, 3) or x.dtype != torch.float32:
-        return False
-    first = x[:SAMPLE]
-    if not bool((first.abs() <= 1).all()):
-        return False
-    return as_float(((first + 1) * 127.5).round().to(torch.uint8)).equal(first)

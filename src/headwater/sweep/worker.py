@@ -25,7 +25,7 @@ from headwater.sweep import CELL_FILE, CellFile, CellOutcome, DataSummary
 from headwater.training.checkpoint import write_whole
 from headwater.training.experiment import Experiment, prepare
 from headwater.training.loop import Event, train
-from headwater.training.result import RunDirectory
+from headwater.training.run_directory import RunDirectory
 
 DATASETS_KEPT = 4  # data sets that stay in memory
 REPORT_EVERY = 0.2  # seconds from one report of progress to the next

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import json
 import platform
 import time
 from collections.abc import Callable, Iterator
@@ -23,9 +24,11 @@ from headwater.engines import open_engine
 from headwater.engines.base import Done, Engine
 from headwater.engines.nan_check import BAD, Complaint
 from headwater.errors import Diverged
+from headwater.inference import card
+from headwater.inference.trained import KEY as METADATA
 from headwater.tasks.average import initial
 from headwater.training import checkpoint
-from headwater.training.checkpoint import Keeper
+from headwater.training.checkpoint import Keeper, write_whole
 from headwater.training.evaluation import (
     Measurements,
     Scores,
@@ -39,7 +42,8 @@ from headwater.training.evaluation import (
 )
 from headwater.training.experiment import Experiment
 from headwater.training.opening import open_federation, run_context
-from headwater.training.result import Event, Progress, Run, RunDirectory, describe_model, named
+from headwater.training.result import Event, Progress, Run, describe_model, named, tensors_of
+from headwater.training.run_directory import RunDirectory, write_model
 
 __all__ = ["Event", "open_engine", "train"]
 
@@ -245,7 +249,7 @@ class _Loop:
 
     def _finish(self, saved: Saved, found: Scores) -> Run:
         params = self._export(saved.state)
-        tensors = {f"{name}.{key}" if name else key: t for name, p in params.items() for key, t in p.named().items()}
+        tensors, about = tensors_of(params), describe_model(self.experiment, params)
         config, ledger, model = self.config, self.fed.session.ledger, self.experiment.model
         result = {
             "algorithm": config.method,
@@ -270,14 +274,17 @@ class _Loop:
         }
         if self.fed.session.losing:
             result["notes"] = [SEPARATE]
+        path = self.directory.path if self.directory else None
+        how = (config.partition.scheme, self.experiment.method.INFO, json.loads(about).get("preparation", {}))
+        text = card.card(result, *how)
         if self.directory and self.directory.result is None:
-            self.directory.write_model(tensors, describe_model(self.experiment, params))
+            write_model(self.directory.path / "model.safetensors", tensors, {METADATA: about})
+            write_whole(self.directory.path / card.FILE, text)
             self.directory.write("result.json", result)
         if self.directory:
             result = self.directory.result or result
-        path = self.directory.path if self.directory else None
-        told = (self.partition, config.to_toml(), path, self.spans)
-        return Run(result, self.history, ledger, params, model, self.context.models, *told)
+        rest = (self.partition, config.to_toml(), path, text, about, self.spans)
+        return Run(result, self.history, ledger, params, model, self.context.models, *rest)
 
     def _export(self, state: Any) -> dict[str, Params]:
         """The global model; without one, that of each client or member under its name."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import time
 from collections import Counter
@@ -13,17 +12,18 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
-from safetensors.torch import save
 from torch import Tensor, nn
 
-from headwater.config import Config
-from headwater.core.ledger import Ledger
+from headwater.core.ledger import TIERS, Ledger
 from headwater.core.params import Params
 from headwater.core.records import to_json
+from headwater.data.reading import describe
 from headwater.engines.base import Done
 from headwater.errors import OutputError
+from headwater.inference.trained import KEY as METADATA
+from headwater.inference.trained import Array, TrainedModel, from_metadata
 from headwater.models.base import ModelSpec
-from headwater.training.checkpoint import write_whole
+from headwater.training.run_directory import write_model
 
 if TYPE_CHECKING:
     from headwater.training.experiment import Experiment
@@ -45,6 +45,8 @@ class Run:
         partition: content of partition.json: the samples and the sector of each client.
         config: the complete configuration as TOML, as in config.toml.
         directory: where the run's files are; None if nothing was written.
+        card: the model card, as in model.md.
+        about: metadata of model.safetensors: what is needed to build the model and to use it.
         spans: timed tasks of a run without a directory; use `timeline`.
 
     Example:
@@ -63,7 +65,17 @@ class Run:
     partition: dict[str, Any]
     config: str
     directory: Path | None = None
+    card: str = field(default="", repr=False)
+    about: str = field(default="", repr=False)
     spans: list[dict[str, Any]] = field(default_factory=list, repr=False)
+
+    def __repr__(self) -> str:
+        result, interval = self.result, self.accuracy_ci95
+        between = f" (95 % interval {interval[0]:.2%} to {interval[1]:.2%})" if interval else ""
+        first = f"<Run {result['label']} on {Path(str(result['data'])).name}: accuracy {self.accuracy:.2%}{between}"
+        sent = sum(self.ledger.bytes(tier) for tier in TIERS)
+        rest = f" {result['rounds']} rounds, {result['clients']} clients in {result['sectors']} sectors, {sent:,} bytes"
+        return "\n".join([first, rest, f" {self.directory or 'not on disk; save() writes it'}>"])
 
     @property
     def accuracy(self) -> float:
@@ -89,6 +101,57 @@ class Run:
         built = {name: p.load_into(self.specs[p.layout.arch].build()) for name, p in self.params.items()}
         return built[""].eval() if "" in built else nn.ModuleDict(built).eval()
 
+    @cached_property
+    def trained(self) -> TrainedModel:
+        """The trained model with the preparation of its inputs, as `hw.load` returns it."""
+        return from_metadata(self.about, tensors_of(self.params), str(self.directory or "this run"), self.spec.builder)
+
+    def predict(self, x: Any) -> Array:
+        """The class of each row; see `TrainedModel.predict`.
+
+        Args:
+            x: array, tensor, DataFrame, `DataLoader`, or the path of a file or folder.
+        """
+        return self.trained.predict(x)
+
+    def predict_proba(self, x: Any) -> Array:
+        """The probability of each class for each row; see `TrainedModel.predict_proba`.
+
+        Args:
+            x: as for `predict`.
+        """
+        return self.trained.predict_proba(x)
+
+    def save(self, folder: str | Path) -> Path:
+        """Write the run to a folder: the model with its card, the configuration, the rows and the result.
+
+        Args:
+            folder: a new or empty folder.
+
+        Returns:
+            The folder.
+
+        Raises:
+            OutputError: the folder holds files.
+        """
+        path = Path(folder).expanduser()
+        if path.exists() and (not path.is_dir() or any(path.iterdir())):
+            raise OutputError(f"{path} is not an empty folder; choose another one")
+        path.mkdir(parents=True, exist_ok=True)
+        self._write_files(path)
+        write_model(path / "model.safetensors", tensors_of(self.params), {METADATA: self.about})
+        (path / "model.md").write_text(self.card, encoding="utf-8")
+        return path
+
+    def _write_files(self, path: Path) -> None:
+        """The files that a report needs."""
+        files = {"config.toml": self.config, "result.json": to_json(self.result, indent=1)}
+        files["partition.json"] = to_json(self.partition, indent=1)
+        files["rounds.jsonl"] = "".join(to_json(row) + "\n" for row in self.history)
+        files["timeline.jsonl"] = "".join(json.dumps(span) + "\n" for span in self.timeline)
+        for name, text in files.items():
+            (path / name).write_text(text, encoding="utf-8")
+
     def report(self, path: str | Path) -> Path:
         """Write the HTML report of this run.
 
@@ -105,13 +168,13 @@ class Run:
         if self.directory is not None:
             return write([self.directory], Path(path))
         with tempfile.TemporaryDirectory() as folder:
-            lines = {"rounds.jsonl": self.history, "timeline.jsonl": self.timeline}
-            files = {name: "".join(json.dumps(row) + "\n" for row in rows) for name, rows in lines.items()}
-            files |= {"config.toml": self.config, "result.json": json.dumps(self.result)}
-            files["partition.json"] = json.dumps(self.partition)
-            for name, text in files.items():
-                (Path(folder) / name).write_text(text, encoding="utf-8")
+            self._write_files(Path(folder))
             return write([Path(folder)], Path(path))
+
+
+def tensors_of(params: Mapping[str, Params]) -> dict[str, Tensor]:
+    """The tensors of model.safetensors: state names, behind the member's name if there are several models."""
+    return {f"{name}.{key}" if name else key: t for name, p in params.items() for key, t in p.named().items()}
 
 
 def named(members: Mapping[Any, Item]) -> dict[str, Item]:
@@ -126,19 +189,21 @@ def named(members: Mapping[Any, Item]) -> dict[str, Item]:
     return distinct
 
 
-def describe_model(experiment: Experiment, params: Mapping[str, Params]) -> dict[str, str]:
-    """Metadata of model.safetensors: what is needed to build the model, or each member, and to use it."""
+def describe_model(experiment: Experiment, params: Mapping[str, Params]) -> str:
+    """Metadata of model.safetensors as JSON: what is needed to build the model, or each member, and to use it."""
 
     def described(spec: ModelSpec) -> dict[str, Any]:
         return {f.name: getattr(spec, f.name) for f in fields(spec) if f.name != "builder"}
 
     about = described(experiment.model) | {"class_names": list(experiment.class_names)}
-    if experiment.exchange is not None:
-        about["preparation"] = experiment.exchange.described()
+    if preparation := describe(experiment.config.data, experiment.split, experiment.exchange):
+        about["preparation"] = preparation
+    if experiment.split.words is not None:
+        about["words"] = experiment.split.words
     if "" not in params:
         models = experiment.models
         about["members"] = {name: described(models[p.layout.arch]) for name, p in params.items()}
-    return {"headwater": json.dumps(about)}
+    return json.dumps(about)
 
 
 class Event(NamedTuple):
@@ -190,105 +255,3 @@ class Progress:
         for key in [key for key in self._finished if key[0] <= number]:
             del self._finished[key]
         self.say("round", number)
-
-
-class RunDirectory:
-    """Directory of one run. Opening a directory that holds another run is refused.
-
-    Args:
-        path: the directory; created with its configuration if absent.
-        config: the resolved configuration of the run.
-    """
-
-    def __init__(self, path: Path, config: Config) -> None:
-        self.path, self.checkpoints = path, path / "checkpoints"
-        self.rows_path, self.spans_path = path / "rounds.jsonl", path / "timeline.jsonl"
-        try:
-            if path.exists():
-                path.mkdir(exist_ok=True)
-            else:  # created under another name and renamed, so that it always has a configuration to resume from
-                path.parent.mkdir(parents=True, exist_ok=True)
-                draft = path.with_name(f".{path.name}.{os.getpid()}.draft")
-                draft.mkdir()
-                write_whole(draft / "config.toml", config.to_toml())
-                draft.rename(path)
-        except (FileExistsError, NotADirectoryError) as error:
-            raise OutputError(
-                f"{path} cannot be a run's directory, since part of it is a file; choose another --out"
-            ) from error
-        file = path / "config.toml"
-        if not file.exists():
-            write_whole(file, config.to_toml())
-        elif difference := Config.from_toml(file.read_text(encoding="utf-8")).difference(config):
-            key, old, new = difference
-            raise OutputError(
-                f"{path} holds another run ({key} is {old!r} there and {new!r} now); "
-                "choose another --out, or replace that run with --force"
-            )
-
-    def check_split(self, sha256: str) -> None:
-        """Refuse to resume with other data than the run began with."""
-        path = self.path / "partition.json"
-        try:
-            recorded = json.loads(path.read_text(encoding="utf-8")).get("sha256") if path.exists() else sha256
-        except (ValueError, AttributeError):
-            recorded = sha256  # the file is truncated, and will be written again
-        if recorded != sha256:
-            raise OutputError(
-                f"{self.path} was begun on another split of the data, so its data has changed since; bring that back, "
-                "choose another --out, or begin anew with --force"
-            )
-
-    @property
-    def result(self) -> dict[str, Any] | None:
-        path = self.path / "result.json"
-        return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
-
-    def resume(self, until: int) -> list[dict[str, Any]]:
-        """Return the rows up to a round. Later rows and spans are removed: their rounds will run again."""
-        self._trim(self.spans_path, until)
-        return self._trim(self.rows_path, until)
-
-    def _trim(self, path: Path, until: int) -> list[dict[str, Any]]:
-        if not path.exists():
-            return []
-        kept = []
-        for line in path.read_text(encoding="utf-8").splitlines():
-            try:
-                row = json.loads(line)
-            except ValueError:  # a line cut short by a kill
-                continue
-            if row["round"] <= until:
-                kept.append(row)
-        write_whole(path, "".join(to_json(row) + "\n" for row in kept))
-        return kept
-
-    def sync(self) -> None:
-        """Flush the rows to disk, before a checkpoint that relies on them."""
-        with self.rows_path.open("ab") as file:
-            os.fsync(file.fileno())
-
-    def add_row(self, row: dict[str, Any]) -> None:
-        with self.rows_path.open("a", encoding="utf-8") as file:
-            file.write(to_json(row) + "\n")
-
-    def add_spans(self, spans: list[dict[str, Any]]) -> None:
-        with self.spans_path.open("a", encoding="utf-8") as file:
-            file.write("".join(json.dumps(span) + "\n" for span in spans))  # without `to_json`: no NaN can occur
-
-    def write(self, name: str, content: dict[str, Any]) -> None:
-        write_whole(self.path / name, to_json(content, indent=1))
-
-    def write_model(self, tensors: dict[str, Tensor], about: dict[str, str]) -> None:
-        write_whole(self.path / "model.safetensors", save(_without_sharing(tensors), metadata=about))
-
-
-def _without_sharing(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Copy tensors that share memory, which safetensors refuses. Clients that never trained share one model."""
-    seen: set[int] = set()
-    separate = {}
-    for name, tensor in tensors.items():
-        shared = tensor.numel() > 0 and tensor.data_ptr() in seen
-        seen.add(tensor.data_ptr())
-        separate[name] = tensor.clone() if shared else tensor.contiguous()
-    return separate
