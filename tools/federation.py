@@ -81,7 +81,9 @@ class Federation:
         if networks is None:
             links = {"server_address": f"127.0.0.1:{free_ports(1 + sectors)}", "sector_addresses": ()}
         else:
-            server, *hosts = (f"{networks.host(name)}:{PORT}" for name in ("server", *map("s{}".format, range(sectors))))
+            server, *hosts = (
+                f"{networks.host(name)}:{PORT}" for name in ("server", *map("s{}".format, range(sectors)))
+            )
             links = {"server_address": server, "sector_addresses": tuple(hosts)}
         init.init(prepare(config.merged({"deploy": links})), out, force=True)
         return Federation(out, networks=networks)

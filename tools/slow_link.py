@@ -18,7 +18,10 @@ from collections import deque
 from collections.abc import Sequence
 
 ALL = 0x0003  # ETH_P_ALL: frames of every protocol
-LEVEL, HEADER = 263, 15  # SOL_PACKET, PACKET_VNET_HDR: a frame comes with what is left to do for it (checksum, segments)
+LEVEL, HEADER = (
+    263,
+    15,
+)  # SOL_PACKET, PACKET_VNET_HDR: a frame comes with what is left to do for it (checksum, segments)
 LARGEST = 1 << 17  # bytes of a frame that the kernel has not cut into segments yet
 
 
