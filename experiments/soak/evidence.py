@@ -39,13 +39,16 @@ def machine(root: Path, command: str) -> dict[str, Any]:
 def table(found: dict[str, Any]) -> str:
     """obtained.json for reading."""
     lines = [f"`{found['command']}`, {found['date']}, {found['machine']}, commit {found['commit']}.", ""]
-    minutes, faults = found["seconds"] / 60, found["faults"]
+    minutes, faults, every = found["seconds"] / 60, found["faults"], found["settings"]["every"]
     lines.append(f"{found['rounds']} rounds in {minutes:.1f} minutes, with {len(faults)} faults ({found['slow']}).")
     lines.append(f"Parties left out of a round: {len(found['left_out'])} lines in the logs of server and hosts.")
     lines += [_outcome(found), ""]
-    lines += ["| fault | number | longest round, median (s) | longest round of all (s) |", "|---|---|---|---|"]
+    lines += [
+        "| fault | number | its slowest round, median (s) | its slowest round, longest (s) |",
+        "|---|---|---|---|",
+    ]
     for kind, name in NAMES.items():
-        longest = sorted(_longest(found["times"], fault["at"]) for fault in faults if fault["kind"] == kind)
+        longest = sorted(_longest(found["times"], fault["at"], every) for fault in faults if fault["kind"] == kind)
         if longest:
             lines.append(f"| {name} | {len(longest)} | {longest[len(longest) // 2]:.0f} | {longest[-1]:.0f} |")
     lines += ["", "Memory (MB) and open files of each party, its Flower processes included:", ""]
@@ -72,7 +75,7 @@ def _outcome(found: dict[str, Any]) -> str:
     return f"{whole}not the simulation's, {why}; equal up to round {result['rounds_as_in_the_simulation']}."
 
 
-def _longest(times: list[list[float]], at: float, window: float = 60.0) -> float:
-    """Seconds of the longest round that was under way in the minute after a fault began."""
-    pairs = list(pairwise(times))
-    return max((then - now for (_, now), (_, then) in pairs if then >= at and now <= at + window), default=0.0)
+def _longest(times: list[list[float]], at: float, every: float) -> float:
+    """Seconds that the slowest round took from the beginning of a fault on, before the next fault was due."""
+    pairs = pairwise(times)
+    return max((then - max(now, at) for (_, now), (_, then) in pairs if then >= at and now <= at + every), default=0.0)

@@ -21,9 +21,6 @@ from headwater.training.loop import train
 from networks import DELAY, Networks
 from process_tree import until
 
-if why := networks.missing():
-    pytest.skip(why, allow_module_level=True)
-
 PARTIES = ("server", "s0", "s1", "c0", "c1", "c2", "c3")
 LONG = 900.0  # seconds, on a busy machine
 CUT = 30.0 if os.environ.get("HEADWATER_SLOW") == "1" else 5.0  # seconds
@@ -56,6 +53,12 @@ print(far.recv(100).decode(), took)
 """
 
 
+@pytest.fixture
+def _may_make_networks() -> None:
+    if why := networks.missing():
+        pytest.skip(why)
+
+
 @contextmanager
 def listening(made: Networks, name: str) -> Iterator[None]:
     process = subprocess.Popen([*made.words(name), sys.executable, "-c", LISTEN], stdout=subprocess.PIPE)
@@ -83,6 +86,29 @@ def interfaces() -> str:
     return Path("/proc/net/dev").read_text().replace(" ", "")
 
 
+class TestMissing:
+    """Where there can be no namespaces, a sentence says why."""
+
+    def test_without_root(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(networks.os, "geteuid", lambda: 1000)
+        assert networks.missing() == "a network of namespaces needs root on Linux"
+
+    def test_without_commands(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(networks.os, "geteuid", lambda: 0)
+        monkeypatch.setattr(networks.shutil, "which", lambda name: None if name == "ip" else name)
+        assert networks.missing() == (
+            "a network of namespaces needs the commands ip: apt-get install iproute2 util-linux"
+        )
+
+    def test_without_the_right(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(networks.os, "geteuid", lambda: 0)
+        monkeypatch.setattr(networks.shutil, "which", lambda name: name)
+        refused = subprocess.CompletedProcess([], 1, "", "unshare: unshare failed: Operation not permitted\n")
+        monkeypatch.setattr(networks.subprocess, "run", lambda *words, **options: refused)
+        assert "Operation not permitted" in networks.missing()
+
+
+@pytest.mark.usefixtures("_may_make_networks")
 class TestFaults:
     def test_links_are_cut_slowed_and_moved(self, tmp_path: Path) -> None:
         with Networks(["near", "far"], tmp_path) as made, listening(made, "far"):
@@ -129,6 +155,7 @@ class TestFaults:
 
 
 @pytest.mark.thorough
+@pytest.mark.usefixtures("_may_make_networks")
 @pytest.mark.skipif(importlib.util.find_spec("flwr") is None, reason="Flower is not installed")
 def test_faults_of_the_network_do_not_change_the_result(tmp_path: Path) -> None:
     """Nobody is left out, and the model is that of the simulation, bit for bit."""
