@@ -33,7 +33,7 @@ from flwr.supercore.runtime import RuntimeHttpClient
 from flwr.supercore.task_identity import TaskIdentity
 from flwr.superlink.cli import flower_superlink
 
-from headwater.deploy.flower import guard
+from headwater.deploy.flower import guard, redelivery
 from headwater.deploy.flower.child_process import Pipe, fail, pipe_to_party
 from headwater.deploy.flower.messages import NOT_OURS, FlowerTask, HeaderInterceptor, from_flower, to_flower
 from headwater.deploy.transport import Message, Unanswered
@@ -283,6 +283,7 @@ def main() -> None:
     pipe, settings = pipe_to_party(lambda: os._exit(0))
     key, news, admitted = secrets.token_hex(32), threading.Event(), threading.Event()
     guard.install(key, news, admitted)
+    redelivery.install()
     sys.argv = ["flower-superlink", *settings["words"]]
     threading.Thread(target=SuperLinkBridge(pipe, settings, key, news, admitted).run, daemon=True).start()
     flower_superlink()
