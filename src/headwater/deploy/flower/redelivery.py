@@ -69,9 +69,7 @@ class Redelivery:
 
 def install() -> None:
     """Put a `Redelivery` before the handlers of the SuperLink that this process starts."""
-    before = Redelivery(
-        fleet_handlers.pull_messages, fleet_handlers.confirm_message_received, fleet_handlers.activate_node
-    )
-    fleet_handlers.pull_messages = before.pull
-    fleet_handlers.confirm_message_received = before.confirm
-    fleet_handlers.activate_node = before.activate
+    handlers = vars(fleet_handlers)
+    names = ("pull_messages", "confirm_message_received", "activate_node")
+    before = Redelivery(*(handlers[name] for name in names))
+    handlers.update(zip(names, (before.pull, before.confirm, before.activate), strict=True))
