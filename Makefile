@@ -6,7 +6,7 @@ SHARED_DATA := $(wildcard ../shared/data)
 export HEADWATER_DATA ?= $(abspath $(SHARED_DATA))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo deploy-demo test test-all check docs-tables build format bench evidence compare-methods teacher-weights quadratics pipelining theory-bounds papers traffic text-table cifar-fusion deploy-check clean
+.PHONY: help demo deploy-demo test test-all check docs-tables build format bench evidence compare-methods teacher-weights quadratics pipelining theory-bounds papers traffic text-table cifar-fusion deploy-check soak clean
 
 help:
 	@echo "make demo      compare four methods on the embedded data set (a minute after the install)"
@@ -30,6 +30,7 @@ help:
 	@echo "               FedHEAD's text table, and FedDF's and FedEED's comparisons on CIFAR-10, small (an hour each)"
 	@echo "make deploy-check"
 	@echo "               the same bits from every engine and from a federation of processes (a quarter of an hour)"
+	@echo "make soak      as root: an hour of a federation over network namespaces, with a fault every 30 s (SOAK=\"--minutes 3\" for less)"
 	@echo "make papers    every table and figure of the papers at the smoke scale (an hour or two; PAPERS=\"fedhead mtgc\" for some)"
 	@echo "make clean     remove what these targets made"
 
@@ -130,6 +131,9 @@ cifar-fusion: $(VENV)/.installed
 
 deploy-check: $(VENV)/.installed-test
 	$(BIN)/python experiments/deployment/run.py
+
+soak: $(VENV)/.installed-flower
+	$(BIN)/python experiments/soak/run.py $(SOAK)
 
 # Every table and figure, one after another; what fails is told and does not stop the rest.
 PAPERS ?= fedhead fedeed mtgc fedhkd feddf

@@ -26,12 +26,14 @@ from headwater.config import Config
 from headwater.deploy import audit, status
 from headwater.deploy.folder import ROLES, FoundParty, find
 from headwater.errors import UserError
+from networks import Networks
 from process_tree import alive, descendants, free_ports, until, working_below
 
 TIERS = ("server_sector", "sector_client")
 WAYS = ("up", "down")
 LEAVE = 30.0  # seconds in which a party ends after SIGTERM
 LINGER = 20.0  # seconds in which the Flower processes of a killed party notice and end
+PORT = 9100  # of every link in a namespace of its own
 JOINED = b"SuperNode ID:"  # logged by Flower when a node was admitted
 SHORT = ("rounds=3", "data.fraction=0.3", "partition.clients=6", "partition.sectors=2", "algorithm.name=fedhead+")
 
@@ -55,25 +57,36 @@ class Federation:
     Args:
         out: the directory.
         threads: of each process, as OMP_NUM_THREADS.
+        networks: namespaces that the parties run in; None for this machine's loopback.
     """
 
-    def __init__(self, out: Path, *, threads: int = 1) -> None:
-        self.out = out
+    def __init__(self, out: Path, *, threads: int = 1, networks: Networks | None = None) -> None:
+        self.out, self.networks = out, networks
         self.found: dict[str, FoundParty] = {party.name: party for party in find(out)}
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self._threads = threads
         self._before: dict[str, int] = {}  # size of a party's SuperNode log when it was started
 
     @staticmethod
-    def init(out: Path, config: Config) -> Federation:
-        """Write the folders, with links at free ports. Folders that are there are replaced."""
+    def init(out: Path, config: Config, networks: Networks | None = None) -> Federation:
+        """Write the folders, with links at free ports. Folders that are there are replaced.
+
+        Args:
+            networks: namespaces for the server, all sectors and all clients, whose links are known by name then.
+        """
         from headwater.deploy import init
         from headwater.training.experiment import prepare
 
-        address = f"127.0.0.1:{free_ports(1 + config.partition.sectors)}"
-        experiment = prepare(config.merged({"deploy": {"server_address": address, "sector_addresses": ()}}))
-        init.init(experiment, out, force=True)
-        return Federation(out)
+        sectors = config.partition.sectors
+        if networks is None:
+            links = {"server_address": f"127.0.0.1:{free_ports(1 + sectors)}", "sector_addresses": ()}
+        else:
+            server, *hosts = (
+                f"{networks.host(name)}:{PORT}" for name in ("server", *map("s{}".format, range(sectors)))
+            )
+            links = {"server_address": server, "sector_addresses": tuple(hosts)}
+        init.init(prepare(config.merged({"deploy": links})), out, force=True)
+        return Federation(out, networks=networks)
 
     def __enter__(self) -> Self:
         return self
@@ -94,9 +107,10 @@ class Federation:
                 raise RuntimeError(f"{name} is running already")
             node = self._node_log(name)
             self._before[name] = node.stat().st_size if node.exists() else 0
+            where = self.networks.words(name) if self.networks else []
             with (self.out / f"{name}.out").open("ab") as output:
                 self.processes[name] = subprocess.Popen(
-                    [sys.executable, "-c", HEADWATER, "deploy", party.role, str(party.path)],
+                    [*where, sys.executable, "-c", HEADWATER, "deploy", party.role, str(party.path.resolve())],
                     stdin=subprocess.PIPE,
                     stdout=output,
                     stderr=output,

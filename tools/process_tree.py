@@ -37,6 +37,17 @@ def alive(process: Process) -> bool:
     return fields is not None and fields[19] == process[1] and fields[0] != "Z"
 
 
+def memory_and_files(pid: int) -> tuple[int, int] | None:
+    """Bytes of memory and open files of a process; None if it has ended."""
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines()
+        files = len(os.listdir(f"/proc/{pid}/fd"))
+    except OSError:
+        return None
+    kilobytes = [int(line.split()[1]) for line in lines if line.startswith("VmRSS:")]
+    return (1024 * kilobytes[0], files) if kilobytes else None
+
+
 def working_below(folder: Path) -> list[int]:
     """Ids of processes whose working directory is below a folder."""
     found = []

@@ -7,7 +7,7 @@ passes it to the party's process over a socket pair. So no code from another par
 process start, and the state stays in the party's process.
 
 Party process: `links` (the two ends of a link) and `child_process` (keeps the child running).
-Child processes: `superlink` with `guard`, `supernode`, and `messages` for both.
+Child processes: `superlink` with `guard` and `redelivery`, `supernode`, and `messages` for both.
 """
 
 from __future__ import annotations

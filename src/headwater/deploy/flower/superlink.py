@@ -33,7 +33,7 @@ from flwr.supercore.runtime import RuntimeHttpClient
 from flwr.supercore.task_identity import TaskIdentity
 from flwr.superlink.cli import flower_superlink
 
-from headwater.deploy.flower import connections, guard
+from headwater.deploy.flower import connections, guard, redelivery
 from headwater.deploy.flower.child_process import Pipe, fail, pipe_to_party
 from headwater.deploy.flower.connections import MemberKeys
 from headwater.deploy.flower.messages import APP, NOT_OURS, FlowerTask, HeaderInterceptor, from_flower, to_flower
@@ -285,6 +285,7 @@ def main() -> None:
     members = MemberKeys(settings["members"]) if settings["ca"] else None
     connections.install(len(settings["members"]))
     guard.install(key, news, admitted, members)
+    redelivery.install()
     sys.argv = ["flower-superlink", *settings["words"]]
     threading.Thread(target=SuperLinkBridge(pipe, settings, key, news, admitted, members).run, daemon=True).start()
     flower_superlink()

@@ -1,0 +1,191 @@
+"""An answer of a link that is lost on its way costs a repeated call, and not the request that it carried."""
+
+from __future__ import annotations
+
+import http.client
+import importlib.util
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from types import SimpleNamespace as Fields
+from typing import Any
+
+import pytest
+
+if importlib.util.find_spec("flwr") is None:
+    pytest.skip("Flower is not installed: pip install 'headwater[flower]'", allow_module_level=True)
+
+from flower_party import answer, folder, parties
+from headwater.deploy.flower import FlowerDownlink, FlowerUplink
+from headwater.deploy.transport import Message, RawArray
+from process_tree import until
+
+NODES = "/v1/fleet/"
+CALLS = ("pull-messages", "pull-object", "confirm-message-received", "push-messages", "push-object")
+LONG = 120.0  # seconds; far less than a deadline
+
+
+class Lossy(ThreadingHTTPServer):
+    """A proxy before a link. It carries out every call, and loses the first two answers to one kind that say something.
+
+    Args:
+        link: address of the link.
+        call: whose answers are lost.
+    """
+
+    daemon_threads = True
+
+    def __init__(self, link: str, call: str) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.link, self.call = link, call
+        self.lost: Counter[str] = Counter()
+
+    def loses(self, call: str, body: bytes) -> bool:
+        if call != self.call or self.lost[call] == 2 or (call == "pull-messages" and not body):
+            return False
+        self.lost[call] += 1
+        return True
+
+
+class Handler(BaseHTTPRequestHandler):
+    server: Lossy
+    protocol_version = "HTTP/1.1"
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["content-length"]))
+        asked = http.client.HTTPConnection(self.server.link, timeout=60)
+        try:
+            asked.request("POST", self.path, body, dict(self.headers))
+            answered = asked.getresponse()
+            content = answered.read()
+        finally:
+            asked.close()
+        if self.server.loses(self.path.removeprefix(NODES), content):
+            self.close_connection = True
+            return
+        self.send_response(answered.status)
+        for name, value in answered.getheaders():
+            if name.lower() not in ("content-length", "transfer-encoding", "connection", "date", "server"):
+                self.send_header(name, value)
+        self.send_header("content-length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, *words: Any) -> None: ...
+
+
+@contextmanager
+def between(link: str, call: str) -> Iterator[Lossy]:
+    with Lossy(link, call) as proxy:
+        thread = threading.Thread(target=proxy.serve_forever)
+        thread.start()
+        try:
+            yield proxy
+        finally:
+            proxy.shutdown()
+            thread.join()
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("call", CALLS)
+def test_a_lost_answer_costs_no_request(call: str, tmp_path: Path) -> None:
+    """On a link without TLS, so that the proxy sees what it loses."""
+    parties(tmp_path, ("c0",), insecure=True)
+    owner, member = folder(tmp_path, "server"), folder(tmp_path, "c0")
+    assert member.above is not None
+    asked: list[Any] = []
+
+    def counting(message: Message) -> Message:
+        asked.append(message.head.get("number"))
+        return answer(message)
+
+    with between(member.above, call) as proxy:
+        uplink = FlowerUplink(replace(member, above=f"127.0.0.1:{proxy.server_port}"))
+        link, stop = FlowerDownlink(owner), threading.Event()
+        thread = threading.Thread(target=uplink.serve, args=(counting, stop))
+        thread.start()
+        try:
+            until(link.present, "the member", LONG)
+            for number in range(3):
+                part = RawArray("int8", (4,), bytes([number] * 4))
+                sent = link.send("c0", Message({"number": number}, (part,)))
+                came: dict[int, Any] = {}
+                begun = time.monotonic()
+                until(lambda came=came: came.update(link.replies(0.2)) or came, f"answer {number}", LONG)
+                assert time.monotonic() - begun < LONG
+                assert isinstance(came[sent], Message), came[sent]
+                assert came[sent].parts == (part,)
+        finally:
+            stop.set()
+            thread.join()
+            uplink.close()
+            link.close()
+        assert proxy.lost[call] == 2
+    assert asked == [0, 1, 2], "every request is carried out once"
+
+
+class TestRedelivery:
+    """Which message a node gets when it asks."""
+
+    class Queue:
+        """In place of Flower's handlers: messages that are handed out once."""
+
+        def __init__(self, *ids: str) -> None:
+            self.left = [*ids]
+            self.confirmed: list[str] = []
+
+        def pull(self, request: Any) -> Any:
+            found = [Fields(metadata=Fields(message_id=self.left.pop(0)))] if self.left else []
+            return Fields(messages_list=found)
+
+        def confirm(self, request: Any) -> None:
+            self.confirmed.append(request.message_object_id)
+
+        def activate(self, request: Any) -> Any:
+            return Fields(node_id=request)
+
+    def made(self, *ids: str) -> tuple[Queue, Any]:
+        from headwater.deploy.flower.redelivery import Redelivery  # loads Flower, which takes seconds
+
+        queue = self.Queue(*ids)
+        return queue, Redelivery(queue.pull, queue.confirm, queue.activate)
+
+    @staticmethod
+    def pulled(link: Any, node: int = 1) -> list[str]:
+        answer = link.pull(request=Fields(node=Fields(node_id=node)))
+        return [message.metadata.message_id for message in answer.messages_list]
+
+    @staticmethod
+    def confirm(link: Any, message: str, node: int = 1) -> None:
+        link.confirm(request=Fields(node=Fields(node_id=node), message_object_id=message))
+
+    def test_a_message_is_given_until_it_is_confirmed(self) -> None:
+        queue, link = self.made("a", "b")
+        assert self.pulled(link) == self.pulled(link) == ["a"]
+        self.confirm(link, "a")
+        assert self.pulled(link) == ["b"]
+        self.confirm(link, "a")  # was under way for long
+        assert self.pulled(link) == ["b"]
+        self.confirm(link, "b")
+        assert self.pulled(link) == []
+        assert queue.confirmed == ["a", "a", "b"]
+
+    def test_only_to_its_own_node_and_not_after_a_new_start(self) -> None:
+        _, link = self.made("a", "b")
+        assert self.pulled(link, 1) == ["a"]
+        assert self.pulled(link, 2) == ["b"]
+        link.activate(request=1)
+        assert self.pulled(link, 1) == []
+        assert self.pulled(link, 2) == ["b"]
+
+    def test_not_without_end(self) -> None:
+        from headwater.deploy.flower.redelivery import MOST
+
+        _, link = self.made("a", "b")
+        assert [self.pulled(link) for _ in range(MOST)] == [["a"]] * MOST
+        assert self.pulled(link) == ["b"]
