@@ -26,7 +26,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "partition",
         "theory",
     ),
-    ("core.ledger", "core.serialization"),
+    ("core.ledger", "core.sealed", "core.serialization"),
     ("tasks",),
     ("engines",),
     ("core",),

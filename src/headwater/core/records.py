@@ -68,13 +68,19 @@ def address(thing: Any) -> str:
 def find(where: str, trusted: Callable[[str], bool] = lambda module: True) -> Any:
     module, _, name = where.partition(":")
     if not trusted(module):
-        raise ValueError(f"{where} is not part of this federation")
+        raise ValueError(f"{where} is not part of Headwater or of a package that the configuration names")
     found: Any = importlib.import_module(module)
     for part in name.split("."):
         found = getattr(found, part)
     if not trusted(getattr(found, "__module__", module)):  # a module has what it imports, too
-        raise ValueError(f"{where} is not part of this federation")
+        raise ValueError(f"{where} is not part of Headwater or of a package that the configuration names")
     return found
+
+
+def trust(*named: str) -> Callable[[str], bool]:
+    """A predicate on modules: this library and the packages of each `package.module:name` among `named`."""
+    packages = {"headwater", *(name.partition(":")[0].partition(".")[0] for name in named if ":" in name)}
+    return lambda module: module.partition(".")[0] in packages
 
 
 def finite(value: Any) -> Any:

@@ -16,7 +16,7 @@ from typing import Any
 
 from headwater.core import serialization
 from headwater.core.serialization import ValueInfo
-from headwater.deploy.party_run import PartyRun
+from headwater.deploy.party_run import DamagedStore, PartyRun
 from headwater.deploy.placement import HERE, Below, Placement, Request
 from headwater.deploy.steps import Choice, Step, StepResults
 from headwater.deploy.transport import Downlink, Message, Unanswered
@@ -163,7 +163,7 @@ class Dispatcher:
         try:
             value, done = execute(job, self._party.context, self._party.fetch, lambda ref: None)
         except TaskError as error:
-            if isinstance(error, UserError) or not self._plan.from_below:
+            if isinstance(error, UserError | DamagedStore) or not self._plan.from_below:
                 raise
             self._results.void = True
             self._log(f"round {self._round}: {error}; what it was to make counts as lost")

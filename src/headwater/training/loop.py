@@ -105,6 +105,7 @@ class _Loop:
         self.config, self.tree = experiment.config, experiment.tree
         self.own_tests = self.config.partition.local_test > 0
         self.partition = self.experiment.manifest()
+        self.remarks: tuple[str, ...] = ()  # about checkpoints that could not be used
         self.keeper = Keeper(directory.checkpoints, engine, directory.sync) if directory else None
 
     def run(self) -> Run:
@@ -121,7 +122,7 @@ class _Loop:
         self.engine.watch = (lambda done: self.progress.task(done, submitted)) if self.progress.watch else None
         rounds, found = self.config.rounds, None
         self.progress.say("start", first - 1)
-        for sentence in filter(None, (*cautions(self.experiment), numerics.too_late())):
+        for sentence in filter(None, (*self.remarks, *cautions(self.experiment), numerics.too_late())):
             self.progress.say("warning", first - 1, text=sentence)
         for number in range(first, rounds + 1):
             self._open(number, saved)
@@ -144,12 +145,14 @@ class _Loop:
         self.history: list[dict[str, Any]] = []
         self.spans: list[dict[str, Any]] = []  # only without a directory
         self.open: list[OpenRound] = []
-        last = checkpoint.load(self.directory.checkpoints, self.engine) if self.directory else None
+        own = (self.config.method, self.config.model.name)
+        last = checkpoint.load(self.directory.checkpoints, self.engine, own) if self.directory else None
         if self.directory:
             self.directory.check_split(self.partition["sha256"])
             self.directory.write("partition.json", self.partition)
             self.history = self.directory.resume(last.round if last else -1)
         if last:
+            self.remarks = last.skipped
             session.ledger, session.named = last.ledger, set(last.names)
             self.progress.began -= last.seconds  # the time of a resumed run includes its earlier parts
             return last.state, last.round + 1
