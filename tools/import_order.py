@@ -32,7 +32,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("core",),
     ("algorithms",),
     ("config", "presets"),
-    ("training.checkpoint", "training.evaluation", "training.experiment", "training.run_directory"),
+    ("training.checkpoint", "training.evaluation", "training.experiment", "training.run_directory", "training.run_lock"),
     ("report",),
     ("planning", "training"),
     ("api", "deploy", "sweep"),

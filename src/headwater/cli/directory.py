@@ -44,16 +44,18 @@ def claim(out: Path, config: Config, force: bool) -> RunDirectory:
         force: remove the files of another run there; other files are kept.
 
     Raises:
-        OutputError: if the directory holds another run or foreign files.
+        OutputError: if the directory holds another run or foreign files, or `force` and a process writes to it.
     """
     from headwater.training.run_directory import RunDirectory
+    from headwater.training.run_lock import RunLock
 
     check_path(out)
     file = out / CONFIG
     if file.exists() and not file.read_bytes().startswith(HEADER.splitlines()[0].encode()):
         raise OutputError(f"{file} was not written by a run and is left alone; choose another --out")
-    if force:
-        clear(out)
+    if force and out.is_dir():
+        with RunLock(out, force=True):
+            clear(out)
     elif not file.exists() and any((out / name).exists() for name in (*REST, CHECKPOINTS)):
         raise OutputError(
             f"{out} holds parts of a run but no {CONFIG}; choose another --out, or start anew with --force"
@@ -74,6 +76,7 @@ def clear(out: Path) -> None:
     checkpoints = out / CHECKPOINTS
     for folder, pattern in (
         (checkpoints, "round-*.json"),
+        (checkpoints, CONFIG),
         (checkpoints, ".*.draft"),
         (checkpoints / "values", "*"),
         (out, ".*.draft"),

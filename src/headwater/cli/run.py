@@ -17,8 +17,11 @@ if TYPE_CHECKING:
     from headwater.config import Config
 
 Directory = Annotated[Path, typer.Argument(metavar="DIR", show_default=False)]
+TakeOver = Annotated[
+    bool, typer.Option("--force", help="Carry on although a process of another machine, which is gone, left its lock.")
+]
 INTERRUPTED = 130  # exit status after Ctrl-C
-REPORT = "report.html"
+REPORT, RESULT = "report.html", "result.json"
 INTERVALS = {
     "ordinary_wilson": "95 % interval of one test set (Wilson)",
     "bootstrap_mean_as_in_fedhead": "95 % bootstrap interval of the mean, as in the FedHEAD paper",
@@ -37,8 +40,8 @@ def run(options: Options, source: Source = None) -> int:
     return _train(config, options.out or default_out(config), options)
 
 
-@takes("engine address workers data_dir quiet json")
-def resume(options: Options, directory: Directory) -> int:
+@takes("engine address workers data_dir quiet json force")
+def resume(options: Options, directory: Directory, force: TakeOver = False) -> int:
     """Carry on a run that stopped.
 
     DIR is where it writes its results. It ends with the same bits as a run that was never stopped.
@@ -46,6 +49,11 @@ def resume(options: Options, directory: Directory) -> int:
     from headwater.cli.directory import stored
     from headwater.config.load import nested
 
+    if force and directory.is_dir():
+        from headwater.training.run_lock import RunLock
+
+        with RunLock(directory, force=True):  # which removes it
+            pass
     return _train(stored(directory).merged(nested(options.keys())), directory, options)
 
 
@@ -68,6 +76,8 @@ def _train(config: Config, out: Path, options: Options) -> int:
         else:
             from headwater.training.loop import train
 
+            if (out / RESULT).exists():
+                say(f"{out / RESULT} is not a result and is written again")
             with progress:
                 train(experiment, out=out, watch=progress)
         if not (out / REPORT).exists():

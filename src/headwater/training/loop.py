@@ -42,6 +42,7 @@ from headwater.training.opening import open_federation, run_context
 from headwater.training.progress import Event, Progress
 from headwater.training.result import Run, describe_model, named
 from headwater.training.run_directory import RunDirectory
+from headwater.training.run_lock import RunLock
 
 __all__ = ["Event", "open_engine", "train"]
 
@@ -77,10 +78,14 @@ def train(
         out: directory for the run's files; an interrupted run there is resumed. None leaves nothing on disk.
         watch: called with every `Event` of the run.
         engine: an open engine; None opens the one that the configuration asks for.
+
+    Raises:
+        OutputError: `out` holds another run, or another process writes to it.
     """
     directory = RunDirectory(out, experiment.config) if out is not None else None
+    locked = RunLock(out) if out is not None else nullcontext()
     opened = open_engine(experiment.config, [experiment]) if engine is None else nullcontext(engine)
-    with _frozen_objects(), opened as used:
+    with locked, _frozen_objects(), opened as used:
         return _Loop(experiment, used, directory, Progress(watch, experiment.config.rounds)).run()
 
 
