@@ -10,7 +10,7 @@ import typer
 from headwater import startup
 from headwater.cli.options import Options, Target, takes
 from headwater.cli.run import INTERRUPTED, plain_name
-from headwater.cli.terminal import RunProgress, as_json, console, say, status, table
+from headwater.cli.terminal import RunProgress, as_json, console, reading, say, status, table
 from headwater.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -71,6 +71,8 @@ def report(options: Options, directories: Directories, target: Target = None) ->
     out = options.out or (directories[0] / "report" if len(directories) == 1 else Path("runs") / "report")
     check_path(out)
     found = tabulate(runs, target)
+    for damaged in filter(None, (run.damage for run in runs)):
+        say(damaged)
     with status("writing the report …", options.quiet):
         files = export(directories, out, target=target)
     if options.json:
@@ -103,7 +105,7 @@ def _one_seed(configs: list[Config], out: Path, directories: list[Path], options
     from headwater.cli.directory import claim
 
     first = configs[0]
-    with status(f"reading {first.data.name} for seed {first.seed} …", options.quiet):
+    with status(f"{reading(first.data.name)} for seed {first.seed} …", options.quiet):
         from headwater.api import place
         from headwater.data.loading import open_data
         from headwater.training.experiment import prepare

@@ -14,7 +14,7 @@ import typer
 from headwater import startup
 from headwater.cli import deploy_tables as tables
 from headwater.cli.options import Options, Source, takes
-from headwater.cli.terminal import as_json, console, say
+from headwater.cli.terminal import as_json, console, reading, say
 from headwater.errors import ConfigError, MissingExtra
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def init(options: Options, source: Source = None, out: Out = Path("federation"),
     from headwater.deploy import init as folders
 
     folders.check(config, out, force=force)
-    with progress(f"reading {config.data.name} …", options.quiet):
+    with progress(f"{reading(config.data.name)} …", options.quiet):
         from headwater.training.experiment import prepare
 
         startup.freeze_gc()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from headwater.cli.options import Options, Source, takes
 from headwater.cli.run import plain_name
-from headwater.cli.terminal import as_json, console, status, table
+from headwater.cli.terminal import as_json, console, reading, status, table
 from headwater.errors import OutputError
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def partition(options: Options, source: Source = None) -> None:
     config = options.config(source)
     out = options.out or Path("runs") / f"partition-{plain_name(config.data.name)}-seed{config.seed}"
     check_path(out)
-    with status(f"reading {config.data.name} …", options.quiet):
+    with status(f"{reading(config.data.name)} …", options.quiet):
         from headwater.partition.figure import figure
         from headwater.partition.summary import summarise
         from headwater.training.experiment import prepare

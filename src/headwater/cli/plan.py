@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from headwater.cli.options import Options, Source, takes
 from headwater.cli.run import TIERS
-from headwater.cli.terminal import as_json, console, pairs, status
+from headwater.cli.terminal import as_json, console, pairs, reading, status
 
 if TYPE_CHECKING:
     from headwater.planning import Plan, Steps
@@ -32,7 +32,7 @@ def plan(options: Options, source: Source = None) -> None:
     Bytes by link and round, gradient steps, memory and time, before anything is trained: nothing is written.
     """
     config = options.config(source)
-    with status(f"reading {config.data.name} …", options.quiet):
+    with status(f"{reading(config.data.name)} …", options.quiet):
         from headwater.planning.memory import resident
         from headwater.training.experiment import prepare
 

@@ -11,7 +11,7 @@ import typer
 
 from headwater import startup
 from headwater.cli.options import Options, Source, takes
-from headwater.cli.terminal import as_json, console, pairs, say
+from headwater.cli.terminal import as_json, console, pairs, reading, say
 
 if TYPE_CHECKING:
     from headwater.config import Config
@@ -20,6 +20,7 @@ Directory = Annotated[Path, typer.Argument(metavar="DIR", show_default=False)]
 TakeOver = Annotated[
     bool, typer.Option("--force", help="Carry on although a process of another machine, which is gone, left its lock.")
 ]
+LONGEST = 100  # letters of a method's or data set's name in the name of a directory
 INTERRUPTED = 130  # exit status after Ctrl-C
 REPORT, RESULT = "report.html", "result.json"
 INTERVALS = {
@@ -63,7 +64,7 @@ def _train(config: Config, out: Path, options: Options) -> int:
     from headwater.cli.terminal import RunProgress, status
 
     check_path(out)
-    with status(f"reading {config.data.name} …", options.quiet):
+    with status(f"{reading(config.data.name)} …", options.quiet):
         from headwater.training.experiment import prepare
 
         startup.freeze_gc()
@@ -102,8 +103,8 @@ def default_out(config: Config) -> Path:
 
 
 def plain_name(name: str) -> str:
-    """The name of a method or data set as part of a directory name."""
-    return Path(name).name.removesuffix(".npz").replace(":", ".")
+    """The name of a method or data set as part of a directory name, which cannot be of any length."""
+    return Path(name).name.removesuffix(".npz").replace(":", ".")[:LONGEST]
 
 
 def _lines(facts: dict[str, Any], out: Path) -> Iterator[tuple[str, str]]:

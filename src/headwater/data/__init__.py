@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from headwater.registry import Info, Registry
+from headwater.registry import Info, Registry, path_exists
 
 PATHS = ("headwater.data.loading:npz", "headwater.data.tables:table", "headwater.data.folders:folder")
 TABLES = (".csv", ".tsv", ".csv.gz", ".tsv.gz", ".parquet")
@@ -36,7 +36,8 @@ def kind_of_path(name: str) -> str | None:
         return npz
     if name.lower().endswith(TABLES):
         return table
-    return folder if Path(name).expanduser().is_dir() else None
+    path = Path(name).expanduser()
+    return folder if path_exists(path) and path.is_dir() else None
 
 
 def columns(name: str) -> tuple[str, ...]:

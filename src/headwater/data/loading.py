@@ -12,6 +12,7 @@ from headwater.data.base import FOUR, Data, fifth_of
 from headwater.data.files import read_npz
 from headwater.errors import ConfigError, DataError, nearest
 from headwater.registry import load as load_object
+from headwater.registry import path_exists, says_it_returns, short_name
 
 if TYPE_CHECKING:
     from headwater.config.sections import DataConfig
@@ -82,19 +83,11 @@ def _read(name: str, data_dir: Path | None, options: dict[str, Any]) -> Data:
         made = DATASETS[name].load()(data_dir, **options)
     elif loader is not None:
         made = loader(Path(name).expanduser(), **options)
-    elif ":" in name and not Path(name).exists():
-        function = load_object(name)
-        if not callable(function):
-            raise ConfigError(f"{name!r} is not callable; it must be a function that returns hw.Data")
-        try:
-            made = function(**options)
-        except TypeError as error:
-            if not options:
-                raise
-            raise ConfigError(f"{name!r} cannot be called with {options} ({error})") from error
+    elif ":" in name and not path_exists(name):
+        made = _called(name, own_function(name), options)
     else:
         raise ConfigError(
-            f"there is no data set called {name!r}{nearest(name, DATASETS)} (known: {', '.join(DATASETS)}; or the path "
+            f"there is no data set called {short_name(name)}{nearest(name, DATASETS)} (known: {', '.join(DATASETS)}; or the path "
             "of a .npz, .csv or .parquet file or of a folder, or 'package.module:function')"
         )
     if not isinstance(made, Data):
@@ -102,6 +95,34 @@ def _read(name: str, data_dir: Path | None, options: dict[str, Any]) -> Data:
             f"{name!r} gave a {type(made).__name__}; it must return hw.Data(x_train, y_train, x_test, y_test)"
         )
     return made
+
+
+def _called(name: str, function: Callable[..., Data], options: dict[str, Any]) -> Data:
+    try:
+        inspect.signature(function).bind(**options)
+    except TypeError as error:
+        raise ConfigError(f"{name!r} cannot be called with {options or 'no options'} ({error})") from error
+    return function(**options)
+
+
+def own_function(name: str) -> Callable[..., Data]:
+    """The user's function at "package.module:function". Only one that is annotated to return `hw.Data` is ever called.
+
+    Args:
+        name: of the function.
+
+    Raises:
+        ConfigError: it cannot be imported, or does not say that it returns `hw.Data`.
+    """
+    function: Callable[..., Data] = load_object(name)
+    if not callable(function):
+        raise ConfigError(f"{name!r} is not callable; it must be a function that returns hw.Data")
+    if not says_it_returns(function, Data):
+        raise ConfigError(
+            f"{name!r} is not called, since it does not say that it returns data; if it does, write so where it is "
+            f"defined: def {name.rpartition(':')[2]}(...) -> hw.Data"
+        )
+    return function
 
 
 def options_for(name: str, options: Mapping[str, Any]) -> dict[str, Any]:

@@ -83,16 +83,14 @@ class RunLock:
             try:
                 self._take(file)
                 if self._is_at_path(file):
-                    break
+                    os.truncate(file, 0)
+                    os.pwrite(file, json.dumps(asdict(LockHolder.this_process())).encode(), 0)
+                    self._file = file
+                    return self
             except BaseException:
                 os.close(file)
                 raise
             os.close(file)  # the holder removed the file while it was opened here
-        content = json.dumps(asdict(LockHolder.this_process())).encode()
-        os.truncate(file, 0)
-        os.pwrite(file, content, 0)
-        self._file = file
-        return self
 
     def __exit__(self, *_: object) -> None:
         with suppress(OSError):  # the directory may be gone
