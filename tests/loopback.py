@@ -161,7 +161,7 @@ class Loopback:
     def _party(self, name: str, context: RunContext) -> PartyRun:
         self.sent[name] = SentRows()
         stamp = {"federation": self.agreement.sha256, "run": "one"}
-        store, reader = ValueStore(self.place / name, "one"), PayloadReader(context.models, 1 << 30)
+        store, reader = ValueStore(self.place / name, "one", self._log), PayloadReader(context.models, 1 << 30)
         self.stores[name] = store
         return PartyRun(name, context, store, reader, self.sent[name], steps.trust(), stamp, self._log)
 

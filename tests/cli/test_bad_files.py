@@ -153,7 +153,9 @@ class TestReport:
         assert "ends in half a line" in told.err
         assert "resume the run" in told.err
 
-    def test_whole_files_are_not_complained_about(self, call: Call, finished: Path, stopped: Path, tmp_path: Path) -> None:
+    def test_whole_files_are_not_complained_about(
+        self, call: Call, finished: Path, stopped: Path, tmp_path: Path
+    ) -> None:
         for number, run in enumerate((finished, stopped)):
             assert call("report", run, "--out", tmp_path / str(number), "--quiet").err == ""
 

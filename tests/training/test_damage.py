@@ -109,8 +109,10 @@ def test_every_value_of_a_checkpoint_is_checked(made: Experiment, whole: str, st
 def test_a_flipped_digit_in_a_head_leads_to_the_older_checkpoint(made: Experiment, whole: str, run: Path) -> None:
     newest = heads(run)[-1]
     text = newest.read_text()
-    at = text.index('"ledger"') + len('"ledger"') + next(
-        i for i, c in enumerate(text[text.index('"ledger"') + len('"ledger"') :]) if c in "1234567"
+    at = (
+        text.index('"ledger"')
+        + len('"ledger"')
+        + next(i for i, c in enumerate(text[text.index('"ledger"') + len('"ledger"') :]) if c in "1234567")
     )
     newest.write_text(text[:at] + str(int(text[at]) + 1) + text[at + 1 :])
     sha, said = resumed(made, run)

@@ -16,6 +16,7 @@ import pytest
 import toys
 from headwater.cli.app import main
 from headwater.errors import OutputError
+from headwater.training import run_lock
 from headwater.training.loop import Event, train
 from headwater.training.run_lock import LOCK, RunLock
 
@@ -72,6 +73,16 @@ def test_a_killed_holder_is_replaced_at_once(tmp_path: Path, holder: subprocess.
 def test_a_number_that_another_process_got_later_does_not_matter(tmp_path: Path) -> None:
     """The named process is alive, but does not hold the lock: it got the number of a holder that was killed."""
     row = {"pid": os.getppid(), "host": socket.gethostname(), "boot": "", "since": "2026-01-02 03:04:05"}
+    (tmp_path / LOCK).write_text(json.dumps(row))
+    with RunLock(tmp_path):
+        pass
+
+
+def test_where_files_cannot_be_locked_the_number_decides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_lock, "_flock", lambda file: None)
+    with RunLock(tmp_path), pytest.raises(OutputError, match=f"process {os.getpid()}"):
+        RunLock(tmp_path).__enter__()
+    row = {"pid": 2**22 + 1, "host": socket.gethostname(), "boot": "", "since": "2026-01-02 03:04:05"}
     (tmp_path / LOCK).write_text(json.dumps(row))
     with RunLock(tmp_path):
         pass

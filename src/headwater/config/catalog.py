@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_origin
 
 from headwater.config.fields import Setting, named_parameters, settings_of
@@ -150,7 +149,8 @@ def check_engine(name: str) -> None:
     if name not in known and ":" not in name:
         listed = ", ".join(map(repr, known))
         raise ConfigError(
-            f"engine.name must be one of {listed} or 'package.module:Name', got {short_name(name)}{nearest(name, known)}"
+            f"engine.name must be one of {listed} or 'package.module:Name', got "
+            f"{short_name(name)}{nearest(name, known)}"
         )
     if ":" in name:
         engine_class(name)  # the user's own part must be importable, and an engine

@@ -19,7 +19,7 @@ SEAL = b"SHA-256:"
 SEAL_BYTES = len(SEAL) + hashlib.sha256().digest_size
 
 
-class Damaged(ValueError):
+class Damaged(ValueError):  # noqa: N818
     """The content of a file is not what was written."""
 
     def __init__(self, path: Path) -> None:

@@ -87,8 +87,9 @@ def _read(name: str, data_dir: Path | None, options: dict[str, Any]) -> Data:
         made = _called(name, own_function(name), options)
     else:
         raise ConfigError(
-            f"there is no data set called {short_name(name)}{nearest(name, DATASETS)} (known: {', '.join(DATASETS)}; or the path "
-            "of a .npz, .csv or .parquet file or of a folder, or 'package.module:function')"
+            f"there is no data set called {short_name(name)}{nearest(name, DATASETS)} (known: "
+            f"{', '.join(DATASETS)}; or the path of a .npz, .csv or .parquet file or of a folder, or "
+            "'package.module:function')"
         )
     if not isinstance(made, Data):
         raise DataError(

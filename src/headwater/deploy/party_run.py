@@ -22,7 +22,7 @@ SUFFIX = ".value"
 RELAY = "relay"  # in place of a tier, for what crosses an edge without a move of the method
 
 
-class DamagedStore(TaskError):
+class DamagedStore(TaskError):  # noqa: N818
     """A value of the server was damaged on disk. A restarted server reads it from its checkpoint."""
 
 

@@ -285,7 +285,9 @@ def _call(name: str, function: Any, options: Mapping[str, Any]) -> Any:
         raise ConfigError(f"{name!r} is not callable; it must be a function or class that returns a torch.nn.Module")
     said = says_it_returns(function, nn.Module)
     if said is False or (said is None and is_foreign(function)):
-        raise ConfigError(f"model {name!r} is not called, since it does not return a torch.nn.Module; name one that does")
+        raise ConfigError(
+            f"model {name!r} is not called, since it does not return a torch.nn.Module; name one that does"
+        )
     try:
         inspect.signature(function).bind(**options)
     except TypeError as error:

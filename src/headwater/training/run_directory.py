@@ -57,7 +57,7 @@ class RunDirectory:
             self._compare(there, config)
         else:
             write_whole(file, config.to_toml())
-        if not self._begun.exists():
+        if not self._begun.exists() and self.result is None:
             self.checkpoints.mkdir(exist_ok=True)
             write_whole(self._begun, file.read_text(encoding="utf-8"))
 
@@ -79,8 +79,8 @@ class RunDirectory:
             ) from None
         if edits := [f"{key} from {old!r} to {new!r}" for key, old, new in differences(begun.tree(), there.tree())]:
             raise OutputError(
-                f"{self.path / CONFIG} was edited after the run began ({', '.join(edits)}); undo that ({self._begun} is "
-                "the configuration as it was), or train with the new one in another directory: headwater run "
+                f"{self.path / CONFIG} was edited after the run began ({', '.join(edits)}); undo that ({self._begun} "
+                "is the configuration as it was), or train with the new one in another directory: headwater run "
                 f"{self.path / CONFIG} --out DIR"
             )
 

@@ -7,7 +7,6 @@ runs cannot be checked here; its lock is refused until the user says that it is 
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import shlex
@@ -58,6 +57,17 @@ class LockHolder:
         """Whether it is, or was, a process of this machine."""
         return self.host == socket.gethostname() or (self.boot != "" and self.boot == _boot())
 
+    @property
+    def is_alive(self) -> bool:
+        """Whether a process of this number runs on this machine."""
+        try:
+            os.kill(self.pid, 0)
+        except PermissionError:  # it is alive, and another user's
+            return True
+        except (OSError, OverflowError):
+            return False
+        return self.pid > 1
+
     def __str__(self) -> str:
         return f"process {self.pid} on {self.host} (since {self.since} UTC)"
 
@@ -99,15 +109,12 @@ class RunLock:
         os.close(self._file)
 
     def _take(self, file: int) -> None:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            holder = LockHolder.read(file)
+        free, holder = _flock(file), LockHolder.read(file)
+        if free is False or (free is None and holder is not None and holder.is_here and holder.is_alive):
             raise OutputError(
                 f"{self._directory} is being written by {holder or 'another process'}; wait until it ends or end it, "
                 "or choose another --out"
-            ) from None
-        holder = LockHolder.read(file)
+            )
         if holder is not None and not holder.is_here and not self._force:
             raise OutputError(
                 f"{self._directory} is locked by {holder}, and whether that still runs cannot be checked from "
@@ -120,6 +127,19 @@ class RunLock:
             return os.path.samestat(os.fstat(file), os.stat(self._path))
         except FileNotFoundError:
             return False
+
+
+def _flock(file: int) -> bool | None:
+    """Lock a file until its descriptor is closed. False if a process has locked it; None where there are no locks."""
+    try:
+        import fcntl
+
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return True
+    except BlockingIOError:
+        return False
+    except (ImportError, OSError):  # another system, or a file system without locks
+        return None
 
 
 def _boot() -> str:
