@@ -87,5 +87,5 @@ def check(path: Path) -> None:
     if size <= 0:
         raise Damaged(path)
     mapped = np.memmap(path, np.uint8, "r")
-    if mapped[size:].tobytes() != SEAL + hashlib.sha256(mapped[:size]).digest():
+    if mapped[size:].tobytes() != SEAL + hashlib.sha256(mapped[:size].data).digest():
         raise Damaged(path)
