@@ -149,7 +149,7 @@ def test_a_head_imports_nothing(
         row = json.loads(head.read_text().replace("headwater.training.loop:Saved", "intruder:Saved"))
         row.pop("sha256", None)
         head.write_text(json.dumps(row | {"version": 1}))
-    with pytest.raises(OutputError, match=r"no checkpoint .*intruder:Saved is not part of Headwater"):
+    with pytest.raises(OutputError, match=r"no checkpoint .*intruder:Saved is not part of this federation"):
         resumed(made, run)
     assert "intruder" not in sys.modules
 

@@ -68,12 +68,12 @@ def address(thing: Any) -> str:
 def find(where: str, trusted: Callable[[str], bool] = lambda module: True) -> Any:
     module, _, name = where.partition(":")
     if not trusted(module):
-        raise ValueError(f"{where} is not part of Headwater or of a package that the configuration names")
+        raise ValueError(f"{where} is not part of this federation")
     found: Any = importlib.import_module(module)
     for part in name.split("."):
         found = getattr(found, part)
     if not trusted(getattr(found, "__module__", module)):  # a module has what it imports, too
-        raise ValueError(f"{where} is not part of Headwater or of a package that the configuration names")
+        raise ValueError(f"{where} is not part of this federation")
     return found
 
 
