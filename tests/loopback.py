@@ -168,7 +168,7 @@ class Loopback:
     def _party(self, name: str, context: RunContext) -> PartyRun:
         self.sent[name] = SentRows()
         stamp = {"federation": self.agreement.sha256, "run": "one"}
-        store, reader = ValueStore(self.place / name, "one"), PayloadReader(context.models, 1 << 30)
+        store, reader = ValueStore(self.place / name, "one", self._log), PayloadReader(context.models, 1 << 30)
         self.stores[name] = store
         sent, updates = self.sent[name], self._updates()
         log = self._log

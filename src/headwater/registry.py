@@ -8,17 +8,20 @@ what exists never imports torch.
 from __future__ import annotations
 
 import ast
+import functools
 import importlib
+import inspect
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, TypeVar, cast, get_type_hints
 
 from headwater.errors import ConfigError, HeadwaterError, nearest
 
 SOURCE = Path(__file__).parent
+LONGEST, MOST = 120, 1000  # letters of a name that a message shows, and that can be the name of an object
 F = TypeVar("F", bound=Callable[..., Any])
 AnyInfo = TypeVar("AnyInfo", bound="Info")
 
@@ -125,7 +128,8 @@ class Registry(Mapping[str, Part[AnyInfo]], Generic[AnyInfo]):
         if name in self._parts or ":" in name:
             return name
         raise ConfigError(
-            f"there is no {self.kind} called {name!r}{nearest(name, self._parts)} (known: {', '.join(self._parts)})"
+            f"there is no {self.kind} called {short_name(name)}{nearest(name, self._parts)} "
+            f"(known: {', '.join(self._parts)})"
         )
 
     def load(self, name: str) -> Any:
@@ -134,9 +138,24 @@ class Registry(Mapping[str, Part[AnyInfo]], Generic[AnyInfo]):
         return self._parts[name].load() if name in self._parts else load(name)
 
 
+def short_name(name: str) -> str:
+    """A name in quotes, cut to a readable length."""
+    return repr(name) if len(name) <= LONGEST else f"{name[: LONGEST // 2]!r}… ({len(name):,} letters)"
+
+
+def path_exists(name: str | Path) -> bool:
+    """Whether there is a file or folder of this name; False also for a name that is too long for one."""
+    try:
+        return Path(name).exists()
+    except OSError:
+        return False
+
+
 def load(target: str) -> Any:
     """Import the object at "package.module:attribute"; also from a file in the current directory."""
     module, _, attribute = target.partition(":")
+    if not module or len(target) > MOST:
+        raise ConfigError(f"{short_name(target)} names no object; write it as 'package.module:name'")
     _search_current_directory(module.partition(".")[0])
     try:
         result: Any = importlib.import_module(module)
@@ -148,6 +167,37 @@ def load(target: str) -> Any:
             "installed or a file in the directory where the command is given"
         ) from error
     return result
+
+
+def says_it_returns(function: Any, kind: type) -> bool | None:
+    """Whether a function is annotated to return `kind`, or is such a class. It is not called.
+
+    Returns:
+        None if it says nothing, or if what it says cannot be resolved.
+    """
+    function = inspect.unwrap(function.func if isinstance(function, functools.partial) else function)
+    if isinstance(function, type):
+        return issubclass(function, kind)
+    routine = function if inspect.isroutine(function) else type(function).__call__
+    annotations = getattr(routine, "__annotations__", {})
+    if "return" not in annotations:
+        return None
+    try:
+        returned = get_type_hints(routine)["return"]
+    except Exception:  # names that only a type checker knows; an annotation may be any expression
+        return True if str(annotations["return"]).strip("'\"").rpartition(".")[2] == kind.__name__ else None
+    if isinstance(returned, type) and issubclass(returned, kind):
+        return True
+    return None if returned in (Any, object) or not isinstance(returned, type | type(None)) else False
+
+
+def is_foreign(function: Any) -> bool:
+    """Whether a function is compiled, of Python's standard library or Headwater's own: not a part of the user's."""
+    function = inspect.unwrap(function.func if isinstance(function, functools.partial) else function)
+    module = getattr(function, "__module__", None) or ""
+    package = module.partition(".")[0]
+    own = package == "__main__" or package not in (*sys.stdlib_module_names, "headwater")
+    return inspect.isbuiltin(function) or not own
 
 
 def _search_current_directory(name: str) -> None:

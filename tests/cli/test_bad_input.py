@@ -49,6 +49,7 @@ def wrong(call: Call, earlier: Path, snapshot: Files) -> Callable[..., None]:
         assert told.err.count("\n") == 1
         assert told.err.endswith("\n")
         assert "Traceback" not in told.err
+        assert len(told.err) < 3000
         for name in names:
             assert name in told.err, told.err
         assert snapshot(earlier.parent) == before
@@ -85,6 +86,29 @@ SETS = [
     ("local.optimizer=adm", ("local.optimizer", "'adm'", "did you mean 'adam'?")),
     ("sector.restore=beste", ("sector.restore", "'beste'", "did you mean 'best'?")),
     ("model.buffers=mean", ("model.buffers", "'mean'", "'average', 'first'")),
+    # objects that are something else; none of them is called
+    ("algorithm.name=headwater:run", ("algorithm.name", "is not a method", "init(fed, model)")),
+    ("algorithm.name=headwater:Data", ("algorithm.name", "is not a method")),
+    ("algorithm.name=os:system", ("algorithm.name", "is not a method")),
+    ("algorithm.name=:", ("algorithm.name", "'package.module:name'")),
+    ("data.name=os:system", ("'os:system'", "is not called", "-> hw.Data")),
+    ("data.name=os:getcwd", ("'os:getcwd'", "is not called", "-> hw.Data")),
+    ("data.name=headwater:run", ("'headwater:run'", "is not called", "-> hw.Data")),
+    ("data.name=:", ("'package.module:name'",)),
+    ("data.reference=os:getcwd", ("'os:getcwd'", "is not called", "-> hw.Data")),
+    ("model.name=os:getcwd", ("'os:getcwd'", "is not called", "torch.nn.Module")),
+    ("model.name=headwater:run", ("'headwater:run'", "is not called", "torch.nn.Module")),
+    ("partition.scheme=builtins:str", ("partition.scheme", "is not a partition scheme")),
+    ("engine.name=os:system", ("engine.name", "'os:system'", "from_config")),
+    # names of 5000 letters
+    (f"algorithm.name={'a' * 5000}", ("algorithm.name", "5,000 letters", "known:")),
+    (f"algorithm.name={'a' * 5000}:b", ("algorithm.name", "5,002 letters", "'package.module:name'")),
+    (f"data.name={'a' * 5000}", ("data.name", "5,000 letters", "digits")),
+    (f"data.name={'a' * 5000}:b", ("5,002 letters", "'package.module:name'")),
+    (f"data.reference={'a' * 5000}", ("data.reference", "5,000 letters")),
+    (f"model.name={'a' * 5000}", ("model.name", "5,000 letters", "known:")),
+    (f"partition.scheme={'a' * 5000}", ("partition.scheme", "5,000 letters", "known:")),
+    (f"engine.name={'a' * 5000}", ("engine.name", "5,000 letters")),
     # types
     ("rounds=many", ("rounds", "'many'", "a whole number")),
     ("rounds=2.5", ("rounds", "2.5", "a whole number")),
@@ -135,7 +159,7 @@ SETS = [
 ]
 
 
-@pytest.mark.parametrize(("pair", "names"), SETS, ids=[pair for pair, _ in SETS])
+@pytest.mark.parametrize(("pair", "names"), SETS, ids=[pair[:60] for pair, _ in SETS])
 def test_a_setting(wrong: Callable[..., None], earlier: Path, pair: str, names: tuple[str, ...]) -> None:
     wrong("run", "--set", pair, "--out", earlier, "--force", "--quiet", names=names)
 
@@ -192,13 +216,18 @@ USAGE = [
     (("run", "nowhere.toml"), ("'nowhere.toml'",)),
     (("resume", "nowhere"), ("nowhere", "there is no directory")),
     (("report", "nowhere"), ("nowhere",)),
+    (("run", "a" * 5000), ("preset or file", "5,000 letters")),
+    (("run", f"{'a' * 5000}:b"), ("algorithm.name", "5,002 letters")),
+    (("resume", "a" * 5000), ("5,000 letters", "too long")),
+    (("report", "a" * 5000), ("5,000 letters", "too long")),
+    (("compare", "a" * 5000), ("algorithm.name", "5,000 letters")),
     (("report",), ("missing argument",)),
     (("resume",), ("missing argument",)),
     (("partition", "--set", "partition.alpha=0", "--quiet"), ("partition.alpha", "0")),
 ]
 
 
-@pytest.mark.parametrize(("words", "names"), USAGE, ids=[" ".join(words) for words, _ in USAGE])
+@pytest.mark.parametrize(("words", "names"), USAGE, ids=[" ".join(words)[:60] for words, _ in USAGE])
 def test_a_command_line(
     wrong: Callable[..., None],
     tmp_path: Path,

@@ -261,7 +261,10 @@ class TestOwnGenerator:
         assert float(carve(images(), reference=name).reference.min()) == 1.0
 
     def test_a_function_without_arguments_still_loads(self, module: Callable[..., str]) -> None:
-        assert ids(carve(numbered(), reference=module(lambda: numbered(30)), reference_size=3).reference) == [0, 1, 2]
+        def make() -> Data:
+            return numbered(30)
+
+        assert ids(carve(numbered(), reference=module(make), reference_size=3).reference) == [0, 1, 2]
 
     def test_nothing_is_asked_for_nothing(self, module: Callable[..., str]) -> None:
         def generate(count: int, shape: Any, classes: int, seed: int) -> Any:

@@ -24,6 +24,7 @@ from headwater.cli.terminal import closest_characters, say
 from headwater.errors import TaskError, UserError, nearest
 
 ISSUES = "the project's issue tracker"
+LONGEST = 400  # letters of a path that a message shows
 DISK = {errno.ENOSPC, errno.EDQUOT}
 PLACE = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR}
 PLACE |= {errno.ENAMETOOLONG, errno.ENOENT, errno.EEXIST}
@@ -119,7 +120,7 @@ def _usage(error: click.ClickException) -> str:
 
 
 def _system(error: OSError) -> int:
-    where = f"{error.filename}: " if error.filename else ""
+    where = f"{_short_path(str(error.filename))}: " if error.filename else ""
     if error.errno in DISK:
         say(f"{where}the disk is full; make room or choose another --out, then give the same command to carry on")
         return 2
@@ -127,6 +128,10 @@ def _system(error: OSError) -> int:
         say(f"{where}{(error.strerror or str(error)).lower()}; choose a place that can be read and written")
         return 2
     return _ours(error)
+
+
+def _short_path(path: str) -> str:
+    return path if len(path) <= LONGEST else f"{path[: LONGEST // 2]}… ({len(path):,} letters)"
 
 
 def _debug(error: Exception) -> int:

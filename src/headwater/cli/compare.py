@@ -10,7 +10,7 @@ import typer
 from headwater import startup
 from headwater.cli.options import Options, Target, takes
 from headwater.cli.run import INTERRUPTED, check_path, claim, plain_name
-from headwater.cli.terminal import RunProgress, as_json, console, print_lines, say, status, table
+from headwater.cli.terminal import RunProgress, as_json, console, print_lines, reading, say, status, table
 from headwater.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -69,6 +69,8 @@ def report(options: Options, directories: Directories, target: Target = None) ->
     out = options.out or (directories[0] / "report" if len(directories) == 1 else Path("runs") / "report")
     check_path(out)
     by_method = tabulate(runs, target)
+    for damaged in filter(None, (run.damage for run in runs)):
+        say(damaged)
     with status("writing the report …", options.quiet):
         files = export(directories, out, target=target)
     if options.json:
@@ -98,7 +100,7 @@ def print_method_table(by_method: MethodTable) -> None:
 def _one_seed(configs: list[Config], out: Path, directories: list[Path], options: Options) -> int:
     """Train all methods at one seed on one engine; the data is read once."""
     first = configs[0]
-    with status(f"reading {first.data.name} for seed {first.seed} …", options.quiet):
+    with status(f"{reading(first.data.name)} for seed {first.seed} …", options.quiet):
         from headwater.api import place
         from headwater.data.loading import open_data
         from headwater.training.experiment import prepare

@@ -15,7 +15,7 @@ from headwater import startup
 from headwater.cli.deploy_tables import control_lines, folder_table, next_steps, payload_table, status_table
 from headwater.cli.options import Options, Source, command_group, takes
 from headwater.cli.run import INTERRUPTED, Directory
-from headwater.cli.terminal import as_json, console, print_lines, say
+from headwater.cli.terminal import as_json, console, print_lines, reading, say
 from headwater.deploy.folder import PARTY, PartyFolder, find
 from headwater.errors import ConfigError, MissingExtra
 
@@ -58,7 +58,7 @@ def init(options: Options, source: Source = None, out: Out = Path("federation"),
     from headwater.deploy import init as folders
 
     folders.check(config, out, force=force)
-    with progress(f"reading {config.data.name} …", options.quiet):
+    with progress(f"{reading(config.data.name)} …", options.quiet):
         from headwater.training.experiment import prepare
 
         startup.freeze_gc()

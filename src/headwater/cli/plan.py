@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from headwater.cli.options import Options, Source, takes
 from headwater.cli.run import TIERS, check_path, plain_name
-from headwater.cli.terminal import as_json, console, pairs, print_lines, status, table
+from headwater.cli.terminal import as_json, console, pairs, print_lines, reading, status, table
 from headwater.errors import OutputError
 from headwater.report.numbers import count, duration, size
 
@@ -41,7 +41,7 @@ def plan(options: Options, source: Source = None) -> None:
     Bytes by link and round, gradient steps, memory and time, before anything is trained: nothing is written.
     """
     config = options.config(source)
-    with status(f"reading {config.data.name} …", options.quiet):
+    with status(f"{reading(config.data.name)} …", options.quiet):
         from headwater.planning.resources import resident
         from headwater.training.experiment import prepare
 
@@ -166,7 +166,7 @@ def partition(options: Options, source: Source = None) -> None:
     config = options.config(source)
     out = options.out or Path("runs") / f"partition-{plain_name(config.data.name)}-seed{config.seed}"
     check_path(out)
-    with status(f"reading {config.data.name} …", options.quiet):
+    with status(f"{reading(config.data.name)} …", options.quiet):
         from headwater.partition.summary import figure, summarise
         from headwater.training.experiment import prepare
 

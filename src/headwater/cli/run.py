@@ -11,7 +11,7 @@ import typer
 
 from headwater import startup
 from headwater.cli.options import Options, Source, takes
-from headwater.cli.terminal import as_json, console, pairs, say
+from headwater.cli.terminal import as_json, console, pairs, reading, say
 from headwater.errors import ConfigError, OutputError
 from headwater.report.numbers import count, duration, percent, size
 
@@ -31,8 +31,12 @@ FILES = (
     "report.html",
     "cell.json",  # of a run of a sweep
 )
+TakeOver = Annotated[
+    bool, typer.Option("--force", help="Carry on although a process of another machine, which is gone, left its lock.")
+]
+LONGEST = 100  # letters of a method's or data set's name in the name of a directory
 INTERRUPTED = 130  # exit status after Ctrl-C
-REPORT = "report.html"
+REPORT, RESULT = "report.html", "result.json"
 INTERVALS = {
     "ordinary_wilson": "95 % interval of one test set (Wilson)",
     "bootstrap_mean_as_in_fedhead": "95 % bootstrap interval of the mean, as in the FedHEAD paper",
@@ -51,14 +55,19 @@ def run(options: Options, source: Source = None) -> int:
     return _train(config, options.out or default_out(config), options)
 
 
-@takes("engine address workers data_dir quiet json")
-def resume(options: Options, directory: Directory) -> int:
+@takes("engine address workers data_dir quiet json force")
+def resume(options: Options, directory: Directory, force: TakeOver = False) -> int:
     """Carry on a run that stopped.
 
     DIR is where it writes its results. It ends with the same bits as a run that was never stopped.
     """
     from headwater.config.load import nested
 
+    if force and directory.is_dir():
+        from headwater.training.run_lock import RunLock
+
+        with RunLock(directory, force=True):  # which removes it
+            pass
     return _train(stored(directory).merged(nested(options.keys())), directory, options)
 
 
@@ -67,7 +76,7 @@ def _train(config: Config, out: Path, options: Options) -> int:
     from headwater.cli.terminal import RunProgress, status
 
     check_path(out)
-    with status(f"reading {config.data.name} …", options.quiet):
+    with status(f"{reading(config.data.name)} …", options.quiet):
         from headwater.training.experiment import prepare
 
         startup.freeze_gc()
@@ -80,6 +89,8 @@ def _train(config: Config, out: Path, options: Options) -> int:
         else:
             from headwater.training.loop import train
 
+            if (out / RESULT).exists():
+                say(f"{out / RESULT} is not a result and is written again")
             with progress:
                 train(experiment, out=out, watch=progress)
         if not (out / REPORT).exists():
@@ -104,8 +115,8 @@ def default_out(config: Config) -> Path:
 
 
 def plain_name(name: str) -> str:
-    """The name of a method or data set as part of a directory name."""
-    return Path(name).name.removesuffix(".npz").replace(":", ".")
+    """The name of a method or data set as part of a directory name, which cannot be of any length."""
+    return Path(name).name.removesuffix(".npz").replace(":", ".")[:LONGEST]
 
 
 def _lines(facts: dict[str, Any], out: Path) -> Iterator[tuple[str, str]]:
@@ -154,17 +165,19 @@ def claim(out: Path, config: Config, force: bool) -> RunDirectory:
         force: remove the files of another run there; other files are kept.
 
     Raises:
-        OutputError: if the directory holds another run or foreign files.
+        OutputError: if the directory holds another run or foreign files, or `force` and a process writes to it.
     """
     from headwater.config.tree import HEADER
     from headwater.training.run_directory import RunDirectory
+    from headwater.training.run_lock import RunLock
 
     check_path(out)
     file = out / CONFIG
     if file.exists() and not file.read_bytes().startswith(HEADER.splitlines()[0].encode()):
         raise OutputError(f"{file} was not written by a run and is left alone; choose another --out")
-    if force:
-        clear(out)
+    if force and out.is_dir():
+        with RunLock(out, force=True):
+            clear(out)
     elif not file.exists() and any((out / name).exists() for name in (*FILES, CHECKPOINTS)):
         raise OutputError(
             f"{out} holds parts of a run but no {CONFIG}; choose another --out, or start anew with --force"
@@ -185,6 +198,7 @@ def clear(out: Path) -> None:
     checkpoints = out / CHECKPOINTS
     for folder, pattern in (
         (checkpoints, "round-*.json"),
+        (checkpoints, CONFIG),
         (checkpoints, ".*.draft"),
         (checkpoints / "values", "*"),
         (out, ".*.draft"),

@@ -118,6 +118,15 @@ def closest_characters(error: UnicodeError) -> tuple[str | bytes, int]:
     return close, error.start + 1
 
 
+def reading(name: str) -> str:
+    """What is being done to get the data of this name: a file is read, and a function of the user's own is run."""
+    from headwater.data import DATASETS
+    from headwater.registry import path_exists
+
+    runs = ":" in name and name not in DATASETS and not path_exists(name)
+    return f"running the function {name} for the data" if runs else f"reading {name}"
+
+
 @contextmanager
 def status(text: str, quiet: bool) -> Iterator[None]:
     """Show what is being done while the block runs."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, Literal, get_origin
 
 from headwater.algorithms import ALGORITHMS, Methods
@@ -13,7 +12,7 @@ from headwater.data import DATASETS, PATHS, kind_of_path
 from headwater.errors import ConfigError, nearest
 from headwater.models import MODELS
 from headwater.partition import PARTITIONS
-from headwater.registry import Registry, load
+from headwater.registry import Registry, load, path_exists, short_name
 from headwater.specs import DistillSpec, LocalSpec
 
 TOP = settings_of(Top)
@@ -121,27 +120,28 @@ def check_name(section: str, choice: str) -> None:
 
 def check_engine(name: str) -> None:
     """Refuse an unknown engine."""
-    from headwater.engines import ENGINES
+    from headwater.engines import ENGINES, engine_class
 
     known = [AUTO, *ENGINES]
     if name not in known and ":" not in name:
         listed = ", ".join(map(repr, known))
         raise ConfigError(
-            f"engine.name must be one of {listed} or 'package.module:Name', got {name!r}{nearest(name, known)}"
+            f"engine.name must be one of {listed} or 'package.module:Name', got "
+            f"{short_name(name)}{nearest(name, known)}"
         )
     if ":" in name:
-        ENGINES.load(name)  # the user's own part must be importable
+        engine_class(name)  # the user's own part must be importable, and an engine
 
 
 def check_data(key: str, name: str, words: tuple[str, ...] = (ARRAYS,)) -> None:
     """Refuse a name that is neither a listed data set nor written like a path or a function."""
-    looks_like_path = "/" in name or "\\" in name or "." in name or Path(name).exists()
+    looks_like_path = "/" in name or "\\" in name or "." in name or path_exists(name)
     if name in DATASETS or name in words or ":" in name or looks_like_path:
         return
     known = [*DATASETS, *(word for word in words if word != ARRAYS)]
     raise ConfigError(
         f"{key} must be a data set's name ({', '.join(known)}), the path of a .npz, .csv or .parquet file or of a "
-        f"folder, or 'package.module:function', got {name!r}{nearest(name, known)}"
+        f"folder, or 'package.module:function', got {short_name(name)}{nearest(name, known)}"
     )
 
 
@@ -168,7 +168,7 @@ def _data_options(choice: str) -> dict[str, Setting] | None:
     target = DATASETS[choice].target if choice in DATASETS else kind_of_path(choice)
     if target is not None:
         return {key: setting for key, setting in settings_of(load(target)).items() if key not in common("data")}
-    return _own_options("data", load(choice)) if ":" in choice and not Path(choice).exists() else {}
+    return _own_options("data", load(choice)) if ":" in choice and not path_exists(choice) else {}
 
 
 def _model_options(choice: str) -> dict[str, Setting] | None:

@@ -13,6 +13,7 @@ from headwater import presets
 from headwater.config import catalog
 from headwater.config.tree import Tree, merge, unknown, without_unused
 from headwater.errors import ConfigError, nearest
+from headwater.registry import path_exists, short_name
 
 
 def read(source: str | Path | None, sets: Sequence[str], direct: Mapping[str, Any]) -> Tree:
@@ -136,18 +137,18 @@ def _find(source: str | Path, here: Path | None) -> tuple[str, Tree, Path | None
     path = path if here is None else here / path
     if isinstance(source, str) and source in presets.names():
         return source, _parse(presets.text(source), f"preset {source}"), None
-    if isinstance(source, str) and (source in catalog.methods() or (":" in source and not path.exists())):
+    if isinstance(source, str) and (source in catalog.methods() or (":" in source and not path_exists(path))):
         return source, {"algorithm": {"name": source}}, None
-    if path.is_dir():
+    if path_exists(path) and path.is_dir():
         inside = path / "config.toml"
         carry_on = f"name the file {inside}, or carry on with: headwater resume {shlex.quote(str(path))}"
         way_out = carry_on if inside.exists() else "name a file"
         raise ConfigError(f"{source} is a directory, not a configuration; {way_out}")
-    if not path.exists():
+    if not path_exists(path):
         name, known = str(source), list(presets.names())
         methods = list(catalog.methods()) if here is None else []
         raise ConfigError(
-            f"there is no {'method, ' if methods else ''}preset or file called {name!r}"
+            f"there is no {'method, ' if methods else ''}preset or file called {short_name(name)}"
             f"{nearest(name, [*methods, *known])} (presets: {', '.join(known)})"
         )
     try:

@@ -77,6 +77,12 @@ def find(where: str, trusted: Callable[[str], bool] = lambda module: True) -> An
     return target
 
 
+def trust(*named: str) -> Callable[[str], bool]:
+    """A predicate on modules: this library and the packages of each `package.module:name` among `named`."""
+    packages = {"headwater", *(name.partition(":")[0].partition(".")[0] for name in named if ":" in name)}
+    return lambda module: module.partition(".")[0] in packages
+
+
 def finite(value: Any) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else None

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from headwater.errors import ConfigError, nearest
-from headwater.registry import Info, Registry
+from headwater.registry import Info, Registry, path_exists
 
 PATHS = ("headwater.data.loading:npz", "headwater.data.tables:table", "headwater.data.folders:folder")
 HOLDOUT, NOISE, GENERATOR = REFERENCES = ("holdout", "noise", "generator")  # sources of a reference set
@@ -43,7 +43,8 @@ def kind_of_path(name: str) -> str | None:
         return npz
     if name.lower().endswith(TABLES):
         return table
-    return folder if Path(name).expanduser().is_dir() else None
+    path = Path(name).expanduser()
+    return folder if path_exists(path) and path.is_dir() else None
 
 
 def columns(name: str) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ from headwater.data import DATASETS, columns, kind_of_path
 from headwater.data.base import FOUR, Data, fifth_of, held_out
 from headwater.data.files import read_npz
 from headwater.errors import ConfigError, DataError, nearest
+from headwater.registry import is_foreign, path_exists, says_it_returns, short_name
 from headwater.registry import load as load_object
 
 if TYPE_CHECKING:
@@ -82,26 +83,51 @@ def _read(name: str, data_dir: Path | None, options: dict[str, Any]) -> Data:
         data = DATASETS[name].load()(data_dir, **options)
     elif loader is not None:
         data = loader(Path(name).expanduser(), **options)
-    elif ":" in name and not Path(name).exists():
-        function = load_object(name)
-        if not callable(function):
-            raise ConfigError(f"{name!r} is not callable; it must be a function that returns hw.Data")
-        try:
-            data = function(**options)
-        except TypeError as error:
-            if not options:
-                raise
-            raise ConfigError(f"{name!r} cannot be called with {options} ({error})") from error
+    elif ":" in name and not path_exists(name):
+        data = _called(name, own_function(name), options)
     else:
         raise ConfigError(
-            f"there is no data set called {name!r}{nearest(name, DATASETS)} (known: {', '.join(DATASETS)}; or the path "
-            "of a .npz, .csv or .parquet file or of a folder, or 'package.module:function')"
+            f"there is no data set called {short_name(name)}{nearest(name, DATASETS)} (known: "
+            f"{', '.join(DATASETS)}; or the path of a .npz, .csv or .parquet file or of a folder, or "
+            "'package.module:function')"
         )
     if not isinstance(data, Data):
         raise DataError(
             f"{name!r} gave a {type(data).__name__}; it must return hw.Data(x_train, y_train, x_test, y_test)"
         )
     return data
+
+
+def _called(name: str, function: Callable[..., Data], options: dict[str, Any]) -> Data:
+    try:
+        inspect.signature(function).bind(**options)
+    except TypeError as error:
+        raise ConfigError(f"{name!r} cannot be called with {options or 'no options'} ({error})") from error
+    return function(**options)
+
+
+def own_function(name: str) -> Callable[..., Data]:
+    """The user's function at "package.module:function", to be called by the caller.
+
+    A function that is annotated to return something else than `hw.Data` is refused. So is one of Python's or
+    Headwater's own, unless it is annotated to return `hw.Data`.
+
+    Args:
+        name: of the function.
+
+    Raises:
+        ConfigError: it cannot be imported, or is refused.
+    """
+    function: Callable[..., Data] = load_object(name)
+    if not callable(function):
+        raise ConfigError(f"{name!r} is not callable; it must be a function that returns hw.Data")
+    says = says_it_returns(function, Data)
+    if says is False or (says is None and is_foreign(function)):
+        raise ConfigError(
+            f"{name!r} is not called, since it does not say that it returns data; if it does, write so where it is "
+            f"defined: def {name.rpartition(':')[2]}(...) -> hw.Data"
+        )
+    return function
 
 
 def options_for(name: str, options: Mapping[str, Any]) -> dict[str, Any]:

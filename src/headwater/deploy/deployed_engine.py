@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from headwater.core import serialization
+from headwater.core import sealed, serialization
 from headwater.core.serialization import ValueInfo
 from headwater.core.tree import ROOT
 from headwater.deploy.dispatch import Dispatcher
@@ -126,9 +126,9 @@ class DeployedEngine:
         known = {name: file for name, file in files.items() if isinstance(file, str)}
         if len(known) < len(files):
             raise ValueError("groups of values are made in simulations only")
-        values = {
-            name: serialization.read(directory / file) for name, file in known.items() if file and file[0] != AWAY
-        }
+        own = {name: file for name, file in known.items() if file and file[0] != AWAY}
+        read = sealed.read_all(own, directory)
+        values = {name: read[file] for name, file in own.items()}
         for name, file in known.items():
             if name in values or not file:
                 self._store[name] = values.get(name, LOST)

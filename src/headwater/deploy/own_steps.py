@@ -6,7 +6,7 @@ from typing import Any
 
 from headwater.core import serialization
 from headwater.deploy.hearsay import public
-from headwater.deploy.party_run import PartyRun, ValueStore
+from headwater.deploy.party_run import DamagedStore, PartyRun, ValueStore
 from headwater.deploy.placement import HERE, Placement
 from headwater.deploy.steps import Choice, Step, StepResults
 from headwater.engines.execution import execute
@@ -50,7 +50,7 @@ class OwnSteps:
         try:
             value, done = execute(job, self._party.context, self._party.fetch, lambda ref: None)
         except TaskError as error:
-            if isinstance(error, UserError) or not self._plan.from_below:
+            if isinstance(error, UserError | DamagedStore) or not self._plan.from_below:
                 raise
             self._results.void = True
             lost = "what it was to make counts as lost"

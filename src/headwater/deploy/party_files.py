@@ -13,7 +13,7 @@ import tomli_w
 
 from headwater import __version__
 from headwater.config import Config
-from headwater.core import serialization
+from headwater.core import sealed
 from headwater.deploy.agreement import PUBLIC_SETS
 from headwater.deploy.folder import CONFIG, DATA, FEDERATION, PARTY, PUBLIC
 from headwater.deploy.keys import Authority, KeyPair, node_keys
@@ -165,7 +165,7 @@ class FolderWriter:
         public = {name: getattr(self.experiment.split, name) for name in PUBLIC_SETS}
         _write(folder / PUBLIC, b"")
         with (folder / PUBLIC).open("wb") as file:
-            serialization.write(public, file)
+            sealed.write(public, file)
         return party
 
     def _sector(self, folder: Path, name: str, authority: Authority, nodes: dict[str, KeyPair]) -> WrittenParty:

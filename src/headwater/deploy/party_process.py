@@ -104,7 +104,7 @@ class PartyProcess:
         """
         agreement = self.folder.federation
         config = agreement.config
-        store = ValueStore(self.folder.state / "values", run)
+        store = ValueStore(self.folder.state / "values", run, self.log, in_checkpoints=self.folder.role == "server")
         trusted = steps.trust(config.method, config.model.name)
         stamp = {"federation": agreement.sha256, "run": run}
         reader = PayloadReader(context.models, self.max_bytes)

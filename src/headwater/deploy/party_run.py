@@ -10,26 +10,45 @@ from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import quote, unquote
 
-from headwater.core import serialization
+from headwater.core import sealed, serialization
+from headwater.core.sealed import Damaged
 from headwater.deploy.payload import PayloadReader
 from headwater.deploy.steps import Choice, Trusted
 from headwater.deploy.updates import UpdateCheck
 from headwater.engines.jobs import LOST, Ref, pick
+from headwater.errors import TaskError
 from headwater.tasks.task import RunContext
 
 SUFFIX = ".value"
 RELAY = "relay"  # in place of a tier, for what crosses an edge without a move of the method
 
 
+class DamagedStore(TaskError):  # noqa: N818
+    """A value of the server was damaged on disk. A restarted server reads it from its checkpoint."""
+
+
 class ValueStore:
     """The named values of one run, one file each, so that a restarted party finds them again.
+
+    Each file ends with a hash of its value, which is compared at every read and when the store is opened. A damaged
+    value is removed: it is fetched again where another party has it, and counts as lost elsewhere.
 
     Args:
         place: directory of all runs of this party.
         run: name of this run. Values of other runs are deleted at the first call of `keep`.
+        log: takes a sentence about a damaged value.
+        in_checkpoints: whether checkpoints hold these values too. A damaged value then ends the process with
+            `DamagedStore`, because a restart from the checkpoint loses nothing.
     """
 
-    def __init__(self, place: Path, run: str) -> None:
+    def __init__(
+        self,
+        place: Path,
+        run: str,
+        log: Callable[[str], None] = lambda line: None,
+        in_checkpoints: bool = False,
+    ) -> None:
+        self._log, self._in_checkpoints = log, in_checkpoints
         self._folder = place / quote(run, safe="")
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         for draft in self._folder.glob("*.draft"):  # left by a process that was killed while it wrote
@@ -37,13 +56,29 @@ class ValueStore:
         self._held = {unquote(path.name.removesuffix(SUFFIX)) for path in self._folder.glob(f"*{SUFFIX}")}
         self._lost: set[str] = set()  # names of lost values, which have no file
         self._unsynced: set[str] = set()
+        for name in sorted(self._held):
+            try:
+                sealed.check(self._path(name))
+            except (Damaged, OSError):
+                self.discard(name)
+                log(f"the stored value {name} is damaged and is removed; it is fetched again or counts as lost")
 
     def __contains__(self, name: str) -> bool:
         return name in self._held or name in self._lost
 
     def __getitem__(self, name: str) -> Any:
-        """The value, or LOST if there is none of this name."""
-        return serialization.read(self._path(name)) if name in self._held else LOST
+        """The value, or LOST if there is none of this name, or a damaged one."""
+        if name not in self._held:
+            return LOST
+        try:
+            return sealed.read(self._path(name))
+        except (Damaged, FileNotFoundError):
+            self.discard(name)
+            sentence = f"the stored value {name} is damaged"
+            if self._in_checkpoints:
+                raise DamagedStore(f"{sentence}; start the server again: it carries on from its checkpoint") from None
+            self._log(f"{sentence}: what needs it counts as lost")
+            return LOST
 
     def __setitem__(self, name: str, value: Any) -> None:
         self.discard(name)
@@ -53,7 +88,7 @@ class ValueStore:
         path = self._path(name)
         draft = path.with_suffix(".draft")
         with draft.open("wb") as file:
-            serialization.write(value, file)
+            sealed.write(value, file)
         os.replace(draft, path)
         self._held.add(name)
         self._unsynced.add(name)

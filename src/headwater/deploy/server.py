@@ -9,19 +9,20 @@ from __future__ import annotations
 import json
 import secrets
 import time
+from pathlib import Path
 from typing import Any
 
-from headwater.core import serialization
+from headwater.core import sealed
 from headwater.deploy.agreement import deployed_experiment, server_split
 from headwater.deploy.deployed_engine import DeployedEngine
 from headwater.deploy.dispatch import Dispatcher
-from headwater.deploy.folder import PUBLIC
+from headwater.deploy.folder import INIT_AGAIN, PUBLIC
 from headwater.deploy.hearsay import quoted
 from headwater.deploy.party_process import HELLO_SECONDS, PartyProcess
 from headwater.deploy.revocation import RevocationNotices, Revocations
 from headwater.deploy.rows import is_row_count
 from headwater.deploy.transport import Downlink, Message, ask
-from headwater.errors import TaskError
+from headwater.errors import ConfigError, TaskError
 from headwater.training.checkpoint import write_whole
 from headwater.training.loop import train
 from headwater.training.opening import run_context
@@ -49,7 +50,7 @@ def run_server(process: PartyProcess) -> None:
     revoked = Revocations(folder, link, process.log)  # of sectors, at the server itself
     try:
         begun = _begin(process, link, revoked)
-        split = server_split(agreement, serialization.read(folder.path / PUBLIC))
+        split = server_split(agreement, _public_sets(folder.path / PUBLIC))
         experiment = deployed_experiment(agreement, split, begun["sizes"])
         party = process.party_run(begun["run"], run_context(experiment), begun["sizes"])
         sector_of = agreement.sector_of
@@ -79,6 +80,14 @@ def run_server(process: PartyProcess) -> None:
     except TaskError as error:
         process.log(str(error))
         raise
+
+
+def _public_sets(path: Path) -> dict[str, Any]:
+    try:
+        sets: dict[str, Any] = sealed.read(path)
+        return sets
+    except sealed.Damaged as error:
+        raise ConfigError(f"{error}; bring it back from a copy, or {INIT_AGAIN}") from None
 
 
 def _begin(process: PartyProcess, link: RevocationNotices, revoked: Revocations) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from headwater.engines.jobs import Bundle, Job, Perhaps, Ref
 from headwater.errors import TaskError
 
 Trusted = Callable[[str], bool]
+trust = records.trust
 
 
 @dataclass(frozen=True)
@@ -106,12 +107,6 @@ def decode(row: Any, trusted: Trusted) -> Step:
         return Job(*named, inputs, key, bool(row["lost"]), int(row["size"]), plain)
     except Exception as error:  # malformed input of any kind must not end this process
         raise Refused(f"a step cannot be read ({type(error).__name__}: {error})") from error
-
-
-def trust(*named: str) -> Trusted:
-    """A predicate on modules: this library and the packages of each `package.module:name` among `named`."""
-    packages = {"headwater", *(name.partition(":")[0].partition(".")[0] for name in named if ":" in name)}
-    return lambda module: module.partition(".")[0] in packages
 
 
 def _encode_ref(ref: Ref) -> dict[str, Any]:

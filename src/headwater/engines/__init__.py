@@ -28,17 +28,29 @@ def open_engine(config: Config, experiments: Sequence[Experiment]) -> Iterator[E
         experiments: what the engine will run, one after the other; `engine.name = "auto"` is decided by them.
     """
     name, workers, _ = choose_engine(config, experiments)
+    engine = engine_class(name).from_config(config.engine, workers)
+    try:
+        yield engine
+    finally:
+        engine.close()
+
+
+def engine_class(name: str) -> type[ConfiguredEngine]:
+    """The class of a listed engine, or of "package.module:Name".
+
+    Args:
+        name: of the engine.
+
+    Raises:
+        ConfigError: it is not an engine.
+    """
     kind: type[ConfiguredEngine] = ENGINES.load(name)
     if not hasattr(kind, "from_config"):
         raise ConfigError(
             f"engine.name {name!r} has no class method from_config(options, workers); "
             "see ConfiguredEngine in headwater.engines.base"
         )
-    engine = kind.from_config(config.engine, workers)
-    try:
-        yield engine
-    finally:
-        engine.close()
+    return kind
 
 
 def choose_engine(config: Config, experiments: Sequence[Experiment]) -> tuple[str, int, str]:

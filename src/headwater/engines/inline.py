@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from headwater.core import serialization
+from headwater.core import sealed, serialization
 from headwater.engines.base import Done, Files, Infos, infos_of
 from headwater.engines.execution import Availability, as_read_back, execute
 from headwater.engines.groups import GroupScheduler, JobGroup, unstreamed_refs, uses_of
@@ -163,9 +163,10 @@ class Inline:
         return {name: members if name in groups else members[""] for name, members in files.items()}
 
     def load(self, files: Files, directory: Path) -> None:
+        read = sealed.read_all(files, directory)
         for name, file in files.items():
             members = {"": file} if isinstance(file, str) else file
-            values = {node: serialization.read(directory / each) for node, each in members.items() if each}
+            values = {node: read[each] for node, each in members.items() if each}
             self._values.put_mapped(name, values.get("", LOST) if isinstance(file, str) else values)
             self._files[name] = dict(members)
             if members is file:

@@ -15,6 +15,7 @@ from torch.overrides import TorchFunctionMode
 
 from headwater.errors import ConfigError, nearest
 from headwater.models import MODELS, auto
+from headwater.registry import is_foreign, says_it_returns
 
 Norm = Literal["batch", "group", "none"]
 Shape = tuple[int, ...]  # of one input
@@ -278,6 +279,11 @@ def _check_names(name: str, options: Mapping[str, Any], builder: Callable[..., A
 def _call(name: str, function: Any, options: Mapping[str, Any]) -> Any:
     if not callable(function):
         raise ConfigError(f"{name!r} is not callable; it must be a function or class that returns a torch.nn.Module")
+    said = says_it_returns(function, nn.Module)
+    if said is False or (said is None and is_foreign(function)):
+        raise ConfigError(
+            f"model {name!r} is not called, since it does not return a torch.nn.Module; name one that does"
+        )
     try:
         inspect.signature(function).bind(**options)
     except TypeError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from abc import ABC, abstractmethod
 from bisect import bisect_left, bisect_right
@@ -141,7 +142,7 @@ def as_partitioner(kind: Any, name: str = "") -> type[Partitioner]:
     """
     if isinstance(kind, type) and issubclass(kind, Partitioner):
         return kind
-    if not isinstance(kind, type) or not callable(getattr(kind, "split", None)):
+    if not isinstance(kind, type) or not inspect.isfunction(getattr(kind, "split", None)):
         raise ConfigError(
             f"{name or kind!r} is not a partition scheme; it must be a class with a method split(labels, clients, "
             "rng), best a subclass of headwater.partition.base.Partitioner"

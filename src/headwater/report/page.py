@@ -99,6 +99,7 @@ def _notices(grouping: Grouping) -> str:
         more = f"; and {len(open_runs) - 6} more" if len(open_runs) > 6 else ""
         noun = "This run has" if len(open_runs) == 1 else f"{len(open_runs)} runs have"
         notices.append(f"{noun} not finished ({listed}{more}). Continue with: headwater resume DIR")
+    notices += [run.damage for each in grouping.groups for run in each.runs if run.damage]
     if grouping.dropped:
         paths = ", ".join(map(str, grouping.dropped[:4]))
         notices.append(

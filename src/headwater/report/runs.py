@@ -17,6 +17,7 @@ from typing import Any
 from headwater.errors import UserError
 from headwater.report.numbers import number
 
+ROWS = "rounds.jsonl"
 TIERS = ("server_sector", "sector_client")
 DIRECTIONS = ("up", "down")
 RowValue = str | Callable[[dict[str, Any]], float | None]  # a key of a row, or a function of it
@@ -35,6 +36,7 @@ class RunRecord:
         rows: rows of rounds.jsonl, by round.
         result: contents of result.json; None until the run has finished.
         partition: contents of partition.json, if there is one.
+        cut: whether the last line of rounds.jsonl is incomplete.
     """
 
     path: Path
@@ -45,6 +47,7 @@ class RunRecord:
     rows: list[dict[str, Any]]
     result: dict[str, Any] | None
     partition: dict[str, Any] | None
+    cut: bool = False
 
     @property
     def finished(self) -> bool:
@@ -60,6 +63,17 @@ class RunRecord:
     def done(self) -> int:
         """The last round with a row; 0 if there is none."""
         return int(self.rows[-1]["round"]) if self.rows else 0
+
+    @property
+    def damage(self) -> str:
+        """A sentence if rounds.jsonl is cut short or lacks rows; else an empty text."""
+        last = int(number((self.result or {}).get("rounds")) or self.done)
+        missing = sorted(set(range(1, last + 1)) - {int(row["round"]) for row in self.rows})
+        if not missing and not self.cut:
+            return ""
+        what = f"lacks {len(missing)} of {last} rounds, the first is {missing[0]}" if missing else "ends in half a line"
+        way = "restore it or repeat the run" if self.finished else "resume the run to write them again"
+        return f"{self.path / ROWS} is cut or damaged ({what}), so this report lacks these rounds; {way}"
 
     def curve(self, key: RowValue = "accuracy") -> list[tuple[int, float]]:
         """(round, value) of the rounds that have this value."""
@@ -153,7 +167,7 @@ def read(directory: Path) -> RunRecord:
         config = tomllib.loads(file.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UserError(f"{str(file)!r} is not valid TOML ({error}); restore it or leave this run out") from error
-    result = _json(directory / "result.json")
+    result, (rows, cut) = _json(directory / "result.json"), _rows(directory / ROWS)
     settings = config.get("algorithm")
     name = settings.get("name") if isinstance(settings, dict) else settings
     algorithm = str((result or {}).get("algorithm") or name or "unknown")
@@ -164,9 +178,10 @@ def read(directory: Path) -> RunRecord:
         algorithm=algorithm,
         seed=int(seed) if seed is not None else 0,
         config=config,
-        rows=_rows(directory / "rounds.jsonl"),
+        rows=rows,
         result=result,
         partition=_json(directory / "partition.json"),
+        cut=cut,
     )
 
 
@@ -213,7 +228,7 @@ def _below(directory: Path, seen: set[Path]) -> list[Path]:
         return []
     seen.add(directory.resolve())
     has_config = (directory / "config.toml").is_file()
-    if has_config and any((directory / name).is_file() for name in ("rounds.jsonl", "result.json")):
+    if has_config and any((directory / name).is_file() for name in (ROWS, "result.json")):
         return [directory]
     inner = sorted((child for child in directory.iterdir() if child.is_dir()), key=lambda child: natural(child.name))
     runs = [path for child in inner for path in _below(child, seen)]
@@ -221,11 +236,13 @@ def _below(directory: Path, seen: set[Path]) -> list[Path]:
     return runs or ([directory] if has_config else [])
 
 
-def _rows(file: Path) -> list[dict[str, Any]]:
+def _rows(file: Path) -> tuple[list[dict[str, Any]], bool]:
+    """The rows by round, and whether the last line is incomplete."""
     if not file.is_file():
-        return []
+        return [], False
     lines = [line for line in file.read_bytes().split(b"\n") if line.strip()]
     rows: dict[int, dict[str, Any]] = {}
+    cut = False
     for at, line in enumerate(lines, start=1):
         try:
             row = json.loads(line)
@@ -234,13 +251,14 @@ def _rows(file: Path) -> list[dict[str, Any]]:
                 raise ValueError("no round number")
         except (ValueError, KeyError, TypeError) as error:
             if at == len(lines):  # the run was killed while writing this line
+                cut = True
                 break
             raise UserError(
                 f"line {at} of {str(file)!r} is not a round's row ({error}); "
                 "repair or delete that line, or leave this run out"
             ) from error
         rows[int(rounds)] = row  # a resumed run may write a round again; the last row counts
-    return [rows[key] for key in sorted(rows)]
+    return [rows[key] for key in sorted(rows)], cut
 
 
 def _json(file: Path) -> dict[str, Any] | None:

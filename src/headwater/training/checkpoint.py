@@ -1,19 +1,22 @@
 """Checkpoints of a run.
 
 `values/` holds values in files named by a hash of their content, so a value that did not change is not written again.
-`round-N.json` holds the handles of the state and the ledger. It is written last and atomically. Checkpoint frequency
-adapts to their cost (at most 3 % of the run).
+`round-N.json` holds the handles of the state and the ledger, and a hash of itself. It is written last and atomically.
+All hashes are compared when a checkpoint is read; a damaged one is skipped. Checkpoint frequency adapts to their cost
+(at most 3 % of the run).
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import os
 import signal
+import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,26 +24,32 @@ from typing import Any
 
 from headwater.core import records
 from headwater.core.ledger import Ledger
+from headwater.core.sealed import Damaged
 from headwater.core.tree import Place
 from headwater.core.values import Located, names_in
 from headwater.engines.base import Engine
 from headwater.engines.jobs import Bundle, Ref
-from headwater.errors import OutputError
+from headwater.errors import OutputError, said
 
-VERSION = 1
+VERSION = 2
+UNCHECKED = 1  # the version before heads had a hash
 KEPT = 2  # checkpoints on disk
 PAUSE = 33  # time between checkpoints, in multiples of what the last one took: at most 3 % of a run
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A checkpoint that was read: the state after `round`, the ledger and the names of its values."""
+    """A checkpoint that was read: the state after `round`, the ledger and the names of its values.
+
+    `skipped` has a sentence for each newer checkpoint that cannot be used.
+    """
 
     round: int
     state: Any
     ledger: Ledger
     names: frozenset[str]
     seconds: float  # run time up to this round
+    skipped: tuple[str, ...] = ()
 
 
 def write_whole(path: Path, content: str | bytes) -> None:
@@ -132,12 +141,17 @@ def save(directory: Path, round: int, state: Any, engine: Engine, ledger: Ledger
     files = engine.save(names, directory / "values")
     row = {"version": VERSION, "round": round, "seconds": seconds, "files": files}
     row |= {"state": encode(state), "ledger": ledger.state()}
-    write_whole(directory / f"round-{round:06d}.json", json.dumps(row))
+    write_whole(directory / f"round-{round:06d}.json", json.dumps(row | {"sha256": _sha256(row)}))
     _tidy(directory)
 
 
-def load(directory: Path, engine: Engine) -> Checkpoint | None:
+def load(directory: Path, engine: Engine, own: Iterable[str] = ()) -> Checkpoint | None:
     """Read the newest complete checkpoint and load its values into the engine.
+
+    Args:
+        directory: directory of the checkpoints.
+        engine: gets the values. Each is compared with its hash.
+        own: names of the user's own parts in the configuration; classes of their packages may be in a state.
 
     Returns:
         The checkpoint, or None if there is none.
@@ -145,20 +159,40 @@ def load(directory: Path, engine: Engine) -> Checkpoint | None:
     Raises:
         OutputError: if there are checkpoints and none can be read.
     """
-    heads = _heads(directory)
+    heads, skipped = _heads(directory), list[str]()
+    trusted = records.trust(*own)
     for path in reversed(heads):
         try:
-            row = json.loads(path.read_text(encoding="utf-8"))
-            if row["version"] != VERSION:
-                raise ValueError(f"version {row['version']}")
+            row = _read_head(path)
+            # A module is never imported because a file names it: beyond the configured ones, it must be loaded already.
+            state = decode(row["state"], lambda module: module in sys.modules or trusted(module))
+            ledger, names, seconds = Ledger.restore(row["ledger"]), frozenset(row["files"]), float(row["seconds"])
             engine.load(row["files"], directory / "values")
-            state, ledger = decode(row["state"]), Ledger.restore(row["ledger"])
-            return Checkpoint(row["round"], state, ledger, frozenset(row["files"]), row["seconds"])
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):
-            continue
+            return Checkpoint(int(row["round"]), state, ledger, names, seconds, tuple(skipped))
+        except (OSError, ValueError, ImportError, LookupError, TypeError, AttributeError, RecursionError) as error:
+            why = said(error) if isinstance(error, Damaged | OSError) else f"{path} cannot be used ({said(error)})"
+            skipped.append(f"{why}; the run carries on from an older checkpoint")
     if heads:
-        raise OutputError(f"no checkpoint in {directory} can be read; start the run anew with --force")
+        reason = skipped[0].rpartition(";")[0]
+        raise OutputError(f"no checkpoint in {directory} can be read ({reason}); start the run anew with --force")
     return None
+
+
+def _read_head(path: Path) -> dict[str, Any]:
+    """The content of `round-N.json`, compared with its hash. Raises ValueError if it cannot be used."""
+    try:
+        row = json.loads(path.read_bytes())
+    except ValueError as error:
+        raise ValueError(f"it is not valid JSON: {error}") from None
+    if not isinstance(row, dict) or row.get("version") not in (VERSION, UNCHECKED):
+        raise ValueError("it is not a checkpoint of this version")
+    if row["version"] != UNCHECKED and row.pop("sha256", None) != _sha256(row):
+        raise Damaged(path)
+    return row
+
+
+def _sha256(row: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(row).encode()).hexdigest()
 
 
 def _heads(directory: Path) -> list[Path]:
@@ -175,7 +209,7 @@ def _tidy(directory: Path) -> None:
         try:
             for file in json.loads(head.read_text(encoding="utf-8"))["files"].values():
                 used.update([file] if isinstance(file, str) else file.values())
-        except (ValueError, KeyError, AttributeError):
+        except (ValueError, KeyError, TypeError, AttributeError):
             return  # not one of ours: remove no value
     for value in (directory / "values").iterdir():
         if value.name not in used:
@@ -193,8 +227,8 @@ def encode(state: Any) -> Any:
         ) from error
 
 
-def decode(row: Any) -> Any:
-    return records.decode(row, _handle)
+def decode(row: Any, trusted: Callable[[str], bool] = lambda module: True) -> Any:
+    return records.decode(row, _handle, trusted)
 
 
 def _located(thing: Any) -> Any:

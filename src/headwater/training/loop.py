@@ -44,6 +44,7 @@ from headwater.training.experiment import Experiment
 from headwater.training.opening import open_federation, run_context
 from headwater.training.result import Event, Progress, Run, describe_model, named, tensors_of
 from headwater.training.run_directory import RunDirectory, write_model
+from headwater.training.run_lock import RunLock
 
 __all__ = ["Event", "open_engine", "train"]
 
@@ -84,10 +85,14 @@ def train(
         out: directory for the run's files; an interrupted run there is resumed. None leaves nothing on disk.
         watch: called with every `Event` of the run.
         engine: an open engine; None opens the one that the configuration asks for.
+
+    Raises:
+        OutputError: `out` holds another run, or another process writes to it.
     """
     directory = RunDirectory(out, experiment.config) if out is not None else None
+    locked = RunLock(out) if out is not None else nullcontext()
     opened = open_engine(experiment.config, [experiment]) if engine is None else nullcontext(engine)
-    with _frozen_objects(), opened as used:
+    with locked, _frozen_objects(), opened as used:
         return _Loop(experiment, used, directory, Progress(watch, experiment.config.rounds)).run()
 
 
@@ -112,6 +117,7 @@ class _Loop:
         self.config, self.tree = experiment.config, experiment.tree
         self.own_tests = self.config.partition.local_test > 0
         self.partition = self.experiment.manifest()
+        self.remarks: tuple[str, ...] = ()  # about checkpoints that could not be used
         self.keeper = Keeper(directory.checkpoints, engine, directory.sync) if directory else None
 
     def run(self) -> Run:
@@ -128,7 +134,7 @@ class _Loop:
         self.engine.watch = (lambda done: self.progress.task(done, submitted)) if self.progress.watch else None
         rounds, found = self.config.rounds, None
         self.progress.say("start", first - 1)
-        for sentence in filter(None, (*cautions(self.experiment), numerics.too_late())):
+        for sentence in filter(None, (*self.remarks, *cautions(self.experiment), numerics.too_late())):
             self.progress.say("warning", first - 1, text=sentence)
         for number in range(first, rounds + 1):
             self._open(number, saved)
@@ -151,12 +157,14 @@ class _Loop:
         self.history: list[dict[str, Any]] = []
         self.spans: list[dict[str, Any]] = []  # only without a directory
         self.open: list[OpenRound] = []
-        last = checkpoint.load(self.directory.checkpoints, self.engine) if self.directory else None
+        own = (self.config.method, self.config.model.name)
+        last = checkpoint.load(self.directory.checkpoints, self.engine, own) if self.directory else None
         if self.directory:
             self.directory.check_split(self.partition["sha256"])
             self.directory.write("partition.json", self.partition)
             self.history = self.directory.resume(last.round if last else -1)
         if last:
+            self.remarks = last.skipped
             session.ledger, session.named = last.ledger, set(last.names)
             self.progress.began -= last.seconds  # the time of a resumed run includes its earlier parts
             return last.state, last.round + 1

@@ -11,9 +11,13 @@ from safetensors.torch import save
 from torch import Tensor
 
 from headwater.config import Config
+from headwater.config.tree import differences
 from headwater.core.records import to_json
-from headwater.errors import OutputError
+from headwater.errors import ConfigError, OutputError
 from headwater.training.checkpoint import write_whole
+
+CONFIG, RESULT = "config.toml", "result.json"
+NEEDED = {"algorithm", "label", "data", "accuracy", "ledger", "model_sha256"}  # keys of every result
 
 
 class RunDirectory:
@@ -34,17 +38,51 @@ class RunDirectory:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 draft = path.with_name(f".{path.name}.{os.getpid()}.draft")
                 draft.mkdir()
-                write_whole(draft / "config.toml", config.to_toml())
-                draft.rename(path)
+                write_whole(draft / CONFIG, config.to_toml())
+                try:
+                    draft.rename(path)
+                except OSError:
+                    (draft / CONFIG).unlink()
+                    draft.rmdir()
+                    if not path.is_dir():  # else another process was quicker, and the lock decides who trains
+                        raise
         except (FileExistsError, NotADirectoryError) as error:
             raise OutputError(
                 f"{path} cannot be a run's directory, since part of it is a file; choose another --out"
             ) from error
-        file = path / "config.toml"
+        file = path / CONFIG
         if file.exists():
-            self._compare(Config.from_toml(file.read_text(encoding="utf-8")), config)
+            there = Config.from_toml(file.read_text(encoding="utf-8"))
+            self._check_unedited(there)
+            self._compare(there, config)
         else:
             write_whole(file, config.to_toml())
+        if not self._begun.exists() and self.result is None:
+            self.checkpoints.mkdir(exist_ok=True)
+            write_whole(self._begun, file.read_text(encoding="utf-8"))
+
+    @property
+    def _begun(self) -> Path:
+        """A copy of the configuration as it was when the run began."""
+        return self.checkpoints / CONFIG
+
+    def _check_unedited(self, there: Config) -> None:
+        """Refuse a config.toml that was edited since the run began: what was trained so far follows the old one."""
+        if not self._begun.exists():  # a run of an earlier version
+            return
+        try:
+            begun = Config.from_toml(self._begun.read_text(encoding="utf-8"))
+        except (ConfigError, UnicodeDecodeError) as error:
+            raise OutputError(
+                f"{self._begun} cannot be read ({error}); copy {self.path / CONFIG} there if that was never edited, or "
+                "begin anew with --force"
+            ) from None
+        if edits := [f"{key} from {old!r} to {new!r}" for key, old, new in differences(begun.tree(), there.tree())]:
+            raise OutputError(
+                f"{self.path / CONFIG} was edited after the run began ({', '.join(edits)}); undo that ({self._begun} "
+                "is the configuration as it was), or train with the new one in another directory: headwater run "
+                f"{self.path / CONFIG} --out DIR"
+            )
 
     def _compare(self, there: Config, asked: Config) -> None:
         found = there.difference(asked)
@@ -70,26 +108,41 @@ class RunDirectory:
 
     @property
     def result(self) -> dict[str, Any] | None:
-        path = self.path / "result.json"
-        return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+        """What result.json holds; None if there is none, or an unreadable one, which the run will write again."""
+        try:
+            found = json.loads((self.path / RESULT).read_bytes())
+        except (FileNotFoundError, ValueError, RecursionError):
+            return None
+        return found if isinstance(found, dict) and found.keys() >= NEEDED else None
 
     def resume(self, until: int) -> list[dict[str, Any]]:
-        """Return the rows up to a round. Later rows and spans are removed: their rounds will run again."""
-        self._trim(self.spans_path, until)
-        return self._trim(self.rows_path, until)
+        """Return the rows up to a round. Later rows and spans are removed: their rounds will run again.
+
+        Raises:
+            OutputError: a row of an earlier round is damaged or missing.
+        """
+        rows = {row["round"]: row for row in self._trim(self.rows_path, until)}
+        for number in range(1, until + 1):
+            if number not in rows:
+                raise OutputError(
+                    f"{self.rows_path} has no readable row of round {number}, which the run has finished; restore the "
+                    "file, or begin anew with --force"
+                )
+        for path, kept in ((self.spans_path, self._trim(self.spans_path, until)), (self.rows_path, [*rows.values()])):
+            if path.exists():
+                write_whole(path, "".join(to_json(row) + "\n" for row in kept))
+        return [*rows.values()]
 
     def _trim(self, path: Path, until: int) -> list[dict[str, Any]]:
-        if not path.exists():
-            return []
+        """The rows up to a round; lines that are no rows are left out, such as one cut short by a kill."""
         kept = []
-        for line in path.read_text(encoding="utf-8").splitlines():
+        for line in path.read_bytes().splitlines() if path.exists() else ():
             try:
                 row = json.loads(line)
-            except ValueError:  # a line cut short by a kill
+                if row["round"] <= until:
+                    kept.append(row)
+            except (ValueError, KeyError, TypeError, RecursionError):
                 continue
-            if row["round"] <= until:
-                kept.append(row)
-        write_whole(path, "".join(to_json(row) + "\n" for row in kept))
         return kept
 
     def sync(self) -> None:

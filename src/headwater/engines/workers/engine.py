@@ -16,7 +16,7 @@ from typing import Any
 
 import cloudpickle
 
-from headwater.core import serialization
+from headwater.core import sealed, serialization
 from headwater.core.rng import Key
 from headwater.engines.base import Done, Files, Infos
 from headwater.engines.execution import Availability
@@ -172,9 +172,7 @@ class WorkerEngine(ABC):
         }
 
     def load(self, files: Files, directory: Path) -> None:
-        paths = {f for file in files.values() for f in ([file] if isinstance(file, str) else file.values()) if f}
-        # All files are read before any is used, so that a damaged one changes nothing.
-        infos = {path: serialization.info(serialization.read(directory / path)) for path in paths}
+        infos = {path: serialization.info(value) for path, value in sealed.read_all(files, directory).items()}
         slots = {"": ValueSlot(0, available=True)}
         with self._changed:
             for path, info in infos.items():
