@@ -26,12 +26,15 @@ from headwater.deploy.agreement import (
     client_context,
     deployed_experiment,
     host_context,
+    public_rows,
     server_split,
 )
 from headwater.deploy.deployed_engine import DeployedEngine
 from headwater.deploy.dispatch import Dispatcher
 from headwater.deploy.party_run import PartyRun, ValueStore
 from headwater.deploy.payload import PayloadReader
+from headwater.deploy.permissions import Permissions
+from headwater.deploy.step_record import StepRecord
 from headwater.deploy.transport import Message, Unanswered
 from headwater.deploy.work_messages import ClientWorker, HostWorker
 from headwater.tasks.run_context import RunContext
@@ -146,12 +149,21 @@ class Loopback:
         self.sent: dict[str, SentRows] = {}
         self.stores: dict[str, ValueStore] = {}
         self.said: list[str] = []
+        self.refusals: list[tuple[str, int, str, str]] = []  # who refused, round, who asked, and why
+        self.census = {c: experiment.tree.sizes[c] for c in experiment.tree.holders}
         self._lock, self._turn = threading.Lock(), threading.Lock()
         tree, split = experiment.tree, experiment.split
         sectors = {s: tuple(c for c in tree.holders if tree.sector_of[c] == s) for s in tree.teams}
         config = Config.from_toml(experiment.config.to_toml())
         self.agreement = Agreement(
-            config, split.shape, split.classes, split.words, experiment.class_names, sectors, sha256="same"
+            config,
+            split.shape,
+            split.classes,
+            split.words,
+            experiment.class_names,
+            sectors,
+            sha256="same",
+            public=public_rows(split),
         )
         self.meddle = meddle
         self.links: dict[str, LoopbackLink] = {}
@@ -160,10 +172,12 @@ class Loopback:
 
     def _party(self, name: str, context: RunContext) -> PartyRun:
         self.sent[name] = SentRows()
-        stamp = {"federation": self.agreement.sha256, "run": "one"}
+        stamp = {"federation": self.agreement.sha256, "run": "one", "census": self.census}
         store, reader = ValueStore(self.place / name, "one"), PayloadReader(context.models, 1 << 30)
         self.stores[name] = store
-        return PartyRun(name, context, store, reader, self.sent[name], steps.trust(), stamp, self._log)
+        permissions = Permissions(self.agreement, name, self.census, StepRecord(self.place / "steps" / name, "one"))
+        told = (permissions, self._log, lambda line: None, lambda *refusal: self.refusals.append((name, *refusal)))
+        return PartyRun(name, context, store, reader, self.sent[name], steps.trust(), stamp, *told)
 
     def _log(self, sentence: str) -> None:
         with self._lock:
@@ -196,8 +210,7 @@ class Loopback:
 
     def train(self, out: Path | None = None) -> Run:
         public = {name: getattr(self.made.split, name) for name in PUBLIC_SETS}
-        sizes = {c: self.made.tree.sizes[c] for c in self.made.tree.holders}
-        experiment = deployed_experiment(self.agreement, server_split(self.agreement, public), sizes)
+        experiment = deployed_experiment(self.agreement, server_split(self.agreement, public), self.census)
         party = self._party(ROOT, run_context(experiment))
         sector_of = self.agreement.sector_of
 

@@ -211,4 +211,4 @@ class DeployConfig(Section):
     quorum: Share = 0.5
     start: Positive = 600.0
     max_mb: Positive = 2048.0
-    secret_noise: bool = False
+    secret_noise: bool = True

@@ -18,7 +18,7 @@ from headwater.algorithms import ALGORITHMS
 from headwater.config import ARRAYS, CUSTOM, Config
 from headwater.data import PATHS, kind_of_path
 from headwater.deploy import status
-from headwater.deploy.agreement import VERSION
+from headwater.deploy.agreement import VERSION, public_rows
 from headwater.deploy.folder import PARTY, find
 from headwater.deploy.keys import need_cryptography
 from headwater.deploy.own_data import describe
@@ -131,6 +131,7 @@ def _agreed(experiment: Experiment, config: Config, sectors: dict[str, tuple[str
         "words": split.words,
         "class_names": list(experiment.class_names),
         "sectors": sectors,
+        "public": public_rows(split),
     }
     if names := _names_in_data(experiment, sectors):
         fields["names"] = names

@@ -26,8 +26,11 @@ from headwater.deploy.dispatch import REJOIN, Dispatcher
 from headwater.deploy.folder import PartyFolder
 from headwater.deploy.own_data import own_data
 from headwater.deploy.party_run import PartyRun, ValueStore
-from headwater.deploy.payload import PayloadReader
+from headwater.deploy.payload import PayloadReader, Refused
+from headwater.deploy.permissions import Permissions
+from headwater.deploy.refusals import RefusedLog
 from headwater.deploy.status import PartyLog, Status
+from headwater.deploy.step_record import StepRecord
 from headwater.deploy.transport import Downlink, Message, Uplink
 from headwater.deploy.work_messages import ClientWorker, HostWorker, Worker
 from headwater.tasks.run_context import RunContext
@@ -50,7 +53,7 @@ def serve(folder: PartyFolder, *, quiet: bool) -> int:
     from headwater.deploy.server import run_server
 
     torch.set_num_threads(folder.federation.config.engine.threads)  # the same everywhere, since results depend on it
-    process = PartyProcess(folder, PartyLog(folder, quiet), Status(folder), SentLog(folder))
+    process = PartyProcess(folder, PartyLog(folder, quiet), Status(folder), SentLog(folder), RefusedLog(folder))
     try:
         {"server": run_server, "sector": _run_sector, "client": _run_client}[folder.role](process)
         return 0
@@ -66,6 +69,7 @@ class PartyProcess:
     file_log: PartyLog
     status: Status
     sent: SentLog
+    refused: RefusedLog
     links: list[Any] = field(default_factory=list)
 
     @property
@@ -86,19 +90,23 @@ class PartyProcess:
         self.links.append(link := FlowerUplink(self.folder, self.max_bytes))
         return link
 
-    def party_run(self, run: str, context: RunContext) -> PartyRun:
+    def party_run(self, run: str, context: RunContext, census: Mapping[str, int]) -> PartyRun:
         """This party in one run.
 
         Args:
             run: its random name, which the server chose.
+            census: number of rows by client, which the server announced.
         """
         agreement = self.folder.federation
         config = agreement.config
         store = ValueStore(self.folder.state / "values", run)
         trusted = steps.trust(config.method, config.model.name)
-        stamp = {"federation": agreement.sha256, "run": run}
+        stamp = {"federation": agreement.sha256, "run": run, "census": dict(census)}
         reader = PayloadReader(context.models, self.max_bytes)
-        return PartyRun(self.folder.name, context, store, reader, self.sent, trusted, stamp, self.log, self.log)
+        name, record = self.folder.name, StepRecord(self.folder.state / "steps", run)
+        permissions = Permissions(agreement, name, census, record)
+        told = (permissions, self.log, self.log, self.refused.add)
+        return PartyRun(name, context, store, reader, self.sent, trusted, stamp, *told)
 
     def log(self, sentence: str) -> None:
         self.file_log(sentence)
@@ -163,8 +171,10 @@ def _run_client(process: PartyProcess) -> None:
         process.record_control(0, "how many rows it trains on")
         return Message({"size": size})
 
-    def worker(run: str) -> ClientWorker:
-        return ClientWorker(process.party_run(run, context))
+    def worker(run: str, census: dict[str, int]) -> ClientWorker:
+        if census.get(folder.name, size) != size:
+            raise Refused(f"it says that {folder.name} has {census[folder.name]} rows, and there are {size}")
+        return ClientWorker(process.party_run(run, context, census))
 
     _Answering(process, hello, worker).run(process.uplink())
 
@@ -202,8 +212,10 @@ def _run_sector(process: PartyProcess) -> None:
         process.record_control(0, "how many rows each client trains on")
         return Message({"sizes": dict(sizes)})
 
-    def worker(run: str) -> HostWorker:
-        party = process.party_run(run, context)
+    def worker(run: str, census: dict[str, int]) -> HostWorker:
+        if other := [name for name in sizes if census.get(name, sizes[name]) != sizes[name]]:
+            raise Refused(f"it says that {other[0]} has {census[other[0]]} rows, and it has {sizes[other[0]]}")
+        party = process.party_run(run, context, census)
         return HostWorker(party, Dispatcher(party, below, link, "sector_client", quorum, show_present))
 
     answering = _Answering(process, hello, worker, on_end=lambda: process.tell_end(link), on_wait=show_present)
@@ -216,14 +228,14 @@ class _Answering:
 
     Args:
         hello: answers a `hello` message.
-        worker: creates the worker of a run.
+        worker: creates the worker of a run, given the number of rows of each client.
         on_end: called before the process ends.
         on_wait: called for every message and at every heartbeat.
     """
 
     process: PartyProcess
     hello: Callable[[Mapping[str, Any]], Message]
-    worker: Callable[[str], Worker]
+    worker: Callable[[str, dict[str, int]], Worker]
     on_end: Callable[[], None] = lambda: None
     on_wait: Callable[[], None] = lambda: None
     stop: threading.Event = field(default_factory=threading.Event)
@@ -259,7 +271,11 @@ class _Answering:
 
     def _work(self, run: str, message: Message) -> Message:
         if self.current[0] != run:
-            self.current = run, self.worker(run)
+            try:
+                self.current = run, self.worker(run, self._census(message.head))
+            except Refused as error:
+                self.process.log(f"refused a message: {error}")
+                return Message({"failed": f"refused it: {error}"})
         worker, round = self.current[1], message.head.get("round")
         assert worker is not None
         number = round if type(round) is int else 0
@@ -268,6 +284,15 @@ class _Answering:
         self.process.record_control(number, "training losses and times")
         self.process.status.update(phase="waiting")
         return reply
+
+    def _census(self, head: Mapping[str, Any]) -> dict[str, int]:
+        """The number of rows of each client of the run."""
+        census, known = head.get("census"), self.process.folder.federation.sector_of
+        if not (isinstance(census, dict) and census and all(map(is_row_count, census.values()))):
+            raise Refused("it does not say how many rows each client has")
+        if unknown := sorted(set(census) - known.keys()):
+            raise Refused(f"it speaks of {unknown[0]!r:.40}, which is no client of this federation")
+        return dict(census)
 
     def _leave(self) -> None:
         self.on_end()

@@ -39,15 +39,15 @@ def run_server(process: PartyProcess) -> None:
     config = agreement.config.deploy
     if agreement.config.algorithm.get("sigma") and not config.secret_noise:
         process.log(
-            "the noise of this run follows from its seed, which every party has, so it hides nothing from them; "
-            "deploy.secret_noise = true at `headwater deploy init` changes that"
+            "deploy.secret_noise = false: the noise of this run follows from its seed, which every party has, so it "
+            "hides nothing from them; leave that key out at `headwater deploy init` to change it"
         )
     link = process.downlink()
     try:
         begun = _begin(process, link)
         split = server_split(agreement, serialization.read(folder.path / PUBLIC))
         experiment = deployed_experiment(agreement, split, begun["sizes"])
-        party = process.party_run(begun["run"], run_context(experiment))
+        party = process.party_run(begun["run"], run_context(experiment), begun["sizes"])
         sector_of = agreement.sector_of
 
         def below(home: str) -> str | None:
