@@ -107,7 +107,7 @@ def random_steps(made: Experiment, client: str, own: list[dict[str, Any]], draw:
     kinds: list[Any] = [*held, Bundle({"a": held[0], "b": held[1]}), 0, 1, 0.0, "samples", None, (0, 1)]
     inputs = {name: draw.choice(kinds) for name in names}
     job = Job(f"1.{number}.x", task, client, client, inputs, (1, task.__name__, draw.randrange(3), client))
-    move = steps.Move(Ref(job.name, client), draw.choice(ends), f"1.{number + 1}.x", draw.choice(((), ("sector_client",))))
+    move = steps.Move(
+        Ref(job.name, client), draw.choice(ends), f"1.{number + 1}.x", draw.choice(((), ("sector_client",)))
+    )
     return [steps.encode(job), steps.encode(move)]
-
-

@@ -65,9 +65,7 @@ class Worker:
         party.refused(round if type(round) is int else -1, by, str(error))
         return Message({"failed": f"refused it: {error}"})
 
-    def _work(
-        self, head: Mapping[str, Any], values: dict[str, Any], steps: list[Step], approval: Approval
-    ) -> Message:
+    def _work(self, head: Mapping[str, Any], values: dict[str, Any], steps: list[Step], approval: Approval) -> Message:
         raise NotImplementedError
 
     def _record_sent(self, round: int, move: Move, value: Any) -> None:
@@ -90,9 +88,7 @@ class ClientWorker(Worker):
 
     tier = "sector_client"
 
-    def _work(
-        self, head: Mapping[str, Any], values: dict[str, Any], steps: list[Step], approval: Approval
-    ) -> Message:
+    def _work(self, head: Mapping[str, Any], values: dict[str, Any], steps: list[Step], approval: Approval) -> Message:
         party, store = self._party, self._store
         round, keep = _round_and_keep(head)
         for step in steps:
@@ -157,9 +153,7 @@ class HostWorker(Worker):
         super().__init__(party)
         self._dispatcher = dispatcher
 
-    def _work(
-        self, head: Mapping[str, Any], values: dict[str, Any], steps: list[Step], approval: Approval
-    ) -> Message:
+    def _work(self, head: Mapping[str, Any], values: dict[str, Any], steps: list[Step], approval: Approval) -> Message:
         store, is_above = self._store, self._dispatcher.is_above
         round, keep = _round_and_keep(head)
         for step in steps:
