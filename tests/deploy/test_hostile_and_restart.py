@@ -15,7 +15,7 @@ import torch
 from headwater.algorithms import fedhead
 from headwater.core import records
 from headwater.deploy import dispatch, steps
-from headwater.deploy.party_process import is_row_count
+from headwater.deploy.census import is_row_count
 from headwater.deploy.party_run import ValueStore
 from headwater.deploy.payload import PayloadReader, Refused, pack
 from headwater.deploy.transport import Message, Unanswered

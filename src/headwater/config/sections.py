@@ -202,8 +202,8 @@ class DeployConfig(Section):
         quorum: share of a sector's clients, and of the sectors, that must answer for their work to count.
         start: seconds to wait at the start until all parties are connected.
         max_mb: largest message that is accepted, in MB.
-        secret_noise: draw noise from a secret of each client, so that the others cannot subtract it; a result with noise
-            then differs from the simulation's. With false it follows from the seed, which every party has.
+        secret_noise: draw noise from a secret of each client, so that no other party can subtract it; the result then
+            differs from the simulation's. With false, noise follows from the seed, which every party has.
     """
 
     server_address: str = "127.0.0.1:9100"

@@ -15,13 +15,14 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeGuard
+from typing import Any
 
 import torch
 
 from headwater.deploy import steps
 from headwater.deploy.agreement import client_context, host_context
 from headwater.deploy.audit import CONTROL, SentLog
+from headwater.deploy.census import agrees, is_row_count, read_census
 from headwater.deploy.dispatch import REJOIN, Dispatcher
 from headwater.deploy.folder import PartyFolder
 from headwater.deploy.own_data import own_data
@@ -38,7 +39,6 @@ from headwater.training.checkpoint import write_whole
 
 RUN = re.compile(r"[0-9a-f]{16}")
 MEGABYTE = 1 << 20
-MAX_ROWS = 1 << 40  # of a client
 HEARTBEAT = 5.0  # seconds between two updates of the status of a waiting party
 HELLO_SECONDS = 30.0  # to answer `hello`
 END_SECONDS = 20.0  # to answer `end`
@@ -155,11 +155,6 @@ def ask(link: Downlink, names: list[str], message: Message, seconds: float) -> d
     return replies
 
 
-def is_row_count(size: Any) -> TypeGuard[int]:
-    """Whether a received value can be a number of rows."""
-    return type(size) is int and 0 <= size <= MAX_ROWS
-
-
 def _run_client(process: PartyProcess) -> None:
     folder = process.folder
     data = own_data(folder, process.log)
@@ -172,8 +167,7 @@ def _run_client(process: PartyProcess) -> None:
         return Message({"size": size})
 
     def worker(run: str, census: dict[str, int]) -> ClientWorker:
-        if census.get(folder.name, size) != size:
-            raise Refused(f"it says that {folder.name} has {census[folder.name]} rows, and there are {size}")
+        agrees(census, {folder.name: size})
         return ClientWorker(process.party_run(run, context, census))
 
     _Answering(process, hello, worker).run(process.uplink())
@@ -213,8 +207,7 @@ def _run_sector(process: PartyProcess) -> None:
         return Message({"sizes": dict(sizes)})
 
     def worker(run: str, census: dict[str, int]) -> HostWorker:
-        if other := [name for name in sizes if census.get(name, sizes[name]) != sizes[name]]:
-            raise Refused(f"it says that {other[0]} has {census[other[0]]} rows, and it has {sizes[other[0]]}")
+        agrees(census, sizes)
         party = process.party_run(run, context, census)
         return HostWorker(party, Dispatcher(party, below, link, "sector_client", quorum, show_present))
 
@@ -272,7 +265,7 @@ class _Answering:
     def _work(self, run: str, message: Message) -> Message:
         if self.current[0] != run:
             try:
-                self.current = run, self.worker(run, self._census(message.head))
+                self.current = run, self.worker(run, read_census(message.head, self.process.folder.federation))
             except Refused as error:
                 self.process.log(f"refused a message: {error}")
                 return Message({"failed": f"refused it: {error}"})
@@ -284,15 +277,6 @@ class _Answering:
         self.process.record_control(number, "training losses and times")
         self.process.status.update(phase="waiting")
         return reply
-
-    def _census(self, head: Mapping[str, Any]) -> dict[str, int]:
-        """The number of rows of each client of the run."""
-        census, known = head.get("census"), self.process.folder.federation.sector_of
-        if not (isinstance(census, dict) and census and all(map(is_row_count, census.values()))):
-            raise Refused("it does not say how many rows each client has")
-        if unknown := sorted(set(census) - known.keys()):
-            raise Refused(f"it speaks of {unknown[0]!r:.40}, which is no client of this federation")
-        return dict(census)
 
     def _leave(self) -> None:
         self.on_end()

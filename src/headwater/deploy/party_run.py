@@ -122,7 +122,7 @@ class PartyRun:
         reader: checks and reads values of messages.
         sent: records what it sends.
         trusted: whether tasks of a module may be run.
-        stamp: head fields of every message, which name the federation and the run and say how many rows each client has.
+        stamp: head fields of every message: the federation, the run, and how many rows each client has.
         permissions: what it may be asked to do.
         log: takes one log line.
         log_from_below: takes a log line that a party below reported.

@@ -13,10 +13,11 @@ from typing import Any
 
 from headwater.core import serialization
 from headwater.deploy.agreement import deployed_experiment, server_split
+from headwater.deploy.census import is_row_count
 from headwater.deploy.deployed_engine import DeployedEngine
 from headwater.deploy.dispatch import Dispatcher
 from headwater.deploy.folder import PUBLIC
-from headwater.deploy.party_process import HELLO_SECONDS, PartyProcess, ask, is_row_count
+from headwater.deploy.party_process import HELLO_SECONDS, PartyProcess, ask
 from headwater.deploy.transport import Downlink, Message
 from headwater.errors import TaskError
 from headwater.training.checkpoint import write_whole
