@@ -99,8 +99,11 @@ def random_steps(made: Experiment, client: str, own: list[dict[str, Any]], draw:
         row = dict(draw.choice(own))
         changes = [("key", [1, "x", draw.randrange(50), client]), ("name", f"1.{number}.y"), ("node", sector)]
         changes += [("home", draw.choice(ends)), ("tiers", []), ("inputs", {"$": "dict", "items": []})]
-        changed = [change for change in changes if change[0] in row]
-        return [row | dict(draw.sample(changed, draw.randint(1, len(changed))))]
+        changed = [change for change in changes if change[0] in row and row[change[0]] != change[1]]
+        chosen = dict(draw.sample(changed, draw.randint(1, len(changed))))
+        if chosen.keys() == {"name"}:  # under another name it would be the method's own step
+            chosen["home"] = "nobody"
+        return [row | chosen]
     task = draw.choice(library_tasks())
     names = [name for name in inspect.signature(task).parameters if name not in ("ctx", "spec")]
     held = [Ref(name, client) for name in ("1.1.m", "1.1.n", "0.1.x")]

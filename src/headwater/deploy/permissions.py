@@ -209,8 +209,12 @@ class _Check:
             for slot, mark in marks.items()
         }
         lost = {slot for slot, mark in marks.items() if mark.origin.maker == LOST_MARK.origin.maker}
-        if isinstance(step, Move) and lost:  # nothing is sent
-            self._found.marks[step.name] = LOST_MARK
+        if (
+            isinstance(step, Move)
+            and lost
+            and any(key.startswith(f"{shape.key} of ") for key in self._permitted.permits)
+        ):
+            self._found.marks[step.name] = LOST_MARK  # nothing is sent
             return
         (key,) = keys_of(step, shape, {slot: [origin] for slot, origin in taken.items()})
         permit = self._permitted.permits.get(key)
