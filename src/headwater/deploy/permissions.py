@@ -21,7 +21,7 @@ from typing import Any
 
 from headwater.core import records
 from headwater.deploy.agreement import Agreement
-from headwater.deploy.payload import CARGO, Refused
+from headwater.deploy.payload import Refused
 from headwater.deploy.permitted_steps import (
     ARRIVES,
     FROM_ABOVE,
@@ -34,10 +34,10 @@ from headwater.deploy.permitted_steps import (
     shape_of,
 )
 from headwater.deploy.rehearsed_rounds import RehearsedRun
-from headwater.deploy.step_record import Mark, StepRecord
+from headwater.deploy.step_record import Mark, StepRecord, content_digests
 from headwater.deploy.steps import Choice, Move, Step
 from headwater.deploy.transport import Message
-from headwater.engines.jobs import Job, Ref
+from headwater.engines.jobs import LOST, Job, Ref
 from headwater.errors import said
 
 REPEATS = 2  # how often a step of a round may be repeated with other inputs
@@ -184,7 +184,9 @@ class _Check:
             if name not in needed:
                 raise Refused(f"the value {name!r:.80} comes without a step that takes it")
             mark = self._record.marks.get(name)
-            if mark is not None and mark.origin.maker != FROM_ABOVE.maker and name in self._held:
+            if values[name] is LOST:  # also a value of ours, if our reply was lost: it counts for nobody
+                found.marks[name] = LOST_MARK
+            elif mark is not None and mark.origin.maker != FROM_ABOVE.maker and name in self._held:
                 found.ours.add(name)  # sent back by a party that was started again; ours is as good, and known
             else:
                 found.marks[name] = Mark(FROM_ABOVE, self._round, self._digests.get(name, "lost"))
@@ -282,19 +284,3 @@ def named(step: Step) -> str:
     if isinstance(step, Choice):
         return f"the choice {step.name!r:.80}"
     return f"sending {step.ref.name!r:.80} to {step.home!r:.40}"
-
-
-def content_digests(message: Message) -> dict[str, str]:
-    """Digest of each value of a message whose form was checked."""
-    found: dict[str, str] = {}
-    at = 0
-    for name, content, count in message.head.get(CARGO, ()):
-        if content is None:
-            continue
-        digest = hashlib.sha256(json.dumps(content).encode())
-        for part in message.parts[at : at + count + 2]:
-            digest.update(f"{part.dtype}{list(part.shape)}".encode())
-            digest.update(part.data)
-        at += count + 2
-        found[name] = digest.hexdigest()
-    return found

@@ -3,6 +3,7 @@ values comes from, which inputs it has used in which round, and what it has rele
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections import defaultdict
 from collections.abc import Iterable
@@ -11,7 +12,9 @@ from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from headwater.core import serialization
+from headwater.deploy.payload import CARGO
 from headwater.deploy.permitted_steps import Origin
+from headwater.deploy.transport import Message
 from headwater.training.checkpoint import write_whole
 
 USED, MARKS, RELEASED = "used.jsonl", "marks.json", "released"
@@ -108,4 +111,20 @@ def _lines(path: Path) -> list[dict[str, Any]]:
                 found.append(line)
         except (ValueError, KeyError, TypeError):
             continue
+    return found
+
+
+def content_digests(message: Message) -> dict[str, str]:
+    """Digest of each value of a message whose form was checked."""
+    found: dict[str, str] = {}
+    at = 0
+    for name, content, count in message.head.get(CARGO, ()):
+        if content is None:
+            continue
+        digest = hashlib.sha256(json.dumps(content).encode())
+        for part in message.parts[at : at + count + 2]:
+            digest.update(f"{part.dtype}{list(part.shape)}".encode())
+            digest.update(part.data)
+        at += count + 2
+        found[name] = digest.hexdigest()
     return found
