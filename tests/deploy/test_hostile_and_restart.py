@@ -16,6 +16,7 @@ from headwater.algorithms import fedhead
 from headwater.core import records
 from headwater.deploy import dispatch, steps
 from headwater.deploy.census import is_row_count
+from headwater.deploy.deployed_engine import DeployedEngine
 from headwater.deploy.party_run import ValueStore
 from headwater.deploy.payload import PayloadReader, Refused, pack
 from headwater.deploy.transport import Message, Unanswered
@@ -245,7 +246,13 @@ class TestLeaders:
 
             top._meddle = meddle
             real = fedhead.reseat
-            monkeypatch.setattr(fedhead, "reseat", lambda fed, lost: (drawn.extend(lost), real(fed, lost))[1])
+
+            def reseat(fed: Any, lost: Any) -> Any:
+                if isinstance(fed.session.engine, DeployedEngine):  # and not a party's rehearsal
+                    drawn.extend(lost)
+                return real(fed, lost)
+
+            monkeypatch.setattr(fedhead, "reseat", reseat)
             federation.train()
         assert drawn == []
 
