@@ -211,7 +211,7 @@ class PermittedSteps:
                 counts[key] += 1
                 permit = self._permit(key, counts)
                 permit.step = step
-                permit.nth = max(permit.nth, int(step.key[NTH])) if isinstance(step, Job) else 0  # type: ignore[arg-type]
+                permit.nth = max(permit.nth, int(step.key[NTH])) if isinstance(step, Job) else 0
                 for slot, held in taken.items():
                     permit.origins[slot] = permit.origins.get(slot, frozenset()) | held
         self.origins = {name: frozenset(origin for origin, _ in held) for name, held in found.items()}

@@ -256,7 +256,7 @@ def _rehearsal_experiment(agreement: Agreement, census: Mapping[str, int]) -> Ex
     def labels(name: str) -> torch.Tensor:
         return torch.zeros((), dtype=torch.int64).expand(rows.get(name, 0))
 
-    public = {name: Examples(inputs(name), labels(name)) for name in ("validation", "test")}
+    public: dict[str, Any] = {name: Examples(inputs(name), labels(name)) for name in ("validation", "test")}
     labelled = labels("reference_labels") if rows.get("reference_labels") else None
     split = replace(split, **public, reference=inputs("reference"), reference_labels=labelled)
     return deployed_experiment(agreement, split, census)
