@@ -26,12 +26,15 @@ from headwater.deploy.agreement import (
     client_context,
     deployed_experiment,
     host_context,
+    public_rows,
     server_split,
 )
 from headwater.deploy.deployed_engine import DeployedEngine
 from headwater.deploy.dispatch import Dispatcher
 from headwater.deploy.party_run import PartyRun, ValueStore
 from headwater.deploy.payload import PayloadReader
+from headwater.deploy.permissions import Permissions
+from headwater.deploy.step_record import StepRecord
 from headwater.deploy.transport import Message, Unanswered
 from headwater.deploy.updates import UpdateCheck
 from headwater.deploy.work_messages import ClientWorker, HostWorker
@@ -153,12 +156,21 @@ class Loopback:
         self.sent: dict[str, SentRows] = {}
         self.stores: dict[str, ValueStore] = {}
         self.said: list[str] = []
+        self.refusals: list[tuple[str, int, str, str]] = []  # who refused, round, who asked, and why
+        self.census = {c: experiment.tree.sizes[c] for c in experiment.tree.holders}
         self._lock, self._turn = threading.Lock(), threading.Lock()
         tree, split = experiment.tree, experiment.split
         sectors = {s: tuple(c for c in tree.holders if tree.sector_of[c] == s) for s in tree.teams}
         config = Config.from_toml(experiment.config.to_toml())
         self.agreement = Agreement(
-            config, split.shape, split.classes, split.words, experiment.class_names, sectors, sha256="same"
+            config,
+            split.shape,
+            split.classes,
+            split.words,
+            experiment.class_names,
+            sectors,
+            sha256="same",
+            public=public_rows(split),
         )
         self.meddle = meddle
         self.links: dict[str, LoopbackLink] = {}
@@ -167,17 +179,17 @@ class Loopback:
 
     def _party(self, name: str, context: RunContext) -> PartyRun:
         self.sent[name] = SentRows()
-        stamp = {"federation": self.agreement.sha256, "run": "one"}
+        stamp = {"federation": self.agreement.sha256, "run": "one", "census": self.census}
         store, reader = ValueStore(self.place / name, "one", self._log), PayloadReader(context.models, 1 << 30)
         self.stores[name] = store
-        sent, updates = self.sent[name], self._updates()
+        permissions = Permissions(self.agreement, name, self.census, StepRecord(self.place / "steps" / name, "one"))
         log = self._log
         heard = log if name in self.agreement.sectors else lambda line: None  # the server's are the same once more
-        return PartyRun(name, context, store, reader, sent, steps.trust(), stamp, log, heard, updates)
+        told = (permissions, log, heard, lambda *refusal: self.refusals.append((name, *refusal)), self._updates())
+        return PartyRun(name, context, store, reader, self.sent[name], steps.trust(), stamp, *told)
 
     def _updates(self) -> UpdateCheck:
-        rows = {client: self.made.tree.sizes[client] for client in self.made.tree.holders}
-        return UpdateCheck(rows, self.agreement.sector_of, self.agreement.config.deploy.max_norm)
+        return UpdateCheck(self.census, self.agreement.sector_of, self.agreement.config.deploy.max_norm)
 
     def _log(self, sentence: str) -> None:
         with self._lock:
@@ -215,8 +227,7 @@ class Loopback:
 
     def train(self, out: Path | None = None) -> Run:
         public = {name: getattr(self.made.split, name) for name in PUBLIC_SETS}
-        sizes = {c: self.made.tree.sizes[c] for c in self.made.tree.holders}
-        experiment = deployed_experiment(self.agreement, server_split(self.agreement, public), sizes)
+        experiment = deployed_experiment(self.agreement, server_split(self.agreement, public), self.census)
         party = self._party(ROOT, run_context(experiment))
         sector_of = self.agreement.sector_of
 

@@ -112,7 +112,7 @@ def test_processes_give_the_bits_of_the_simulation_and_the_bytes_of_the_ledger(t
 @slow
 @pytest.mark.parametrize("method", ["fedavg", "fedhead+", "mtgc", "fedeed", "fedhkd"])
 def test_methods_give_the_bits_of_the_simulation(method: str, tmp_path: Path) -> None:
-    asked = config(*SIX, "rounds=2", f"algorithm.name={method}")
+    asked = config(*SIX, "rounds=2", f"algorithm.name={method}", "deploy.secret_noise=false")
     with started(tmp_path / "federation", asked) as federation:
         wanted = simulated(asked)
     assert federation.result()["model_sha256"] == wanted

@@ -16,9 +16,10 @@ from headwater.algorithms import fedhead
 from headwater.algorithms.fedmd import public
 from headwater.core import records
 from headwater.deploy import dispatch, steps
+from headwater.deploy.census import is_row_count
+from headwater.deploy.deployed_engine import DeployedEngine
 from headwater.deploy.party_run import ValueStore
 from headwater.deploy.payload import PayloadReader, Refused, pack
-from headwater.deploy.rows import is_row_count
 from headwater.deploy.transport import Message, Unanswered
 from headwater.engines.jobs import Job, Ref
 from headwater.errors import TaskError
@@ -109,18 +110,17 @@ class TestMessages:
     def test_a_client_never_sends_its_rows(self, made: Experiment, tmp_path: Path) -> None:
         name = made.tree.holders[0]
         with loopback(made, tmp_path) as federation:
-            client = federation.client(name)
-            reply = client.answer(Message(HEAD | {"steps": self.steps(label_counts, name)}))
-            assert len(reply.parts) > 0
-            for task in (own_rows, public):
-                reply = client.answer(Message(HEAD | {"steps": self.steps(task, name)}))
-                assert "rows away" in reply.head["failed"]
+            client, head = federation.client(name), HEAD | {"census": federation.census}
+            for task in (own_rows, public, label_counts):
+                reply = client.answer(Message(head | {"steps": self.steps(task, name)}))
+                assert "is not a step of the method" in reply.head["failed"]
                 assert not reply.parts
             data = federation.made.split.validation
             move = [steps.encode(steps.Move(Ref("val", name), "server", "1.2.x"))]
-            client.answer(pack(HEAD | {"keep": {name: ["val"]}}, {"val": data}))
-            reply = client.answer(Message(HEAD | {"keep": {name: ["val"]}, "steps": move}))
-            assert "examples" in reply.head["failed"]
+            reply = client.answer(pack(head | {"keep": {name: ["val"]}}, {"val": data}))
+            assert "without a step that takes it" in reply.head["failed"]
+            reply = client.answer(pack(head | {"keep": {name: ["val"]}, "steps": move}, {"val": data}))
+            assert "is not a step of the method" in reply.head["failed"]
             assert not reply.parts
 
     @pytest.mark.parametrize(
@@ -131,12 +131,11 @@ class TestMessages:
         self, change: dict[str, Any], made: Experiment, tmp_path: Path
     ) -> None:
         with loopback(made, tmp_path) as federation:
-            client = federation.client(made.tree.holders[0])
-            keep = {made.tree.holders[0]: ["a"]}
-            client.answer(pack(HEAD | {"keep": keep}, {"a": torch.ones(3)}))
+            client, head = federation.client(made.tree.holders[0]), HEAD | {"census": federation.census}
+            federation.stores[made.tree.holders[0]]["a"] = torch.ones(3)
             before = sorted(tmp_path.rglob("*.value"))
             assert len(before) == 1
-            assert "failed" in client.answer(Message(HEAD | change)).head
+            assert "failed" in client.answer(Message(head | change)).head
             assert sorted(tmp_path.rglob("*.value")) == before
 
     def test_imported_names_of_a_module_are_not_trusted(self) -> None:
@@ -247,7 +246,13 @@ class TestLeaders:
 
             top._meddle = meddle
             real = fedhead.reseat
-            monkeypatch.setattr(fedhead, "reseat", lambda fed, lost: (drawn.extend(lost), real(fed, lost))[1])
+
+            def reseat(fed: Any, lost: Any) -> Any:
+                if isinstance(fed.session.engine, DeployedEngine):  # and not a party's rehearsal
+                    drawn.extend(lost)
+                return real(fed, lost)
+
+            monkeypatch.setattr(fedhead, "reseat", reseat)
             federation.train()
         assert drawn == []
 

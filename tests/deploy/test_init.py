@@ -64,7 +64,7 @@ def test_federation_json_is_the_same_in_all_folders(out: Path, made: Experiment)
     contents = {(folder / "federation.json").read_bytes() for folder in parties(out)}
     assert len(contents) == 1
     told = json.loads(contents.pop())
-    assert list(told) == ["version", "config", "shape", "classes", "words", "class_names", "sectors"]
+    assert list(told) == ["version", "config", "shape", "classes", "words", "class_names", "sectors", "public"]
     assert Config.from_toml(told["config"]) == made.config
     assert (tuple(told["shape"]), told["classes"], told["words"]) == (made.split.shape, 10, None)
     assert told["class_names"] == list(made.class_names)

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -27,10 +26,8 @@ from headwater.training.loop import train
 from loopback import Clock, Loopback, small
 
 METHODS = [name for name, part in ALGORITHMS.items() if not part.info.pooled]
-SLOW = os.environ.get("HEADWATER_SLOW") == "1"
 QUICK = ["fedavg", "mtgc", "fedeed", "fedhkd", "fedhead+"]
-KINDS = [*QUICK, "hfedavg", "scaffold", "fedmd", "feddf", "fedhead", "fedma"]  # one of each kind
-OTHERS = [name for name in (METHODS if SLOW else KINDS) if name not in QUICK]
+OTHERS = [name for name in METHODS if name not in QUICK]
 BRIEF = {"data__fraction": 0.15, "partition__alpha": 1.0, "local__epochs": 1, "rounds": 2}
 TIERS = [(tier, way) for tier in ("server_sector", "sector_client") for way in ("up", "down")]
 
@@ -416,8 +413,9 @@ class TestChecks:
         with loopback(made, tmp_path) as federation:
             client = federation.client(made.tree.holders[0])
             head = {"do": "work", "federation": "same", "run": "one", "round": 1, "keep": {}, "steps": []}
+            head["census"] = federation.census
             assert "failed" not in client.answer(Message(head)).head
-            for change in ({"federation": "other"}, {"run": "two"}):
+            for change in ({"federation": "other"}, {"run": "two"}, {"census": {"c0": 1}}):
                 assert "of another" in client.answer(Message(head | change)).head["failed"]
             assert not list((tmp_path / made.tree.holders[0]).rglob("*.value"))
 

@@ -16,11 +16,11 @@ pytest.importorskip("cryptography")
 
 from headwater.cli.app import main
 from headwater.deploy import dispatch, hearsay, work_messages
+from headwater.deploy.census import AnnouncedRows
 from headwater.deploy.folder import LinkSettings, PartyFolder
 from headwater.deploy.hearsay import LONGEST, MOST, attributed, public, quoted
 from headwater.deploy.revocation import RevocationNotices, Revocations, revoke, revoked
 from headwater.deploy.rollback import rollback, rounds
-from headwater.deploy.rows import AnnouncedRows
 from headwater.deploy.status import Status
 from headwater.deploy.transport import Message
 from headwater.errors import ConfigError, DataError, Diverged, TaskError

@@ -129,7 +129,8 @@ def audit(options: Options, directory: Directory) -> None:
     """What a party has sent to whom.
 
     DIR is its folder, or the directory of several: then all of them. Payload is counted as the ledger counts it.
-    Control (sizes, losses, times, names) is listed and not charged.
+    Control (sizes, losses, times, names) is listed and not charged. So are steps that it was asked for and refused,
+    since the agreed method does not make them there.
     """
     from headwater.deploy.audit import summary
 

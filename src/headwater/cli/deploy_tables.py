@@ -91,7 +91,7 @@ def payload_table(parties: Sequence[dict[str, Any]]) -> Table:
 
 
 def control_lines(parties: Sequence[dict[str, Any]]) -> Iterator[str]:
-    """What was sent besides payload, and which parties have sent nothing."""
+    """What was sent besides payload, what was refused, and which parties have sent nothing."""
     for party in parties:
         by_receiver: dict[str, list[str]] = {}
         for row in party["control"]:
@@ -99,5 +99,10 @@ def control_lines(parties: Sequence[dict[str, Any]]) -> Iterator[str]:
             by_receiver.setdefault(row["to"], []).append(what)
         for to, what_was_sent in by_receiver.items():
             yield f"{party['party']} also told {to}, as control: {', '.join(what_was_sent)}."
+    for party in parties:
+        for row in party["refused"]:
+            first, last = row["rounds"]
+            when = f"round {first}" if first == last else f"rounds {first} to {last}"
+            yield f"{party['party']} refused {row['by'] or 'a message'} {row['count']} times ({when}): {row['why']}"
     if silent := [party["party"] for party in parties if not party["payload"] and not party["control"]]:
         yield f"Nothing was sent yet by {listed(silent, SHOWN)}."

@@ -204,7 +204,8 @@ class DeployConfig(Section):
         max_norm: largest update that is accepted: the norm of its difference from the model that a client began with;
             0: compared with the other updates of the round.
         max_rows: most rows that a client may announce; 0: any number.
-        secret_noise: draw noise from a secret of each client; the result then differs from the simulation's.
+        secret_noise: draw noise from a secret of each client, so that no other party can subtract it; the result then
+            differs from the simulation's. With false, noise follows from the seed, which every party has.
     """
 
     server_address: str = "127.0.0.1:9100"
@@ -215,7 +216,7 @@ class DeployConfig(Section):
     max_mb: Positive = 2048.0
     max_norm: Annotated[float, Ge(0)] = 0.0
     max_rows: Count = 0
-    secret_noise: bool = False
+    secret_noise: bool = True
 
 
 SECTIONS: dict[str, type[Section]] = {

@@ -52,6 +52,7 @@ class Agreement:
         sha256: of the file.
         names: what the data calls a client or sector, by party.
         preparation: how a client reads data of its own, from `headwater.data.reading.describe`.
+        public: number of rows of each public set, from which every party derives what the method does.
     """
 
     config: Config
@@ -63,6 +64,7 @@ class Agreement:
     sha256: str
     names: dict[str, str] = field(default_factory=dict)
     preparation: dict[str, Any] = field(default_factory=dict)
+    public: dict[str, int] = field(default_factory=dict)
 
     @staticmethod
     def read(path: Path) -> Agreement:
@@ -94,6 +96,7 @@ class Agreement:
                 sha256=hashlib.sha256(content).hexdigest(),
                 names={str(party): str(name) for party, name in fields.get("names", {}).items()},
                 preparation={str(key): value for key, value in fields.get("preparation", {}).items()},
+                public={name: int(fields["public"][name]) for name in PUBLIC_SETS},
             )
         except ConfigError as error:
             here = "; install at this party what the configuration names" if "be imported" in str(error) else ""
@@ -144,6 +147,12 @@ def empty_split(agreement: Agreement) -> Split:
     empty = Examples(x, torch.zeros(0, dtype=torch.int64))
     name = agreement.config.data.name
     return Split(empty, empty, x, empty, agreement.classes, shape, name, words=words)
+
+
+def public_rows(split: Split) -> dict[str, int]:
+    """Number of rows of each public set; 0 for labels that there are none of."""
+    found = {name: getattr(split, name) for name in PUBLIC_SETS}
+    return {name: 0 if rows is None else len(rows) for name, rows in found.items()}
 
 
 def server_split(agreement: Agreement, public: Mapping[str, Any]) -> Split:

@@ -14,6 +14,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from headwater.deploy.refusals import refusals
+
 if TYPE_CHECKING:
     from headwater.deploy.folder import FoundParty, PartyFolder
 
@@ -132,7 +134,8 @@ def summary(party: FoundParty) -> dict[str, Any]:
         payload.append(row | {"kind": kind.kind} | counts | {"bytes": total.bytes} | rounds)
         tier = totals.setdefault(kind.tier, {})
         tier[kind.direction] = tier.get(kind.direction, 0) + total.bytes
-    return {"party": party.name, "role": party.role, "bytes": totals, "payload": payload, "control": control}
+    told = {"party": party.name, "role": party.role, "bytes": totals, "payload": payload, "control": control}
+    return told | {"refused": refusals(party.state)}
 
 
 def _cut_short(path: Path) -> bool:

@@ -19,10 +19,11 @@ from headwater.config import ARRAYS, CUSTOM, Config
 from headwater.data import PATHS, kind_of_path
 from headwater.data.reading import describe
 from headwater.deploy import status
-from headwater.deploy.agreement import VERSION
+from headwater.deploy.agreement import VERSION, Agreement, public_rows
 from headwater.deploy.folder import PARTY, find
 from headwater.deploy.keys import need_cryptography
 from headwater.deploy.party_files import CA, FILES, FolderWriter, WrittenParty, unit_name
+from headwater.deploy.rehearsed_rounds import RehearsedRun
 from headwater.deploy.transport import PORTS, Address
 from headwater.errors import ConfigError, OutputError
 from headwater.training.experiment import Experiment
@@ -104,6 +105,7 @@ def init(experiment: Experiment, out: Path, *, force: bool = False) -> WrittenFe
     server = _server_address(portable)
     hosts = _host_addresses(portable, server, [*every])
     agreed = _agreed(experiment, portable, sectors)
+    _check_rehearsal(experiment, portable, sectors)
     whole = out.resolve()
     draft = whole.with_name(f".{whole.name}.{os.getpid()}.draft")
     try:
@@ -120,6 +122,14 @@ def init(experiment: Experiment, out: Path, *, force: bool = False) -> WrittenFe
     return WrittenFederation(out, parties, sectors, sha256, left_out, packages, local)
 
 
+def _check_rehearsal(experiment: Experiment, config: Config, sectors: dict[str, tuple[str, ...]]) -> None:
+    """Raise ConfigError if parties could not derive from the configuration what they may be asked."""
+    split, names = experiment.split, experiment.class_names
+    facts = (config, split.shape, split.classes, split.words, names, sectors, "")
+    census = {client: experiment.tree.sizes[client] for clients in sectors.values() for client in clients}
+    RehearsedRun(Agreement(*facts, public=public_rows(split)), census, None).round(1)
+
+
 def _agreed(experiment: Experiment, config: Config, sectors: dict[str, tuple[str, ...]]) -> bytes:
     """The content of federation.json."""
     split = experiment.split
@@ -131,6 +141,7 @@ def _agreed(experiment: Experiment, config: Config, sectors: dict[str, tuple[str
         "words": split.words,
         "class_names": list(experiment.class_names),
         "sectors": sectors,
+        "public": public_rows(split),
     }
     if names := _names_in_data(experiment, sectors):
         fields["names"] = names

@@ -23,15 +23,18 @@ import torch
 from headwater.deploy import steps
 from headwater.deploy.agreement import client_context, host_context
 from headwater.deploy.audit import CONTROL, SentLog
+from headwater.deploy.census import AnnouncedRows, agrees, is_row_count, read_census
 from headwater.deploy.dispatch import REJOIN, Dispatcher
 from headwater.deploy.folder import PartyFolder
 from headwater.deploy.hearsay import quoted
 from headwater.deploy.own_data import own_data
 from headwater.deploy.party_run import PartyRun, ValueStore
-from headwater.deploy.payload import PayloadReader
+from headwater.deploy.payload import PayloadReader, Refused
+from headwater.deploy.permissions import Permissions
+from headwater.deploy.refusals import RefusedLog
 from headwater.deploy.revocation import Revocations, revoked
-from headwater.deploy.rows import AnnouncedRows, is_row_count
 from headwater.deploy.status import PartyLog, Status
+from headwater.deploy.step_record import StepRecord
 from headwater.deploy.transport import Downlink, Message, Uplink, ask
 from headwater.deploy.updates import UpdateCheck
 from headwater.deploy.work_messages import ClientWorker, HostWorker, Worker
@@ -55,7 +58,7 @@ def serve(folder: PartyFolder, *, quiet: bool) -> int:
     from headwater.deploy.server import run_server
 
     torch.set_num_threads(folder.federation.config.engine.threads)  # the same everywhere, since results depend on it
-    process = PartyProcess(folder, PartyLog(folder, quiet), Status(folder), SentLog(folder))
+    process = PartyProcess(folder, PartyLog(folder, quiet), Status(folder), SentLog(folder), RefusedLog(folder))
     try:
         {"server": run_server, "sector": _run_sector, "client": _run_client}[folder.role](process)
         return 0
@@ -74,6 +77,7 @@ class PartyProcess:
     file_log: PartyLog
     status: Status
     sent: SentLog
+    refused: RefusedLog
     links: list[Any] = field(default_factory=list)
 
     @property
@@ -95,22 +99,24 @@ class PartyProcess:
         self.links.append(link := FlowerUplink(self.folder, self.max_bytes, self.log))
         return link
 
-    def party_run(self, run: str, context: RunContext, rows: Mapping[str, int] | None = None) -> PartyRun:
+    def party_run(self, run: str, context: RunContext, census: Mapping[str, int]) -> PartyRun:
         """This party in one run.
 
         Args:
             run: its random name, which the server chose.
-            rows: number of rows that each client below has announced.
+            census: number of rows by client, which the server announced.
         """
         agreement = self.folder.federation
         config = agreement.config
         store = ValueStore(self.folder.state / "values", run, self.log, in_checkpoints=self.folder.role == "server")
         trusted = steps.trust(config.method, config.model.name)
-        stamp = {"federation": agreement.sha256, "run": run}
+        stamp = {"federation": agreement.sha256, "run": run, "census": dict(census)}
         reader = PayloadReader(context.models, self.max_bytes)
-        updates = UpdateCheck(rows or {}, agreement.sector_of, config.deploy.max_norm)
-        own = (self.folder.name, context, store, reader, self.sent, trusted, stamp)
-        return PartyRun(*own, self.log, self.log, updates)
+        updates = UpdateCheck(census, agreement.sector_of, config.deploy.max_norm)
+        name, record = self.folder.name, StepRecord(self.folder.state / "steps", run)
+        permissions = Permissions(agreement, name, census, record)
+        own = (name, context, store, reader, self.sent, trusted, stamp, permissions)
+        return PartyRun(*own, self.log, self.log, self.refused.add, updates)
 
     def log(self, sentence: str) -> None:
         self.file_log(sentence)
@@ -155,8 +161,9 @@ def _run_client(process: PartyProcess) -> None:
         process.record_control(0, "how many rows it trains on")
         return Message({"size": size})
 
-    def worker(run: str) -> ClientWorker:
-        return ClientWorker(process.party_run(run, context))
+    def worker(run: str, census: dict[str, int]) -> ClientWorker:
+        agrees(census, {folder.name: size})
+        return ClientWorker(process.party_run(run, context, census))
 
     _Answering(process, hello, worker).run(process.uplink())
 
@@ -200,8 +207,9 @@ def _run_sector(process: PartyProcess) -> None:
         process.record_control(0, "how many rows each client trains on")
         return Message({"sizes": {name: size for name, size in sizes.items() if name not in gone()}})
 
-    def worker(run: str) -> HostWorker:
-        party = process.party_run(run, context, rows)
+    def worker(run: str, census: dict[str, int]) -> HostWorker:
+        agrees(census, rows)
+        party = process.party_run(run, context, census)
         dispatcher = Dispatcher(party, below, link, "sector_client", config.quorum, show_present, gone)
         return HostWorker(party, dispatcher)
 
@@ -216,7 +224,7 @@ class _Answering:
 
     Args:
         hello: answers a `hello` message.
-        worker: creates the worker of a run.
+        worker: creates the worker of a run, given the number of rows of each client.
         on_end: called before the process ends.
         on_wait: called for every message and at every heartbeat.
         revoked: parties below that were revoked, which every reply names.
@@ -224,7 +232,7 @@ class _Answering:
 
     process: PartyProcess
     hello: Callable[[Mapping[str, Any]], Message]
-    worker: Callable[[str], Worker]
+    worker: Callable[[str, dict[str, int]], Worker]
     on_end: Callable[[], None] = lambda: None
     on_wait: Callable[[], None] = lambda: None
     revoked: Callable[[], Collection[str]] = frozenset
@@ -261,7 +269,11 @@ class _Answering:
 
     def _work(self, run: str, message: Message) -> Message:
         if self.current[0] != run:
-            self.current = run, self.worker(run)
+            try:
+                self.current = run, self.worker(run, read_census(message.head, self.process.folder.federation))
+            except Refused as error:
+                self.process.log(f"refused a message: {error}")
+                return Message({"failed": f"refused it: {error}"})
         worker, round = self.current[1], message.head.get("round")
         assert worker is not None
         number = round if type(round) is int else 0

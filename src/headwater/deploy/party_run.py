@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import quote, unquote
 
 from headwater.core import sealed, serialization
@@ -18,6 +18,9 @@ from headwater.deploy.updates import UpdateCheck
 from headwater.engines.jobs import LOST, Ref, pick
 from headwater.errors import TaskError
 from headwater.tasks.task import RunContext
+
+if TYPE_CHECKING:
+    from headwater.deploy.permissions import Permissions
 
 SUFFIX = ".value"
 RELAY = "relay"  # in place of a tier, for what crosses an edge without a move of the method
@@ -65,6 +68,11 @@ class ValueStore:
 
     def __contains__(self, name: str) -> bool:
         return name in self._held or name in self._lost
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Names of the values that are here."""
+        return frozenset(self._held)
 
     def __getitem__(self, name: str) -> Any:
         """The value, or LOST if there is none of this name, or a damaged one."""
@@ -150,9 +158,11 @@ class PartyRun:
         reader: checks and reads values of messages.
         sent: records what it sends.
         trusted: whether tasks of a module may be run.
-        stamp: head fields of every message, which name the federation and the run.
+        stamp: head fields of every message: the federation, the run, and how many rows each client has.
+        permissions: what it may be asked to do.
         log: takes one log line.
         log_from_below: takes a log line that a party below reported.
+        refused: records a refusal: round, who asked, and why.
         updates: checks the updates that it receives.
     """
 
@@ -163,8 +173,10 @@ class PartyRun:
     sent: SendRecorder
     trusted: Trusted
     stamp: Mapping[str, Any]
+    permissions: Permissions
     log: Callable[[str], None]
     log_from_below: Callable[[str], None] = lambda line: None
+    refused: Callable[[int, str, str], None] = lambda round, by, why: None
     updates: UpdateCheck = field(default_factory=UpdateCheck)
 
     def fetch(self, ref: Ref) -> Any:
@@ -173,6 +185,7 @@ class PartyRun:
     def choose(self, choice: Choice) -> Any:
         """The new value or, if it was lost, the old one."""
         new = self.fetch(choice.new)
+        self.permissions.chosen(choice, choice.old if new is LOST else choice.new)
         return self.fetch(choice.old) if new is LOST else new
 
     def record_sent(self, round: int, to: str, name: str, value: Any, tier: str, direction: str) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from headwater.core.params import Params
@@ -38,6 +38,7 @@ class Request:
         cargo: names of the values that are sent along.
         expected: names of the values that its reply may hold.
         models: those of them that must be models.
+        most: largest payload of its reply, once it is sent; None if only training can tell.
     """
 
     child: str
@@ -45,6 +46,7 @@ class Request:
     cargo: list[str]
     expected: set[str]
     models: list[str]
+    most: int | None = None
 
     def message(self, party: PartyRun, round: int, tier: str, **head: Any) -> Message:
         """The `work` message of this request; its values are recorded as sent."""
@@ -52,6 +54,8 @@ class Request:
         values = {name: party.store[name] for name in self.cargo}
         head = {"do": "work", **party.stamp, "round": round, **head}
         message = pack(head | {"steps": [step_format.encode(step) for step in self.steps]}, values)
+        self.most = party.permissions.reply_limit(round, self.expected)
+        message = replace(message, most=self.most)
         for name, value in values.items():
             party.record_sent(round, self.child, name, value, tier if name in charged else RELAY, "down")
         return message
@@ -60,6 +64,8 @@ class Request:
         """Values and results of the reply. Any exception means that the reply is refused."""
         if "failed" in reply.head:
             raise Refused(f"it says {quoted(reply.head['failed'])}")
+        if self.most is not None and reply.payload > self.most:
+            raise Refused(f"sent {reply.payload:,} bytes, and at most {self.most:,} were to be expected")
         values = party.reader.unpack(reply)
         if unasked := sorted(set(values) - self.expected):
             raise Refused(f"sent {unasked[0]!r}, which nobody asked for")

@@ -14,13 +14,13 @@ from typing import Any
 
 from headwater.core import sealed
 from headwater.deploy.agreement import deployed_experiment, server_split
+from headwater.deploy.census import is_row_count
 from headwater.deploy.deployed_engine import DeployedEngine
 from headwater.deploy.dispatch import Dispatcher
 from headwater.deploy.folder import INIT_AGAIN, PUBLIC
 from headwater.deploy.hearsay import quoted
 from headwater.deploy.party_process import HELLO_SECONDS, PartyProcess
 from headwater.deploy.revocation import RevocationNotices, Revocations
-from headwater.deploy.rows import is_row_count
 from headwater.deploy.transport import Downlink, Message, ask
 from headwater.errors import ConfigError, TaskError
 from headwater.training.checkpoint import write_whole
@@ -43,8 +43,8 @@ def run_server(process: PartyProcess) -> None:
     config = agreement.config.deploy
     if agreement.config.algorithm.get("sigma") and not config.secret_noise:
         process.log(
-            "the noise of this run follows from its seed, which every party has, so it hides nothing from them; "
-            "deploy.secret_noise = true at `headwater deploy init` changes that"
+            "deploy.secret_noise = false: the noise of this run follows from its seed, which every party has, so it "
+            "hides nothing from them; leave that key out at `headwater deploy init` to change it"
         )
     link = RevocationNotices(folder, process.downlink(), process.log)
     revoked = Revocations(folder, link, process.log)  # of sectors, at the server itself

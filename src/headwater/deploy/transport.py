@@ -104,10 +104,12 @@ class Message:
     Args:
         head: control data that JSON can hold.
         parts: the payload.
+        most: of a request, the largest payload of its reply; it is not sent. None: whatever the link accepts.
     """
 
     head: dict[str, Any]
     parts: tuple[RawArray, ...] = ()
+    most: int | None = None
 
     @property
     def payload(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,8 +13,10 @@ from headwater.deploy.dispatch import Dispatcher
 from headwater.deploy.hearsay import public
 from headwater.deploy.party_run import RELAY, PartyRun
 from headwater.deploy.payload import Refused, pack
+from headwater.deploy.permissions import Approval
 from headwater.deploy.steps import Choice, Move, Step, StepResults
 from headwater.deploy.transport import Message
+from headwater.engines.base import Done
 from headwater.engines.execution import execute
 from headwater.engines.jobs import LOST, Job
 from headwater.errors import TaskError, UserError, said
@@ -40,10 +43,14 @@ class Worker:
                     raise Refused(f"this message is of another {key} than {party.name}'s own")
             values = party.reader.unpack(message)
             steps = [step_format.decode(row, party.trusted) for row in message.head.get("steps", ())]
-            return self._work(message.head, values, steps)
+            round, keep = _round_and_keep(message.head)
+            approval = party.permissions.approve(message, round, steps, values, self._store.names)
+            for name in approval.ours:
+                del values[name]
+            party.permissions.begin(approval, round, (name for names in keep.values() for name in names))
+            return self._work(message.head, values, steps, approval)
         except Refused as error:
-            party.log(f"refused a message: {error}")
-            return Message({"failed": f"refused it: {error}"})
+            return self._refuse(message.head, error)
         except (TaskError, UserError) as error:
             party.log(str(error))
             return Message({"failed": f"failed: {public(error)}"})
@@ -51,7 +58,15 @@ class Worker:
             party.log(f"could not answer a message: {said(error)}")
             return Message({"failed": f"failed: {public(error)}"})
 
-    def _work(self, head: Mapping[str, Any], values: dict[str, Any], steps: list[Step]) -> Message:
+    def _refuse(self, head: Mapping[str, Any], error: Refused) -> Message:
+        """Log and count a refusal with who asked."""
+        party, round = self._party, head.get("round")
+        by = party.permissions.asked_by
+        party.log(f"refused a message of {by}: {error}")
+        party.refused(round if type(round) is int else -1, by, str(error))
+        return Message({"failed": f"refused it: {error}"})
+
+    def _work(self, head: Mapping[str, Any], values: dict[str, Any], steps: list[Step], approval: Approval) -> Message:
         raise NotImplementedError
 
     def _record_sent(self, round: int, move: Move, value: Any) -> None:
@@ -74,7 +89,7 @@ class ClientWorker(Worker):
 
     tier = "sector_client"
 
-    def _work(self, head: Mapping[str, Any], values: dict[str, Any], steps: list[Step]) -> Message:
+    def _work(self, head: Mapping[str, Any], values: dict[str, Any], steps: list[Step], approval: Approval) -> Message:
         party, store = self._party, self._store
         round, keep = _round_and_keep(head)
         for step in steps:
@@ -96,7 +111,7 @@ class ClientWorker(Worker):
             party.log(results.events[0])
         for step in steps:
             if isinstance(step, Job):
-                value, done = execute(step, party.context, party.fetch, lambda ref: None)
+                value, done = self._execute(step, approval.releases.get(step.name))
                 results.done.append(done)
                 store[step.name] = value
             elif isinstance(step, Choice):
@@ -110,7 +125,24 @@ class ClientWorker(Worker):
                 self._record_sent(round, step, value)
             results.infos[step.name] = None if value is LOST else serialization.info(value)
         store.sync()
+        party.permissions.finish()
         return pack(results.encode(), replied)
+
+    def _execute(self, job: Job, release: str | None) -> tuple[Any, Done]:
+        """The result of a job and its report.
+
+        Args:
+            release: name under which a result with noise is kept. It is drawn once: a repeated round gets it again,
+                since the mean of several draws would show what the noise hides.
+        """
+        party, record = self._party, self._party.permissions.record
+        if release is not None and (value := record.released(release)) is not None:
+            now = time.time()
+            return value, Done(job.name, job.title, job.phase, {job.node: {}}, job.round, now, now)
+        value, done = execute(job, party.context, party.fetch, lambda ref: None)
+        if release is not None and value is not LOST:
+            record.release(release, value)
+        return value, done
 
 
 class HostWorker(Worker):
@@ -122,7 +154,7 @@ class HostWorker(Worker):
         super().__init__(party)
         self._dispatcher = dispatcher
 
-    def _work(self, head: Mapping[str, Any], values: dict[str, Any], steps: list[Step]) -> Message:
+    def _work(self, head: Mapping[str, Any], values: dict[str, Any], steps: list[Step], approval: Approval) -> Message:
         store, is_above = self._store, self._dispatcher.is_above
         round, keep = _round_and_keep(head)
         for step in steps:
@@ -139,6 +171,7 @@ class HostWorker(Worker):
             self._record_sent(round, moves[name], value)
             store.discard(name)  # it is at the server now
         store.sync()
+        self._party.permissions.finish()
         return pack(results.encode(), replied)
 
 

@@ -96,7 +96,7 @@ def _prototype_outline(ctx: TaskContext, model: Params, by: By = "samples") -> C
     return {label: (mean, _weight(count, by)) for label, count in _class_sizes(ctx).items()}
 
 
-@task("train", cost=_one_pass, returns=_knowledge_outline)
+@task("train", cost=_one_pass, returns=_knowledge_outline, noisy=True)
 def knowledge(ctx: TaskContext, model: Params, release: Release) -> Counted:
     """FedHKD's step 4: {class: (mean representation with noise, mean soft prediction, count)} in evaluation mode.
 

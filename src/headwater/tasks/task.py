@@ -39,6 +39,7 @@ def task(
     cost: Cost | Callable[..., Cost] | None = None,
     returns: str | Callable[..., Any] | None = None,
     shows_rows: bool = False,
+    noisy: bool = False,
 ) -> Callable[[Function], Function]:
     """Mark a function as a task, which a method runs with `fed.run(function, at=…, name=input, …)`.
 
@@ -59,6 +60,8 @@ def task(
             on outlines, or a function. Without it, `plan` runs the task once at each home, on stand-ins for its inputs.
         shows_rows: whether the result holds rows of the home's data. A client of a deployed federation refuses such
             a task.
+        noisy: whether the result is protected by `ctx.noise`. A client of a deployed federation draws it once a round,
+            and sends the same again if the round is repeated.
 
     Example:
         A task that trains and returns only the change, with its cost and its size declared::
@@ -72,7 +75,7 @@ def task(
         function.phase, function.streaming = phase, streaming  # type: ignore[attr-defined]
         function.together, function.stacked, function.asks = together, stacked, asks or {}  # type: ignore[attr-defined]
         function.cost, function.returns = cost, returns  # type: ignore[attr-defined]
-        function.shows_rows = shows_rows  # type: ignore[attr-defined]
+        function.shows_rows, function.noisy = shows_rows, noisy  # type: ignore[attr-defined]
         return function
 
     return mark

@@ -120,7 +120,7 @@ class FlowerDownlink:
                 self._settle(number, Unanswered(f"the message is {_too_large(self._max_bytes)}"))
             else:
                 self._open.add(number)
-                self._process.send({"number": number, "to": to}, message)
+                self._process.send({"number": number, "to": to, "most": message.most}, message)
             return number
 
     def replies(self, seconds: float) -> list[tuple[int, Message | Unanswered]]:

@@ -166,21 +166,26 @@ class FlowerTask:
             )
         return str(response.message_ids[0]) if response.message_ids else ""
 
-    def fetch(self, tree: ObjectTree) -> FlowerMessage:
+    def fetch(self, tree: ObjectTree, most: int | None = None) -> FlowerMessage:
         """Fetch a message. Waits for pieces that have not arrived yet.
+
+        Args:
+            tree: the pieces.
+            most: largest payload of this message, if less is expected than any message may have.
 
         Raises:
             Unanswered: if it is too large, incomplete or no message of Headwater.
         """
         pull = make_pull_object_fn_protobuf(self.client.PullObject, self.node, self.run_id)
         total, lock = [0], threading.Lock()
+        most = self.max_bytes if most is None else min(most, self.max_bytes)
 
         def counted(piece: str) -> bytes:
             data = pull(piece)
             with lock:
                 total[0] += len(data)
-            if total[0] > self.max_bytes + SLACK:
-                raise Unanswered(self._too_large())
+            if total[0] > most + SLACK:  # the rest is not fetched
+                raise Unanswered(_too_large(most))
             return data
 
         try:
@@ -191,8 +196,8 @@ class FlowerTask:
                 initial_backoff=0.05,
                 backoff_cap=1.0,
             )
-            if _assembled_size(pieces) > self.max_bytes:
-                raise Unanswered(self._too_large())
+            if _assembled_size(pieces) > most:
+                raise Unanswered(_too_large(most))
             message = inflate_object_from_contents(tree.object_id, pieces)
         except ObjectPullError as error:
             raise Unanswered("the message did not arrive whole") from error
@@ -211,9 +216,6 @@ class FlowerTask:
         self._ended.set()
         self.client.close()
 
-    def _too_large(self) -> str:
-        return f"the message is larger than the {self.max_bytes / 1e6:g} MB that are accepted here"
-
     def _heartbeat(self) -> None:
         while not self._ended.wait(HEARTBEAT):
             try:
@@ -225,6 +227,10 @@ class FlowerTask:
             if not alive and not self._ended.is_set():
                 self._on_lost()
                 return
+
+
+def _too_large(most: int) -> str:
+    return f"the message is larger than the {most / 1e6:.4g} MB that are accepted here"
 
 
 def _assembled_size(pieces: dict[str, bytes]) -> int:

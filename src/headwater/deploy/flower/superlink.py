@@ -70,6 +70,7 @@ class SuperLinkBridge:
         self.pool = ThreadPoolExecutor(8 + len(self.members))
         self.lock = threading.Lock()
         self.open: dict[str, tuple[int, NodeSession]] = {}  # by Flower's message id: our number, receiver
+        self.most: dict[int, int | None] = {}  # by our number: largest payload of the reply, if less than any
         self.present: dict[str, NodeSession] = {}  # by name
         self.names: dict[int, str] = {}  # by node without a key: the name that it reports itself
         self.asked: dict[str, int] = {}  # by Flower's message id: node that was asked for its name
@@ -141,6 +142,7 @@ class SuperLinkBridge:
             while True:
                 frame, message = self.pipe.read()
                 if message is not None:
+                    self.most[frame["number"]] = frame["most"]
                     self.pool.submit(self._send, frame["number"], frame["to"], message)
                 elif "revoke" in frame:
                     self._revoke(frame["revoke"])
@@ -168,6 +170,7 @@ class SuperLinkBridge:
             fail(error)
 
     def _forget(self, number: int) -> None:
+        self.most.pop(number, None)
         with self.lock:
             self.open = {message_id: entry for message_id, entry in self.open.items() if entry[0] != number}
 
@@ -201,7 +204,7 @@ class SuperLinkBridge:
     def _receive(self, tree: Any, number: int | None, node: int | None) -> None:
         reason = NOT_OURS
         try:
-            message = self.task.fetch(tree)
+            message = self.task.fetch(tree, None if number is None else self.most.pop(number, None))
             if message.has_error():
                 raise Unanswered(_reason(message))
             reply = from_flower(message.content)
@@ -258,6 +261,7 @@ class SuperLinkBridge:
         return self.names
 
     def _unanswered(self, number: int, reason: str) -> None:
+        self.most.pop(number, None)
         self.pipe.write({"say": "unanswered", "number": number, "reason": reason})
 
 
