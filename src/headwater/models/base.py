@@ -281,8 +281,7 @@ def _check_names(name: str, options: Mapping[str, Any], builder: Callable[..., A
 
 
 def _named(name: str) -> Any:
-    function = MODELS.load(name)
-    if cannot_return(function, nn.Module):
+    if cannot_return(function := MODELS.load(name), nn.Module):
         raise ConfigError(f"model {name!r} is not called, since it returns no torch.nn.Module; name one that does")
     return function
 
