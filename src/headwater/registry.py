@@ -191,11 +191,16 @@ def says_it_returns(function: Any, kind: type) -> bool | None:
     return None if returned in (Any, object) or not isinstance(returned, type | type(None)) else False
 
 
-def is_foreign(function: Any) -> bool:
-    """Whether a function is compiled, of Python's standard library or Headwater's own: not a part of the user's."""
+def cannot_return(function: Any, kind: type) -> bool:
+    """Whether a function says that it returns something else than `kind`.
+
+    One that says nothing counts so if it is compiled, of the standard library or Headwater's own: not a user's part.
+    """
+    said = says_it_returns(function, kind)
+    if said is not None:
+        return not said
     function = inspect.unwrap(function.func if isinstance(function, functools.partial) else function)
-    module = getattr(function, "__module__", None) or ""
-    package = module.partition(".")[0]
+    package = (getattr(function, "__module__", None) or "").partition(".")[0]
     own = package == "__main__" or package not in (*sys.stdlib_module_names, "headwater")
     return inspect.isbuiltin(function) or not own
 

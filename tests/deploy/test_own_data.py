@@ -460,31 +460,31 @@ def rows(shift=0.0):
     rng = np.random.default_rng(3)
     return shift + 5 * rng.normal(size=(60, 4)), np.arange(60) % 3
 
-def whole(shift=0.0):
+def whole(shift=0.0) -> hw.Data:
     x, y = rows(shift)
     return hw.Data(x, y, x, y, class_names=["a", "b", "c"], preparation=Standardise())
 
-def mine(shift=0.0):
+def mine(shift=0.0) -> hw.Data:
     x, y = rows(shift)
     return hw.Data(x[:10], (2 - y)[:10], x[:1], y[:1], class_names=["c", "b", "a"], preparation=Standardise())
 
-def bare():
+def bare() -> hw.Data:
     x, y = rows()
     return hw.Data(x, y, x, y)
 
-def narrow():
+def narrow() -> hw.Data:
     x, y = rows()
     return hw.Data(x[:, :3], y, x[:, :3], y, preparation=Standardise())
 
-def visits():
+def visits() -> hw.Data:
     kinds = Columns(("ward", "smokes", "code", "age", "Blood Sugar"), (("moon", "north"), None, ("00",), None, None))
     x = np.array([[1.0, 1.0, 0.0, 33.0, 5.0], [0.0, 0.0, np.nan, np.nan, 6.0]])
     return hw.Data(x, [0, 1], x, [0, 1], class_names=["ill", "well"], preparation=Encoded(kinds))
 
-def pixels():
+def pixels() -> hw.Data:
     return hw.Data(np.zeros((4, 9, 9)), [0, 1, 0, 1], np.zeros((4, 9, 9)), [0, 1, 0, 1])
 
-def tokens():
+def tokens() -> hw.Data:
     return hw.Data(np.zeros((4, 9), dtype=int), [0, 1, 0, 1], np.zeros((4, 9), dtype=int), [0, 1, 0, 1], tokens=True)
 
 number = 3

@@ -11,7 +11,7 @@ from headwater.data import DATASETS, columns, kind_of_path
 from headwater.data.base import FOUR, Data, fifth_of, held_out
 from headwater.data.files import read_npz
 from headwater.errors import ConfigError, DataError, nearest
-from headwater.registry import is_foreign, path_exists, says_it_returns, short_name
+from headwater.registry import cannot_return, path_exists, short_name
 from headwater.registry import load as load_object
 
 if TYPE_CHECKING:
@@ -121,8 +121,7 @@ def own_function(name: str) -> Callable[..., Data]:
     function: Callable[..., Data] = load_object(name)
     if not callable(function):
         raise ConfigError(f"{name!r} is not callable; it must be a function that returns hw.Data")
-    says = says_it_returns(function, Data)
-    if says is False or (says is None and is_foreign(function)):
+    if cannot_return(function, Data):
         raise ConfigError(
             f"{name!r} is not called, since it does not say that it returns data; if it does, write so where it is "
             f"defined: def {name.rpartition(':')[2]}(...) -> hw.Data"

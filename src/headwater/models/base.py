@@ -15,7 +15,7 @@ from torch.overrides import TorchFunctionMode
 
 from headwater.errors import ConfigError, nearest
 from headwater.models import MODELS, auto
-from headwater.registry import is_foreign, says_it_returns
+from headwater.registry import cannot_return
 
 Norm = Literal["batch", "group", "none"]
 Shape = tuple[int, ...]  # of one input
@@ -98,7 +98,7 @@ class ModelSpec:
         elif self.name in MODELS:
             module = MODELS.load(self.name)(self.shape, self.classes, **self.options)
         else:
-            module = _call(self.name, MODELS.load(self.name), self.options)
+            module = _call(self.name, _named(self.name), self.options)
         if not isinstance(module, nn.Module):
             raise ConfigError(f"model {self.name!r} gave a {type(module).__name__}; it must return a torch.nn.Module")
         if any(map(is_lazy, module.parameters())):
@@ -276,14 +276,15 @@ def _check_names(name: str, options: Mapping[str, Any], builder: Callable[..., A
             raise ConfigError(f"model {name!r} has no option {key!r}{nearest(key, known)} ({accepted})")
 
 
+def _named(name: str) -> Any:
+    if cannot_return(function := MODELS.load(name), nn.Module):
+        raise ConfigError(f"model {name!r} is not called, since it returns no torch.nn.Module; name one that does")
+    return function
+
+
 def _call(name: str, function: Any, options: Mapping[str, Any]) -> Any:
     if not callable(function):
         raise ConfigError(f"{name!r} is not callable; it must be a function or class that returns a torch.nn.Module")
-    said = says_it_returns(function, nn.Module)
-    if said is False or (said is None and is_foreign(function)):
-        raise ConfigError(
-            f"model {name!r} is not called, since it does not return a torch.nn.Module; name one that does"
-        )
     try:
         inspect.signature(function).bind(**options)
     except TypeError as error:
