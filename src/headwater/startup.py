@@ -16,6 +16,8 @@ from __future__ import annotations
 import gc
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 CBWR = "MKL_CBWR"
 ENVIRONMENT = {"GOMP_SPINCOUNT": "30000", CBWR: "AUTO"}
@@ -43,3 +45,16 @@ def freeze_gc() -> None:
     if gc.get_threshold() == DEFERRED_THRESHOLD:
         gc.freeze()
         gc.set_threshold(*DEFAULT_THRESHOLD)
+
+
+@contextmanager
+def frozen_objects() -> Iterator[None]:
+    """Freezes existing objects so that the garbage collector skips them during training."""
+    frozen = gc.get_freeze_count()
+    if not frozen:
+        gc.freeze()
+    try:
+        yield
+    finally:
+        if not frozen:
+            gc.unfreeze()

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import gc
 import json
 import platform
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from headwater import startup
 from headwater.algorithms.base import outputs
 from headwater.core import numerics
 from headwater.core.federation import SERVER, Federation, Located
@@ -92,21 +92,8 @@ def train(
     directory = RunDirectory(out, experiment.config) if out is not None else None
     locked = RunLock(out) if out is not None else nullcontext()
     opened = open_engine(experiment.config, [experiment]) if engine is None else nullcontext(engine)
-    with locked, _frozen_objects(), opened as used:
+    with locked, startup.frozen_objects(), opened as used:
         return _Loop(experiment, used, directory, Progress(watch, experiment.config.rounds)).run()
-
-
-@contextmanager
-def _frozen_objects() -> Iterator[None]:
-    """Freezes existing objects so that the garbage collector skips them during training."""
-    frozen = gc.get_freeze_count()
-    if not frozen:
-        gc.freeze()
-    try:
-        yield
-    finally:
-        if not frozen:
-            gc.unfreeze()
 
 
 class _Loop:
