@@ -65,10 +65,12 @@ NAMES = {
     "Run",
     "Scaffold",
     "State",
+    "TrainedModel",
     "TaskError",
     "UserError",
     "__version__",
     "compare",
+    "load",
     "run",
 }
 

@@ -174,12 +174,15 @@ def test_a_function_for_the_data_is_announced(
     (tmp_path / "a_users_loader.py").write_text(
         "import headwater as hw\nfrom headwater.data.loading import load\n"
         f"def make() -> hw.Data:\n    return load({str(npz)!r})\n"
-        "def silent():\n    raise AssertionError('called')\n"
+        f"def silent():\n    return load({str(npz)!r})\n"
+        "def other() -> int:\n    raise AssertionError('called')\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
     sets = ("--set", "partition.clients=2", "--set", "partition.sectors=1", "--out", tmp_path / "split")
     told = call("partition", "--set", "data.name=a_users_loader:make", *sets)
     assert told.status == 0, told
     assert "running the function a_users_loader:make" in told.err
-    told = call("partition", "--set", "data.name=a_users_loader:silent", "--quiet", *sets)
-    refused(told, "'a_users_loader:silent' is not called", "def silent(...) -> hw.Data")
+    told = call("partition", "--set", "data.name=a_users_loader:silent", "--force", *sets)
+    assert told.status == 0, told
+    told = call("partition", "--set", "data.name=a_users_loader:other", "--quiet", *sets)
+    refused(told, "'a_users_loader:other' is not called", "def other(...) -> hw.Data")

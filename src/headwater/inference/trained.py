@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -17,8 +17,10 @@ from torch import Tensor, nn
 from headwater.config import CUSTOM
 from headwater.data.reading import Reading
 from headwater.errors import ConfigError, OutputError, nearest, said
-from headwater.inference.inputs import InputReader
 from headwater.models.base import ModelSpec
+
+if TYPE_CHECKING:
+    from headwater.inference.inputs import InputReader
 
 Array = np.ndarray[Any, np.dtype[Any]]
 FILE = "model.safetensors"
@@ -156,6 +158,8 @@ class TrainedModel:
 
     def reader(self, say: Callable[[str], None] = warnings.warn) -> InputReader:
         """Reads new data for this model; `say` as for `probabilities`."""
+        from headwater.inference.inputs import InputReader  # training needs no reader of image files
+
         return InputReader(self.spec, self.reading, self.words, say)
 
     def _state(self, prefix: str) -> dict[str, Tensor]:
