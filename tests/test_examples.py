@@ -84,6 +84,14 @@ def read_a_run(output: str) -> None:
     assert "in 6 tensors" in output
 
 
+def use_the_model(output: str) -> None:
+    [rows] = re.findall(r"^150 rows, (\S+) of them right; classes: (.*)$", output, re.MULTILINE)
+    assert float(rows[0]) > 0.8
+    assert rows[1] == "setosa, versicolor, virginica"
+    assert "refused: the table has no column 'petal width (cm)'" in output
+    assert "# mlp trained with fedavg on " in output
+
+
 CHECKS: dict[str, Callable[[str], None]] = {
     "01_first_run.py": first_run,
     "02_own_data.py": own_data,
@@ -92,6 +100,7 @@ CHECKS: dict[str, Callable[[str], None]] = {
     "05_own_partitioner.py": own_partitioner,
     "06_compare_seeds.py": compare_seeds,
     "08_read_a_run.py": read_a_run,
+    "09_use_the_model.py": use_the_model,
 }
 QUICK = ("04_own_method.py",)  # each takes seconds
 

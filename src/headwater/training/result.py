@@ -74,7 +74,7 @@ class Run:
         between = f" (95 % interval {interval[0]:.2%} to {interval[1]:.2%})" if interval else ""
         first = f"<Run {result['label']} on {Path(str(result['data'])).name}: accuracy {self.accuracy:.2%}{between}"
         sent = sum(self.ledger.bytes(tier) for tier in TIERS)
-        rest = f" {result['rounds']} rounds, {result['clients']} clients in {result['sectors']} sectors, {sent:,} bytes"
+        rest = f" {result['rounds']} rounds, {result['clients']} clients, {result['sectors']} sector(s), {sent:,} bytes"
         return "\n".join([first, rest, f" {self.directory or 'not on disk; save() writes it'}>"])
 
     @property
