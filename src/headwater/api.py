@@ -18,6 +18,7 @@ from headwater.config.fields import NONE, shown
 from headwater.config.load import nested, share
 from headwater.config.tree import Tree, merge
 from headwater.data.base import Data
+from headwater.data.in_memory import data_from
 from headwater.data.loading import open_data
 from headwater.errors import ConfigError, nearest
 from headwater.training.experiment import prepare
@@ -32,8 +33,19 @@ if TYPE_CHECKING:
     from headwater.training.result import Run
 
     Method = str | AnyMethod
-    Source = str | Path | Data
+    Source = str | Path | Data | Any  # or data in memory, see `headwater.data.in_memory`
     Maker = str | Callable[[], nn.Module] | None
+
+
+PYTHON_NAMES = {  # keywords of other libraries, and what serves here
+    "verbose": "give watch=… a function that is called with every event",
+    "n_clients": "use clients=20",
+    "num_clients": "use clients=20",
+    "num_rounds": "use rounds=10",
+    "batch_size": "use local__batch=32",
+    "dataset": "use data=…",
+    "force": "choose another out=…, or remove that folder",
+}
 
 
 def run(
@@ -44,18 +56,22 @@ def run(
     out: str | Path | None = None,
     engine: str | None = None,
     watch: Callable[[Event], None] | None = None,
+    standardize: bool | str = "auto",
     **settings: Any,
 ) -> Run:
     """Train one method.
 
     Args:
         method: name of a method ("fedhead"), an instance (`hw.FedHead(leader="fixed")`), or "package.module:Name".
-        data: name of a data set, path of a file or folder, or `hw.Data`.
+        data: name of a data set, path of a file or folder, `hw.Data`, arrays `(X, y)` or
+            `(X_train, y_train, X_test, y_test)`, a DataFrame with `label="column"`, a torch or a Hugging Face data set.
         model: name of a model, or a function that returns an `nn.Module` with one logit per class. None chooses a
             model that suits the data.
         out: directory for the run's files; an interrupted run there is resumed. None leaves nothing on disk.
         engine: "inline", "pool" or "ray"; None chooses. Results do not depend on it.
         watch: called with every `Event` of the run, for progress displays.
+        standardize: whether rows of numbers given as arrays get mean 0 and deviation 1 over all clients, as columns of
+            a table do; "auto" does it for two-dimensional floats. `hw.Data` is used as it is.
         **settings: configuration keys, such as `clients=20`, `alpha=0.1`, `local__lr=0.05`.
 
     Returns:
@@ -70,7 +86,7 @@ def run(
         >>> hw.run("fedavg", clients=3, sectors=1, rounds=1, local__epochs=1).result["clients"]
         3
     """
-    base = _of_method(method)
+    base, data = _of_method(method), _in_memory(data, settings, standardize)
     config = Config(**merge(base, _asked(settings, data, model, engine, [base["algorithm"]["name"]])))
     experiment = prepare(config, data=_loaded(config, data), model=_maker(model))
     return train(experiment, out=None if out is None else Path(out), watch=watch)
@@ -85,6 +101,7 @@ def compare(
     out: str | Path | None = None,
     engine: str | None = None,
     watch: Callable[[Event], None] | None = None,
+    standardize: bool | str = "auto",
     **settings: Any,
 ) -> Comparison:
     """Train several methods on the same data, split and seeds.
@@ -97,6 +114,7 @@ def compare(
         out: directory; each run is written to `out/<method>/seed-<n>`. None leaves nothing on disk.
         engine: as for `run`.
         watch: as for `run`.
+        standardize: as for `run`.
         **settings: configuration keys that all methods share.
 
     Returns:
@@ -108,7 +126,12 @@ def compare(
         >>> [row["method"] for row in both.rows()]
         ['fedavg', 'fedprox']
     """
+    if isinstance(methods, str) or not isinstance(methods, Iterable):
+        raise ConfigError(f"hw.compare takes a list of methods, such as ['fedavg', 'fedhead'], got {shown(methods)}")
+    if isinstance(seeds, str) or not isinstance(seeds, Iterable):
+        raise ConfigError(f"hw.compare takes a list of seeds, such as seeds=[0, 1, 2], got seeds={shown(seeds)}")
     chosen, numbers = list(methods), list(seeds)
+    data = _in_memory(data, settings, standardize)
     if not chosen or not numbers or len(set(numbers)) < len(numbers):
         raise ConfigError(f"a comparison needs at least one method, and seeds that differ, got seeds={numbers}")
     if "seed" in settings:
@@ -171,6 +194,15 @@ class Comparison:
         return tabulate([_record(each) for each in self.runs], target)
 
 
+def _in_memory(data: Source, settings: dict[str, Any], standardize: bool | str) -> str | Path | Data:
+    """Names and paths as they are; all other data as `Data`. Settings about its columns are taken out."""
+    if isinstance(data, str | Path):
+        return data
+    if standardize not in (True, False, "auto"):
+        raise ConfigError(f"standardize must be True, False or 'auto', got {shown(standardize)}")
+    return data_from(data, settings, standardize)
+
+
 def _asked(settings: Mapping[str, Any], data: Source, model: Maker, engine: str | None, methods: Sequence[str]) -> Tree:
     """Keyword arguments as nested configuration tables."""
     named: dict[str, Any] = {"data__name": ARRAYS if isinstance(data, Data) else str(data)}
@@ -194,6 +226,8 @@ def _key(keyword: str, methods: Sequence[str]) -> str:
     """The `section__key` of a keyword argument."""
     if keyword in catalog.TOP or "__" in keyword:
         return keyword
+    if keyword in PYTHON_NAMES:
+        raise ConfigError(f"there is no setting called {keyword!r}; {PYTHON_NAMES[keyword]}")
     keys = catalog.every_key([name for name in methods if ":" in name])
     meant = [key.replace(".", "__") for key in keys.get(keyword, [])]
     if len(meant) == 1:
