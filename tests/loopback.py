@@ -32,7 +32,7 @@ from headwater.deploy.deployed_engine import DeployedEngine
 from headwater.deploy.dispatch import Dispatcher
 from headwater.deploy.party_run import PartyRun, ValueStore
 from headwater.deploy.payload import PayloadReader
-from headwater.deploy.transport import Message, Unanswered
+from headwater.deploy.transport import Message, Unanswered, Visitor
 from headwater.deploy.work_messages import ClientWorker, HostWorker
 from headwater.tasks.run_context import RunContext
 from headwater.training.experiment import Experiment, prepare
@@ -82,7 +82,7 @@ class LoopbackLink:
     def present(self) -> frozenset[str]:
         return frozenset(self._answers) - self.away
 
-    def send(self, to: str, message: Message) -> int:
+    def send(self, to: str, message: Message, seconds: float | None = None) -> int:
         self._count += 1
         number = self._count
         self._asked[number] = to
@@ -111,6 +111,11 @@ class LoopbackLink:
         return [(number, reply)]
 
     def forget(self, number: int) -> None: ...
+
+    def visitors(self) -> list[Visitor]:
+        return []
+
+    up = True
 
     def close(self) -> None:
         self._pool.shutdown(wait=False)

@@ -61,6 +61,7 @@ class Federation:
         self.out = out
         self.found: dict[str, FoundParty] = {party.name: party for party in find(out)}
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        self.options: dict[str, tuple[str, ...]] = {}  # of a party's command, by party
         self._threads = threads
         self._before: dict[str, int] = {}  # size of a party's SuperNode log when it was started
 
@@ -96,7 +97,15 @@ class Federation:
             self._before[name] = node.stat().st_size if node.exists() else 0
             with (self.out / f"{name}.out").open("ab") as output:
                 self.processes[name] = subprocess.Popen(
-                    [sys.executable, "-c", HEADWATER, "deploy", party.role, str(party.path)],
+                    [
+                        sys.executable,
+                        "-c",
+                        HEADWATER,
+                        "deploy",
+                        party.role,
+                        str(party.path),
+                        *self.options.get(name, ()),
+                    ],
                     stdin=subprocess.PIPE,
                     stdout=output,
                     stderr=output,

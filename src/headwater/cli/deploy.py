@@ -6,6 +6,7 @@ import shlex
 import signal
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,7 +16,7 @@ from headwater import startup
 from headwater.cli import deploy_tables as tables
 from headwater.cli.options import Options, Source, takes
 from headwater.cli.terminal import as_json, console, say
-from headwater.errors import ConfigError, MissingExtra
+from headwater.errors import ConfigError, MissingExtra, nearest
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -33,6 +34,20 @@ Out = Annotated[
     typer.Option("--out", metavar="DIR", help="Where the folders go; `federation` if left out.", show_default=False),
 ]
 Force = Annotated[bool, typer.Option("--force", help="Replace the federation in that directory, keys and all.")]
+LogFormat = Annotated[
+    str, typer.Option("--log-format", metavar="text|json", help="Lines of the log as text, or each as a JSON object.")
+]
+LogLevel = Annotated[
+    str,
+    typer.Option("--log-level", metavar="debug|info|warning|error", help="Leave out lines that are less important."),
+]
+Metrics = Annotated[
+    str | None,
+    typer.Option(
+        "--metrics", metavar="HOST:PORT", help="Serve /healthz and /metrics (Prometheus) there; off if left out."
+    ),
+]
+Port = Annotated[int, typer.Option("--port", metavar="N", help="Of the page; 0 for any free one.")]
 Watch = Annotated[bool, typer.Option("--watch", help="Show it anew every second, until Ctrl-C.")]
 INTERRUPTED = 130  # exit status after Ctrl-C
 
@@ -84,23 +99,41 @@ def init(options: Options, source: Source = None, out: Out = Path("federation"),
 
 @app.command()
 @takes("quiet")
-def server(options: Options, directory: Directory) -> int:
+def server(
+    options: Options,
+    directory: Directory,
+    log_format: LogFormat = "text",
+    log_level: LogLevel = "info",
+    metrics: Metrics = None,
+) -> int:
     """Run the server from its folder, until all rounds are done."""
-    return _serve("server", directory, options)
+    return _serve("server", directory, options, log_format, log_level, metrics)
 
 
 @app.command()
 @takes("quiet")
-def sector(options: Options, directory: Directory) -> int:
+def sector(
+    options: Options,
+    directory: Directory,
+    log_format: LogFormat = "text",
+    log_level: LogLevel = "info",
+    metrics: Metrics = None,
+) -> int:
     """Run a sector's host from its folder."""
-    return _serve("sector", directory, options)
+    return _serve("sector", directory, options, log_format, log_level, metrics)
 
 
 @app.command()
 @takes("quiet")
-def client(options: Options, directory: Directory) -> int:
+def client(
+    options: Options,
+    directory: Directory,
+    log_format: LogFormat = "text",
+    log_level: LogLevel = "info",
+    metrics: Metrics = None,
+) -> int:
     """Run a client from its folder."""
-    return _serve("client", directory, options)
+    return _serve("client", directory, options, log_format, log_level, metrics)
 
 
 @app.command()
@@ -120,6 +153,31 @@ def status(options: Options, directory: Directory, watch: Watch = False) -> None
         _watch(directory)
     except KeyboardInterrupt:
         return
+
+
+@app.command()
+@takes("quiet")
+def watch(options: Options, directory: Directory, port: Port = 9180) -> None:
+    """Show how parties get on, as a page in the browser.
+
+    DIR is a party's folder, or the directory of several. The page is served on this machine only, at an address that
+    nobody can guess, and refreshes itself. It shows what is in the folders, and contacts no other party.
+    """
+    from headwater.deploy.folder import find
+    from headwater.deploy.watch import PageServer
+
+    find(directory)
+    server = PageServer(directory, port)
+    console().print(server.address, markup=False, soft_wrap=True)
+    if not options.quiet:
+        say("open this address in a browser of this machine; Ctrl-C ends it, and no party with it")
+    sys.stdout.flush()
+    try:
+        server.serve()
+    except KeyboardInterrupt:
+        return
+    finally:
+        server.close()
 
 
 @app.command()
@@ -143,7 +201,7 @@ def audit(options: Options, directory: Directory) -> None:
         console().print(line, markup=False, soft_wrap=True)
 
 
-def _serve(role: str, directory: Path, options: Options) -> int:
+def _serve(role: str, directory: Path, options: Options, log_format: str, log_level: str, metrics: str | None) -> int:
     from importlib.util import find_spec
 
     from headwater.deploy.folder import PARTY, PartyFolder, find
@@ -161,7 +219,14 @@ def _serve(role: str, directory: Path, options: Options) -> int:
     if find_spec("flwr") is None:
         raise MissingExtra("a federation between machines", "flower")
     from headwater.deploy import keys
+    from headwater.deploy.party_log import FORMATS, LEVELS, LogStyle
+    from headwater.deploy.transport import Address as Where
 
+    _check_word("--log-format", log_format, FORMATS)
+    _check_word("--log-level", log_level, LEVELS)
+    address = None if metrics is None else Where.parse(metrics, "--metrics")
+    if address is not None and find_spec("prometheus_client") is None:
+        raise MissingExtra("--metrics", "metrics")
     folder = PartyFolder.open(directory)
     for warning in keys.check(folder):
         say(warning)
@@ -171,13 +236,18 @@ def _serve(role: str, directory: Path, options: Options) -> int:
         from headwater.deploy.party_process import serve
 
         startup.freeze_gc()
-        return serve(folder, quiet=options.quiet)
+        return serve(folder, style=LogStyle(options.quiet, log_format, log_level), metrics=address)
     except KeyboardInterrupt:
         again = f"headwater deploy {role} {quoted}"
         say(f"{role} {folder.name} was ended; what it has is kept, and it carries on with: {again}")
         return INTERRUPTED
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def _check_word(option: str, given: str, accepted: Sequence[str]) -> None:
+    if given not in accepted:
+        raise ConfigError(f"{option} must be one of {', '.join(accepted)}, got {given!r}{nearest(given, accepted)}")
 
 
 def _interrupt(number: int, frame: Any) -> None:

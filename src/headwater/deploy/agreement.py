@@ -23,6 +23,7 @@ from headwater.config.fields import shown
 from headwater.core.lazy_clients import number_of
 from headwater.core.tree import Tree
 from headwater.data.base import Examples
+from headwater.data.preparation import from_json
 from headwater.data.split import Split
 from headwater.deploy.folder import INIT_AGAIN
 from headwater.errors import ConfigError
@@ -115,7 +116,21 @@ class Agreement:
 
 @dataclass(frozen=True)
 class DeployedExperiment(Experiment):
-    """What the server knows of a federation: the number of rows of each client, and no rows."""
+    """What the server knows of a federation: the number of rows of each client, and no rows.
+
+    Args:
+        preparation: of the data, as in the agreement.
+    """
+
+    preparation: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def prepared(self) -> dict[str, Any] | None:
+        """As in a simulation, where clients exchange it; here it is part of the agreement."""
+        if "settled" not in self.preparation:
+            return None
+        settled = [array.tolist() for array in from_json(self.preparation["settled"])]
+        return {"name": self.preparation.get("name"), "settled": settled}
 
     def manifest(self) -> dict[str, Any]:
         known = {key: value for key, value in self.partition.manifest().items() if key != "indices"}
@@ -158,7 +173,8 @@ def deployed_experiment(agreement: Agreement, split: Split, sizes: Mapping[str, 
     method = method_from(kind, config.algorithm, stages)
     partition = Partition(indices, sectors)
     names = tuple(agreement.class_names)
-    return DeployedExperiment(config, split, partition, tree, spec, method, {}, {}, names, others)
+    prepared = agreement.preparation
+    return DeployedExperiment(config, split, partition, tree, spec, method, {}, {}, names, others, preparation=prepared)
 
 
 def _sizes_and_sectors(agreement: Agreement, sizes: Mapping[str, int]) -> tuple[np.ndarray, tuple[int, ...]]:

@@ -9,10 +9,8 @@ Clients and hosts of sectors answer the messages of the party above. There are t
 
 from __future__ import annotations
 
-import re
 import secrets
 import threading
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeGuard
@@ -22,36 +20,44 @@ import torch
 from headwater.deploy import steps
 from headwater.deploy.agreement import client_context, host_context
 from headwater.deploy.audit import CONTROL, SentLog
-from headwater.deploy.dispatch import REJOIN, Dispatcher
+from headwater.deploy.dispatch import Dispatcher
+from headwater.deploy.final_model import RUN, FinalModel, tell_end
 from headwater.deploy.folder import PartyFolder
+from headwater.deploy.observation import Observation
 from headwater.deploy.own_data import own_data
+from headwater.deploy.party_log import PLAIN, LogStyle, PartyLog
 from headwater.deploy.party_run import PartyRun, ValueStore
-from headwater.deploy.payload import PayloadReader
-from headwater.deploy.status import PartyLog, Status
-from headwater.deploy.transport import Downlink, Message, Uplink
+from headwater.deploy.payload import PayloadReader, Refused
+from headwater.deploy.status import Status
+from headwater.deploy.transport import Address, Downlink, Message, Uplink, ask
 from headwater.deploy.work_messages import ClientWorker, HostWorker, Worker
+from headwater.errors import said
 from headwater.tasks.run_context import RunContext
 from headwater.training.checkpoint import write_whole
 
-RUN = re.compile(r"[0-9a-f]{16}")
 MEGABYTE = 1 << 20
 MAX_ROWS = 1 << 40  # of a client
 HEARTBEAT = 5.0  # seconds between two updates of the status of a waiting party
 HELLO_SECONDS = 30.0  # to answer `hello`
-END_SECONDS = 20.0  # to answer `end`
 
 
-def serve(folder: PartyFolder, *, quiet: bool) -> int:
+def serve(folder: PartyFolder, *, style: LogStyle = PLAIN, metrics: Address | None = None) -> int:
     """Run a party until the federation has finished. Returns the exit status 0.
 
     Args:
-        quiet: write log lines to the log file only.
+        style: of its log.
+        metrics: where to serve /healthz and /metrics; None for nowhere.
     """
+    from headwater.deploy.metrics import serve_metrics
     from headwater.deploy.server import run_server
 
     torch.set_num_threads(folder.federation.config.engine.threads)  # the same everywhere, since results depend on it
-    process = PartyProcess(folder, PartyLog(folder, quiet), Status(folder), SentLog(folder))
+    log, status, sent = PartyLog(folder, style), Status(folder), SentLog(folder)
+    process = PartyProcess(folder, log, status, sent, seen := Observation(log, sent))
+    status.live = seen.fields
     try:
+        if metrics is not None:
+            process.links.append(serve_metrics(metrics, status, seen, process.log))
         {"server": run_server, "sector": _run_sector, "client": _run_client}[folder.role](process)
         return 0
     finally:
@@ -60,12 +66,13 @@ def serve(folder: PartyFolder, *, quiet: bool) -> int:
 
 @dataclass
 class PartyProcess:
-    """What every party has while it runs: its folder, log, status, record of what it sends, and links."""
+    """What every party has while it runs: its folder, log, status, record of what it sends, observation and links."""
 
     folder: PartyFolder
     file_log: PartyLog
     status: Status
     sent: SentLog
+    seen: Observation
     links: list[Any] = field(default_factory=list)
 
     @property
@@ -76,14 +83,14 @@ class PartyProcess:
         """Open the link that this party runs."""
         from headwater.deploy.flower import FlowerDownlink
 
-        self.links.append(link := FlowerDownlink(self.folder, self.max_bytes))
+        self.links.append(link := self.seen.downlink(FlowerDownlink(self.folder, self.max_bytes), self.folder.members))
         return link
 
     def uplink(self) -> Uplink:
         """Join the link of the party above."""
         from headwater.deploy.flower import FlowerUplink
 
-        self.links.append(link := FlowerUplink(self.folder, self.max_bytes))
+        self.links.append(link := self.seen.uplink(FlowerUplink(self.folder, self.max_bytes)))
         return link
 
     def party_run(self, run: str, context: RunContext) -> PartyRun:
@@ -97,11 +104,19 @@ class PartyProcess:
         store = ValueStore(self.folder.state / "values", run)
         trusted = steps.trust(config.method, config.model.name)
         stamp = {"federation": agreement.sha256, "run": run}
-        reader = PayloadReader(context.models, self.max_bytes)
-        return PartyRun(self.folder.name, context, store, reader, self.sent, trusted, stamp, self.log, self.log)
+        logs = (self.fault, self.fault)
+        return PartyRun(self.folder.name, context, store, self.reader(context), self.sent, trusted, stamp, *logs)
 
-    def log(self, sentence: str) -> None:
-        self.file_log(sentence)
+    def reader(self, context: RunContext) -> PayloadReader:
+        return PayloadReader(context.models, self.max_bytes)
+
+    def log(self, sentence: str, level: str = "info") -> None:
+        self.file_log(sentence, level)
+        self.status.update(message=sentence)
+
+    def fault(self, sentence: str) -> None:
+        """Log that something was refused or went wrong here or below, and count it."""
+        self.file_log.fault(sentence)
         self.status.update(message=sentence)
 
     def record_control(self, round: int, what: str) -> None:
@@ -109,20 +124,8 @@ class PartyProcess:
         self.sent.add(round, "above", CONTROL, "", "up", 0, what)
 
     def show_present(self, link: Downlink) -> None:
+        self.seen.look()
         self.status.update(present=link.present())
-
-    def tell_end(self, link: Downlink) -> None:
-        """Send `end` to all parties below, and to absent ones if they come back soon."""
-        message = Message({"do": "end", "federation": self.folder.federation.sha256})
-        left, until, waits = set(self.folder.members), time.monotonic() + REJOIN, False
-        while left and time.monotonic() < until:
-            left -= ask(link, sorted(left & link.present()), message, END_SECONDS).keys()
-            if left and not waits:
-                waits = True
-                self.log(f"waiting up to {REJOIN:.0f} s to tell {', '.join(sorted(left))} that the run is over")
-            time.sleep(0.5 if left else 0)
-        if left:
-            self.log(f"{', '.join(sorted(left))} could not be told that the run is over; stop these processes by hand")
 
     def close(self) -> None:
         for link in reversed(self.links):
@@ -130,21 +133,6 @@ class PartyProcess:
         self.status.close()
         self.sent.close()
         self.file_log.close()
-
-
-def ask(link: Downlink, names: list[str], message: Message, seconds: float) -> dict[str, Message]:
-    """Send one message to several parties. Returns the replies that came in time, by name."""
-    waiting = {link.send(name, message): name for name in names}
-    replies: dict[str, Message] = {}
-    until = time.monotonic() + seconds
-    while waiting and time.monotonic() < until:
-        for number, reply in link.replies(min(1.0, max(0.0, until - time.monotonic()))):
-            name = waiting.pop(number, None)
-            if name is not None and isinstance(reply, Message):
-                replies[name] = reply
-    for number in waiting:
-        link.forget(number)
-    return replies
 
 
 def is_row_count(size: Any) -> TypeGuard[int]:
@@ -166,7 +154,12 @@ def _run_client(process: PartyProcess) -> None:
     def worker(run: str) -> ClientWorker:
         return ClientWorker(process.party_run(run, context))
 
-    _Answering(process, hello, worker).run(process.uplink())
+    def take(message: Message) -> None:
+        final = FinalModel.of(message, process.reader(context))
+        store = ValueStore(folder.state / "values", final.run)
+        process.log(final.write(folder.path, folder.name, folder.federation, store))
+
+    _Answering(process, hello, worker, take).run(process.uplink())
 
 
 def _noise_secret(folder: PartyFolder) -> str:
@@ -206,8 +199,15 @@ def _run_sector(process: PartyProcess) -> None:
         party = process.party_run(run, context)
         return HostWorker(party, Dispatcher(party, below, link, "sector_client", quorum, show_present))
 
-    answering = _Answering(process, hello, worker, on_end=lambda: process.tell_end(link), on_wait=show_present)
-    answering.run(process.uplink())
+    finals = [FinalModel()]
+
+    def take(message: Message) -> None:
+        finals.append(FinalModel.of(message, process.reader(context)))
+
+    def on_end() -> None:
+        tell_end(process, link, finals[-1])
+
+    _Answering(process, hello, worker, take, on_end, show_present).run(process.uplink())
 
 
 @dataclass
@@ -217,6 +217,7 @@ class _Answering:
     Args:
         hello: answers a `hello` message.
         worker: creates the worker of a run.
+        take: takes the final model out of an `end` message.
         on_end: called before the process ends.
         on_wait: called for every message and at every heartbeat.
     """
@@ -224,6 +225,7 @@ class _Answering:
     process: PartyProcess
     hello: Callable[[Mapping[str, Any]], Message]
     worker: Callable[[str], Worker]
+    take: Callable[[Message], None] = lambda message: None
     on_end: Callable[[], None] = lambda: None
     on_wait: Callable[[], None] = lambda: None
     stop: threading.Event = field(default_factory=threading.Event)
@@ -241,20 +243,17 @@ class _Answering:
     def answer(self, message: Message) -> Message:
         head = message.head
         if head.get("federation") != self.process.folder.federation.sha256:
-            self.process.log("refused a message: it is of another federation than this folder's")
+            self.process.fault("refused a message: it is of another federation than this folder's")
             return Message({"failed": "refused it: its federation.json is another one"})
         self.on_wait()
         match head.get("do"):
             case "hello":
                 return self.hello(head)
             case "end":
-                if not self.ended:  # with a delay, so that the reply is sent first
-                    threading.Timer(1.0, self._leave).start()
-                self.ended = True
-                return Message({})
+                return self._end(message)
             case "work" if isinstance(run := head.get("run"), str) and RUN.fullmatch(run):
                 return self._work(run, message)
-        self.process.log("refused a message: it asks for nothing that is known here")
+        self.process.fault("refused a message: it asks for nothing that is known here")
         return Message({"failed": "refused it: it asks for nothing that is known here"})
 
     def _work(self, run: str, message: Message) -> Message:
@@ -268,6 +267,19 @@ class _Answering:
         self.process.record_control(number, "training losses and times")
         self.process.status.update(phase="waiting")
         return reply
+
+    def _end(self, message: Message) -> Message:
+        """Take the final model and leave, with a delay, so that the reply is sent first. Without the model, too."""
+        failed = ""
+        try:
+            self.take(message)
+        except (Refused, OSError) as error:
+            failed = said(error)
+            self.process.fault(f"refused the final model: {failed}")
+        if not self.ended:
+            threading.Timer(1.0, self._leave).start()
+        self.ended = True
+        return Message({"failed": failed} if failed else {})
 
     def _leave(self) -> None:
         self.on_end()

@@ -15,15 +15,17 @@ from headwater.core import serialization
 from headwater.deploy.agreement import deployed_experiment, server_split
 from headwater.deploy.deployed_engine import DeployedEngine
 from headwater.deploy.dispatch import Dispatcher
+from headwater.deploy.final_model import FinalModel, tell_end
 from headwater.deploy.folder import PUBLIC
-from headwater.deploy.party_process import HELLO_SECONDS, PartyProcess, ask, is_row_count
-from headwater.deploy.transport import Downlink, Message
+from headwater.deploy.party_process import HELLO_SECONDS, PartyProcess, is_row_count
+from headwater.deploy.transport import Downlink, Message, ask
 from headwater.errors import TaskError
 from headwater.training.checkpoint import write_whole
 from headwater.training.loop import train
 from headwater.training.opening import run_context
 from headwater.training.progress import Event
 
+BEGUN = "begun.json"
 RETRY = 2.0  # seconds between two rounds of `hello`
 PHASES = {"train": "clients train", "distill": "distilling", "average": "averaging", "evaluate": "measuring"}
 
@@ -34,7 +36,9 @@ def run_server(process: PartyProcess) -> None:
     out = folder.state / "run"
     if (out / "result.json").exists():
         process.log(f"this federation has finished; its results are in {out}")
-        process.tell_end(process.downlink())  # the server may have ended before it could tell
+        begun = json.loads((folder.state / BEGUN).read_text(encoding="utf-8"))
+        final = FinalModel.read(out / "checkpoints", begun["run"])
+        tell_end(process, process.downlink(), final)  # the server may have ended before it could tell
         return
     config = agreement.config.deploy
     if agreement.config.algorithm.get("sigma") and not config.secret_noise:
@@ -67,15 +71,15 @@ def run_server(process: PartyProcess) -> None:
         accuracy = run.result["accuracy"]
         process.status.update(phase="finished", accuracy=accuracy)
         process.log(f"finished after {run.result['rounds']} rounds with accuracy {accuracy:.3f}; results are in {out}")
-        process.tell_end(link)
+        tell_end(process, link, FinalModel.read(out / "checkpoints", begun["run"]))
     except TaskError as error:
-        process.log(str(error))
+        process.log(str(error), "error")
         raise
 
 
 def _begin(process: PartyProcess, link: Downlink) -> dict[str, Any]:
     """The name of the run and the clients' numbers of rows, from state/begun.json or from the clients."""
-    path, agreement = process.folder.state / "begun.json", process.folder.federation
+    path, agreement = process.folder.state / BEGUN, process.folder.federation
     if path.exists():
         begun: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         process.log("the server was started again, and carries on")
@@ -96,11 +100,13 @@ def _begin(process: PartyProcess, link: Downlink) -> dict[str, Any]:
             if failed := reply.head.get("failed"):
                 process.log(f"{sector} {failed}")
         missing -= sizes.keys()
+        process.seen.expect(missing, max(0.0, until - time.monotonic()))
         process.show_present(link)
         if time.monotonic() > until and sizes:
             break
         if missing:
             time.sleep(RETRY)
+    process.seen.expect(())
     if missing:
         process.log(
             f"{', '.join(sorted(missing))} did not come within deploy.start = {agreement.config.deploy.start:g} s; the "
@@ -119,8 +125,10 @@ def _await_sectors(process: PartyProcess, link: Downlink, least: int, round: int
         if not logged:
             process.log(f"round {round}: {len(link.present())} sectors are there and {least} are needed; waiting")
             logged = True
+        process.seen.expect(set(process.folder.members) - link.present())
         process.show_present(link)
         time.sleep(0.5)
+    process.seen.expect(())
     process.show_present(link)
 
 
@@ -129,7 +137,7 @@ def _show(process: PartyProcess, event: Event) -> None:
         case "task":
             process.status.update(round=event.round, phase=PHASES.get(event.phase, event.phase))
         case "warning":
-            process.log(event.text)
+            process.log(event.text, "warning")
         case "round":
             accuracy = "" if event.accuracy is None else f", accuracy {event.accuracy:.3f}"
             process.status.update(round=event.round, accuracy=event.accuracy)

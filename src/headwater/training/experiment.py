@@ -74,6 +74,11 @@ class Experiment:
         clients = dict(zip(self.tree.archs, (self.model, *self.others), strict=True))
         return clients | self.method.models(self.model)
 
+    @property
+    def prepared(self) -> dict[str, Any] | None:
+        """How the data was prepared, as it is stored with the model; None if it was not."""
+        return None if self.exchange is None else self.exchange.described()
+
     @cached_property
     def stacking(self) -> Stacking:
         """Whether clients are trained as one, and how many at a time."""

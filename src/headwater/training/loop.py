@@ -40,7 +40,7 @@ from headwater.training.evaluation import (
 from headwater.training.experiment import Experiment
 from headwater.training.opening import open_federation, run_context
 from headwater.training.progress import Event, Progress
-from headwater.training.result import Run, describe_model, named
+from headwater.training.result import Run, describe_model, model_tensors, named
 from headwater.training.run_directory import RunDirectory
 
 __all__ = ["Event", "open_engine", "train"]
@@ -242,7 +242,7 @@ class _Loop:
 
     def _finish(self, saved: Saved, found: Scores) -> Run:
         params = self._export(saved.state)
-        tensors = {f"{name}.{key}" if name else key: t for name, p in params.items() for key, t in p.named().items()}
+        tensors = model_tensors(params)
         config, ledger, model = self.config, self.fed.session.ledger, self.experiment.model
         result = {
             "algorithm": config.method,

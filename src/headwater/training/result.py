@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from torch import nn
+from torch import Tensor, nn
 
 from headwater.core.ledger import Ledger
 from headwater.core.params import Params
@@ -118,6 +118,11 @@ def named(members: Mapping[Any, Item]) -> dict[str, Item]:
     return found
 
 
+def model_tensors(params: Mapping[str, Params]) -> dict[str, Tensor]:
+    """The tensors of model.safetensors: under their state names, which several models have a prefix before."""
+    return {f"{name}.{key}" if name else key: t for name, p in params.items() for key, t in p.named().items()}
+
+
 def describe_model(experiment: Experiment, params: Mapping[str, Params]) -> dict[str, str]:
     """Metadata of model.safetensors: what is needed to build the model, or each member, and to use it."""
 
@@ -125,8 +130,8 @@ def describe_model(experiment: Experiment, params: Mapping[str, Params]) -> dict
         return {f.name: getattr(spec, f.name) for f in fields(spec) if f.name != "builder"}
 
     about = described(experiment.model) | {"class_names": list(experiment.class_names)}
-    if experiment.exchange is not None:
-        about["preparation"] = experiment.exchange.described()
+    if experiment.prepared is not None:
+        about["preparation"] = experiment.prepared
     if "" not in params:
         models = experiment.models
         about["members"] = {name: described(models[p.layout.arch]) for name, p in params.items()}

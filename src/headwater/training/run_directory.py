@@ -109,13 +109,24 @@ class RunDirectory:
         write_whole(self.path / name, to_json(content, indent=1))
 
     def write_model(self, tensors: dict[str, Tensor], about: dict[str, str]) -> None:
-        draft = self.path / ".model.draft"
-        try:
-            draft.write_bytes(save(_without_sharing(tensors), metadata=about))
-            draft.replace(self.path / "model.safetensors")
-        except OSError:  # on a full disk the draft only takes up room
-            draft.unlink(missing_ok=True)
-            raise
+        write_model(self.path / "model.safetensors", tensors, about)
+
+
+def write_model(path: Path, tensors: dict[str, Tensor], about: dict[str, str]) -> None:
+    """Write a model atomically.
+
+    Args:
+        path: the file.
+        tensors: by name.
+        about: its metadata, from `describe_model`.
+    """
+    draft = path.with_name(f".{path.stem}.draft")
+    try:
+        draft.write_bytes(save(_without_sharing(tensors), metadata=about))
+        draft.replace(path)
+    except OSError:  # on a full disk the draft only takes up room
+        draft.unlink(missing_ok=True)
+        raise
 
 
 def _without_sharing(tensors: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -16,7 +16,7 @@ from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
 from headwater.deploy.flower.child_process import FlowerProcess
-from headwater.deploy.transport import Address, Message, Unanswered
+from headwater.deploy.transport import Address, Message, Unanswered, Visitor
 from headwater.errors import ConfigError, said
 
 if TYPE_CHECKING:
@@ -62,6 +62,7 @@ class FlowerDownlink:
         self._numbers = itertools.count(1)
         self._open: set[int] = set()
         self._arrived: list[tuple[int, Message | Unanswered]] = []
+        self._visitors: list[Visitor] = []
         self._present: frozenset[str] = frozenset()
         self._ready = False
         self._failed: str | None = None
@@ -87,7 +88,7 @@ class FlowerDownlink:
         with self._lock:
             return self._present
 
-    def send(self, to: str, message: Message) -> int:
+    def send(self, to: str, message: Message, seconds: float | None = None) -> int:
         with self._lock:
             number = next(self._numbers)
             if not self._ready:
@@ -112,6 +113,16 @@ class FlowerDownlink:
             if self._ready:
                 self._process.send({"forget": number})
 
+    def visitors(self) -> list[Visitor]:
+        with self._lock:
+            visitors, self._visitors = self._visitors, []
+            return visitors
+
+    @property
+    def up(self) -> bool:
+        with self._lock:
+            return self._ready
+
     def close(self) -> None:
         self._process.close()
         self._on_exit("the link has been closed")
@@ -124,6 +135,9 @@ class FlowerDownlink:
                     self._lock.notify_all()
                 case "present":
                     self._present = frozenset(frame["names"])
+                case "visitor":
+                    now = time.time()
+                    self._visitors.append(Visitor(frame["key"], frame["name"], frame["attempts"], now, now))
                 case "reply" | "unanswered" if frame["number"] in self._open:
                     self._open.discard(frame["number"])
                     self._settle(frame["number"], message or Unanswered(frame["reason"]))
@@ -215,6 +229,11 @@ class FlowerUplink:
                 frame, reply = {"reason": said(error)}, None
             if life == self._life:
                 self._process.send(frame, reply)
+
+    @property
+    def up(self) -> bool:
+        child = self._process.process
+        return child is not None and child.poll() is None
 
     def close(self) -> None:
         self._process.close()

@@ -1,7 +1,8 @@
 """The child process of a party that runs a link: Flower's SuperLink, and threads that pass messages to its members.
 
 Frames from the party: `number`, `to` and a request; `{"forget": number}`. Frames to the party, by `say`: `ready` once,
-`present` with the names of connected members, `reply` with a reply, `unanswered` with a reason.
+`present` with the names of connected members, `visitor` with the key of a node that was refused, `reply` with a reply,
+`unanswered` with a reason.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from flwr.superlink.cli import flower_superlink
 from headwater.deploy.flower import guard
 from headwater.deploy.flower.child_process import Pipe, fail, pipe_to_party
 from headwater.deploy.flower.messages import NOT_OURS, FlowerTask, HeaderInterceptor, from_flower, to_flower
+from headwater.deploy.flower.visitors import VisitorBook
 from headwater.deploy.transport import Message, Unanswered
 
 POLL = 1.0  # seconds between two polls of the SuperLink without news
@@ -87,6 +89,8 @@ class SuperLinkBridge:
         self.present: dict[str, NodeSession] = {}  # by name
         self.names: dict[int, str] = {}  # by node without a key: the name that it reports itself
         self.asked: dict[str, int] = {}  # by Flower's message id: node that was asked for its name
+        self.visitors = VisitorBook(settings["members"] if settings["ca"] else {})
+        self.visitors.install()
         self.task: FlowerTask
 
     def run(self) -> None:
@@ -97,6 +101,8 @@ class SuperLinkBridge:
             threading.Thread(target=self._read_requests, daemon=True).start()
             while True:
                 self._poll()
+                for visitor in self.visitors.report():
+                    self.pipe.write({"say": "visitor", **visitor})
                 self.news.wait(POLL)
                 self.news.clear()
         except BaseException as error:
