@@ -15,7 +15,12 @@ if TYPE_CHECKING:
     from headwater.deploy.init import WrittenFederation
 
 SHOWN = 4  # names in one cell
-TIERS = {"server_sector": "server – sectors", "sector_client": "sectors – clients", "relay": "relayed inside a sector"}
+TIERS = {
+    "server_sector": "server – sectors",
+    "sector_client": "sectors – clients",
+    "relay": "relayed inside a sector",
+    "final": "final model",
+}
 
 
 def folder_table(written: WrittenFederation) -> Table:
@@ -83,6 +88,9 @@ def _presence(row: dict[str, Any]) -> str:
     if not row["up"]:
         return f"{len(members)}, not known"
     counted = f"{len(members) - len(absent)} of {len(members)} present"
+    below = row.get("below") if isinstance(row.get("below"), dict) else {}
+    owing = [name for name, member in (below or {}).items() if name in present and member.get("asked") is not None]
+    counted += f", awaiting {listed(owing, SHOWN)}" if owing else ""
     return f"{counted}, without {listed(absent, SHOWN)}" if absent else counted
 
 

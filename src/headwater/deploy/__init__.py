@@ -10,6 +10,8 @@ A party's process    `party_process` (clients and hosts), `server`; `own_data` r
 The server's engine  `deployed_engine` collects the steps of a method; `dispatch` and `placement` get them done below
 Answering `work`     `work_messages` carries out steps, with the values and checks of `party_run`
 On the wire          `transport` (addresses, messages, links), `steps`, `payload` (all checks on values), `flower`
-For the operator     `status` (log and status), `audit` (what was sent)
+For the operator     `party_log`, `status`, `audit` (what was sent); `watched_link` and `observation` see who is stuck
+What shows it        `overview`, `live_page` and `watch` (the page of `deploy watch`), `metrics`
+At the end           `final_model` puts the model into every client's folder
 ===================  =================================================================================================
 """

@@ -21,6 +21,7 @@ from headwater.core.values import Located
 from headwater.deploy.agreement import Agreement, deployed_experiment, empty_split
 from headwater.deploy.deployed_engine import AWAY
 from headwater.deploy.dispatch import REJOIN
+from headwater.deploy.party_files import FINAL
 from headwater.deploy.party_run import ValueStore
 from headwater.deploy.payload import PayloadReader, Refused, pack
 from headwater.deploy.transport import Downlink, Message, ask
@@ -34,8 +35,7 @@ if TYPE_CHECKING:
     from headwater.deploy.party_process import PartyProcess
 
 RUN = re.compile(r"[0-9a-f]{16}")  # the name of a run
-MODEL, PERSONAL = "model.safetensors", "personal.safetensors"
-FILES = (MODEL, PERSONAL)
+MODEL, PERSONAL = FINAL
 TIER = "final"  # in place of a tier, for what is sent after the last round
 PREFIX = "final."  # of the values' names in the message
 END_SECONDS = 20.0  # to answer `end`

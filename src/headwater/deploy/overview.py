@@ -167,7 +167,7 @@ def _from_above(
     below = above.get("below")
     member = below.get(name) if isinstance(below, dict) else None
     if not isinstance(member, dict) or not above.get("up"):
-        return (UNKNOWN, "not known here", None, "") if work is None else (UNKNOWN, "seen by its work", *work)
+        return (UNKNOWN, "not known here", None, "") if work is None else (UNKNOWN, "known by its work", *work)
     last, asked, until = (number(member.get(key)) for key in ("answered", "asked", "until"))
     if not member.get("connected"):
         since = number(member.get("since"))
@@ -201,7 +201,8 @@ def _stuck(rows: Mapping[str, dict[str, Any]], now: float) -> Iterator[str]:
                 yield f"{name} has had no answer from {text(member)} for {ago(now - asked)} ({what}){_until(until)}."
             elif not fields.get("connected") and member not in names and row["phase"] != "finished":
                 since = number(fields.get("since"))
-                yield f"{text(member)} is not connected to {name}{'' if since is None else f' for {ago(now - since)}'}."
+                long = "" if since is None else f" for {ago(now - since)}"
+                yield f"{text(member)} has not been connected to {name}{long}."
         above = row["above"] if isinstance(row["above"], dict) else {}
         if above.get("running") is False:
             yield f"{name} cannot join the party above it; its log says why."
