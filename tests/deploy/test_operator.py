@@ -1,4 +1,4 @@
-"""What an operator sees of real parties: who is stuck, who is no member, and the final model in every client's folder."""
+"""What an operator sees of real parties: who is stuck, who is no member; and the final model at every client."""
 
 from __future__ import annotations
 
