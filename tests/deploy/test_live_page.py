@@ -124,8 +124,8 @@ def test_only_who_was_told_the_address_can_read_it(served: PageServer) -> None:
     status, text = asked(served.address, path)
     assert (status, "fedhead on digits" in text) == (200, True)
     assert asked(served.address, f"{path}content")[0] == 200
-    for other in ("/", "/content", "/x/", f"{path}../../party.toml", f"{path}keys", "", "//", "/é"):
-        assert asked(served.address, other.encode().decode("latin-1"))[0] == 404, other
+    for other in ("/", "//", "/content", "/x/", f"{path}../../party.toml", f"{path}keys"):
+        assert asked(served.address, other)[0] == 404, other
     assert asked(served.address, path, host="evil.example")[0] == 404
     assert asked(served.address, path, method="POST")[0] == 501
 

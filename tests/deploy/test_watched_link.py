@@ -101,7 +101,7 @@ def test_connecting_and_disconnecting_is_logged_once() -> None:
 
 def test_visitors_are_named_by_key_and_cannot_flood_the_log() -> None:
     w = Watching()
-    for at in range(100):
+    for _ in range(100):
         w.link.refused = [Visitor("SHA256:a", "", 1, w.now, w.now), Visitor("SHA256:b", "c0", 1, w.now, w.now)]
         w.now += 1
         w.watched.look()

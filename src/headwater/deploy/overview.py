@@ -107,7 +107,7 @@ def read(directory: Path) -> Overview:
         sent={name: _sent(row) for name, row in rows.items()},
         refusals={name: _whole(row["refusals"]) for name, row in rows.items()},
         faults={name: _whole(row["faults"]) for name, row in rows.items()},
-        logs={party.name: party_log.tail(party.state, LINES) for party in parties},
+        logs={party.name: [_line(line) for line in party_log.tail(party.state, LINES)] for party in parties},
     )
 
 
@@ -115,6 +115,10 @@ def text(value: Any) -> str:
     """A text of another party: at most so long, and without characters that change how others are shown."""
     clean = "".join(char if char.isprintable() else "?" for char in str(value)[: LONGEST + 1])
     return clean if len(clean) <= LONGEST else f"{clean[:LONGEST]}…"
+
+
+def _line(line: Mapping[str, Any]) -> dict[str, str]:
+    return {key: text(value) for key, value in line.items()}
 
 
 def ago(seconds: float) -> str:
