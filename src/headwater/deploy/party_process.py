@@ -27,7 +27,7 @@ from headwater.deploy.observation import Observation
 from headwater.deploy.own_data import own_data
 from headwater.deploy.party_log import PLAIN, LogStyle, PartyLog
 from headwater.deploy.party_run import PartyRun, ValueStore
-from headwater.deploy.payload import PayloadReader, Refused
+from headwater.deploy.payload import PayloadReader
 from headwater.deploy.status import Status
 from headwater.deploy.transport import Address, Downlink, Message, Uplink, ask
 from headwater.deploy.work_messages import ClientWorker, HostWorker, Worker
@@ -273,7 +273,7 @@ class _Answering:
         failed = ""
         try:
             self.take(message)
-        except (Refused, OSError) as error:
+        except Exception as error:  # whatever is wrong with it, this process ends
             failed = said(error)
             self.process.fault(f"refused the final model: {failed}")
         if not self.ended:

@@ -40,6 +40,7 @@ class PageServer:
             why = error.strerror if isinstance(error, OSError) else "ports go up to 65535"
             raise ConfigError(f"the page cannot be served at {HOST}:{port} ({why}); {PORT_WORDS}") from error
         self._server.daemon_threads = True
+        self._served = False
 
     @property
     def address(self) -> str:
@@ -48,10 +49,12 @@ class PageServer:
 
     def serve(self) -> None:
         """Answer requests until `close` is called in another thread, or Ctrl-C."""
+        self._served = True
         self._server.serve_forever(poll_interval=0.2)
 
     def close(self) -> None:
-        self._server.shutdown()
+        if self._served:  # otherwise `shutdown` would wait for ever
+            self._server.shutdown()
         self._server.server_close()
 
 
