@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -11,6 +13,7 @@ from safetensors import safe_open
 
 from headwater.core.params import Params, digest
 from headwater.deploy.final_model import MODEL, PERSONAL, PREFIX, FinalModel
+from headwater.deploy.party_process import _Answering
 from headwater.deploy.payload import PayloadReader, Refused, pack
 from headwater.deploy.transport import Message
 from headwater.training.result import model_tensors
@@ -85,3 +88,17 @@ def test_a_model_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
     tensors = model_tensors({"": made.context().initial(made.model.name, 0)})
     write_model(tmp_path / MODEL, tensors, {})
     assert [path.name for path in tmp_path.iterdir()] == [MODEL]
+
+
+def test_a_final_model_that_cannot_be_used_does_not_keep_a_client_from_ending() -> None:
+    said: list[str] = []
+
+    def take(message: Message) -> None:
+        raise KeyError("no such part")
+
+    process: Any = SimpleNamespace(fault=said.append, folder=SimpleNamespace(federation=SimpleNamespace(sha256="same")))
+    answering = _Answering(process, lambda head: Message({}), lambda run: None, take)  # type: ignore[arg-type,return-value]
+    reply = answering.answer(Message({"do": "end", "federation": "same"}))
+    assert "no such part" in reply.head["failed"]
+    assert said == [f"refused the final model: {reply.head['failed']}"]
+    assert answering.stop.wait(30)
