@@ -52,8 +52,9 @@ def test_the_host_sees_a_stuck_client_a_stranger_and_a_twin_and_all_clients_get_
         federation.until_round(1, LONG)
         federation.freeze(clients[0])
 
-        def owing() -> Any:
-            return (federation.status("s0").get("below") or {}).get(clients[0], {}).get("asked")
+        def owing() -> bool:
+            member = (federation.status("s0").get("below") or {}).get(clients[0], {})
+            return str(member.get("what", "")).startswith("work")
 
         federation.until(owing, "the host to name the client that does not answer", LONG)
         member = federation.status("s0")["below"][clients[0]]

@@ -62,6 +62,8 @@ class Observation:
 
     def problems(self) -> list[str]:
         """Why this party cannot do its work now; empty if it can."""
+        if not self._links:
+            return ["no link is up yet"]
         words = {WatchedDownlink: "the link to the parties below", WatchedUplink: "the link to the party above"}
         return [f"{words[type(link)]} is down" for link in self._links if not link.up]
 
