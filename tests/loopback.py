@@ -35,7 +35,7 @@ from headwater.deploy.party_run import PartyRun, ValueStore
 from headwater.deploy.payload import PayloadReader
 from headwater.deploy.permissions import Permissions
 from headwater.deploy.step_record import StepRecord
-from headwater.deploy.transport import Message, Unanswered
+from headwater.deploy.transport import Message, Unanswered, Visitor
 from headwater.deploy.updates import UpdateCheck
 from headwater.deploy.work_messages import ClientWorker, HostWorker
 from headwater.tasks.task import RunContext
@@ -86,7 +86,7 @@ class LoopbackLink:
     def present(self) -> frozenset[str]:
         return frozenset(self._answers) - self.away
 
-    def send(self, to: str, message: Message) -> int:
+    def send(self, to: str, message: Message, seconds: float | None = None) -> int:
         self._count += 1
         number = self._count
         self._asked[number] = to
@@ -118,6 +118,11 @@ class LoopbackLink:
 
     def revoke(self, name: str) -> None:
         self.away.add(name)
+
+    def visitors(self) -> list[Visitor]:
+        return []
+
+    up = True
 
     def close(self) -> None:
         self._pool.shutdown(wait=False)
@@ -170,6 +175,7 @@ class Loopback:
             experiment.class_names,
             sectors,
             sha256="same",
+            preparation=experiment.prepared,
             public=public_rows(split),
         )
         self.meddle = meddle

@@ -17,7 +17,7 @@ from processes import output_of
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").glob("*.md"))]
-SUFFIXES = ("py", "pyi", "toml", "md", "json", "jsonl", "csv", "npz", "png")
+SUFFIXES = ("py", "pyi", "toml", "md", "json", "jsonl", "csv", "npz", "png", "safetensors")
 # A path has a slash, or is a file of the repository's top directory.
 PATHS = re.compile(rf"(?<![\w./<*-])((?:[\w.{{}},<>*-]+/)+(?:[\w.{{}},<>*-]+\.(?:{'|'.join(SUFFIXES)}))?)(?![\w/<*])")
 # Folders of runs and deployments, which are not in the repository.

@@ -64,6 +64,7 @@ class Federation:
         self.out, self.networks = out, networks
         self.found: dict[str, FoundParty] = {party.name: party for party in find(out)}
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        self.options: dict[str, tuple[str, ...]] = {}  # of a party's command, by party
         self._threads = threads
         self._before: dict[str, int] = {}  # size of a party's SuperNode log when it was started
 
@@ -110,7 +111,16 @@ class Federation:
             where = self.networks.words(name) if self.networks else []
             with (self.out / f"{name}.out").open("ab") as output:
                 self.processes[name] = subprocess.Popen(
-                    [*where, sys.executable, "-c", HEADWATER, "deploy", party.role, str(party.path.resolve())],
+                    [
+                        *where,
+                        sys.executable,
+                        "-c",
+                        HEADWATER,
+                        "deploy",
+                        party.role,
+                        str(party.path.resolve()),
+                        *self.options.get(name, ()),
+                    ],
                     stdin=subprocess.PIPE,
                     stdout=output,
                     stderr=output,

@@ -144,6 +144,18 @@ def test_a_party_is_started_only_as_what_it_is(call: Call, out: Path) -> None:
         assert told.err.count("\n") == 1
 
 
+def test_options_of_a_party_are_checked_before_anything_starts(call: Call, out: Path) -> None:
+    pytest.importorskip("flwr")
+    for words, sentence in (
+        (("--log-format", "jsn"), "--log-format must be one of text, json, got 'jsn'; did you mean 'json'?"),
+        (("--log-level", "all"), "--log-level must be one of debug, info, warning, error, got 'all'"),
+        (("--metrics", "9200"), "--metrics must be a host and a port"),
+    ):
+        told = call("deploy", "client", out / "c0", *words)
+        assert (told.status, told.err.count("\n")) == (2, 1)
+        assert sentence in told.err
+
+
 def test_keys_are_checked_before_anything_starts(call: Call, out: Path) -> None:
     pytest.importorskip("flwr")
     key = out / "c0" / "keys" / "node.key"
@@ -327,7 +339,7 @@ def test_audit_sums_what_was_sent(call: Call, out: Path) -> None:
 
 def test_help_of_all_commands(call: Call) -> None:
     assert call("deploy").out == call("deploy", "--help").out
-    for command in ("init", "server", "sector", "client", "status", "audit"):
+    for command in ("init", "server", "sector", "client", "status", "watch", "audit"):
         told = call("deploy", command, "--help")
         assert told.status == 0
         assert f"headwater deploy {command}" in told.out

@@ -313,7 +313,7 @@ class TestRestart:
             top = federation.links["server"]
             usual = top.send
 
-            def stopping(to: str, message: Message) -> int:
+            def stopping(to: str, message: Message, seconds: float | None = None) -> int:
                 if message.head["round"] == 2:
                     raise KeyboardInterrupt
                 return usual(to, message)

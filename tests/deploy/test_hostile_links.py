@@ -23,7 +23,7 @@ import federation as tool
 from federation import Federation, command
 from flower_party import exchange, folder, parties, serving
 from headwater.config import Config
-from headwater.deploy.flower import FlowerDownlink, links
+from headwater.deploy.flower import FlowerDownlink, links, waiting
 from headwater.deploy.hearsay import LONGEST, MOST
 from headwater.deploy.transport import Message
 from headwater.errors import ConfigError
@@ -234,6 +234,6 @@ def test_an_address_that_is_in_use_is_waited_for(tmp_path: Path, monkeypatch: py
 def test_a_port_that_this_user_may_not_use_is_a_mistake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     parties(tmp_path, ("c0",))
     denied = PermissionError(13, "Permission denied")
-    monkeypatch.setattr(links, "_bind_error", lambda address: denied)
+    monkeypatch.setattr(waiting, "bind_error", lambda address: denied)
     with pytest.raises(ConfigError, match="ports below 1024"):
         FlowerDownlink(folder(tmp_path, "server"))

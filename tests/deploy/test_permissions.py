@@ -39,7 +39,7 @@ def recorded(federation: Loopback, sector: str, client: str) -> list[Message]:
     link, found = federation.links[sector], []
     usual = link.send
 
-    def send(to: str, message: Message) -> int:
+    def send(to: str, message: Message, seconds: float | None = None) -> int:
         if to == client:
             found.append(message)
         return usual(to, message)
@@ -196,7 +196,7 @@ class TestHonest:
             link = federation.links["server"]
             usual = link.send
 
-            def send(to: str, message: Message) -> int:
+            def send(to: str, message: Message, seconds: float | None = None) -> int:
                 if message.head["round"] == 3:
                     raise KeyboardInterrupt
                 return usual(to, message)

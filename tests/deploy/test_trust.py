@@ -60,5 +60,5 @@ def test_settings_and_commands_of_a_deployment_are_explained() -> None:
     text = (DOCS / "deploy.md").read_text(encoding="utf-8")
     assert [key for key in DeployConfig.model_fields if f"{key} = " not in text] == []
     names = [command.name or command.callback.__name__ for command in app.registered_commands if command.callback]
-    assert len(names) == 8
+    assert len(names) == 9
     assert [name for name in names if f"headwater deploy {name} " not in text] == []

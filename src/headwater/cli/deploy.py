@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
-import signal
 import sys
 import time
 from pathlib import Path
@@ -12,12 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headwater import startup
+from headwater.cli.deploy_party import LogFormat, LogLevel, Metrics, serve_party
 from headwater.cli.deploy_tables import control_lines, folder_table, next_steps, payload_table, status_table
 from headwater.cli.options import Options, Source, command_group, takes
-from headwater.cli.run import INTERRUPTED, Directory
+from headwater.cli.run import Directory
 from headwater.cli.terminal import as_json, console, print_lines, reading, say
-from headwater.deploy.folder import PARTY, PartyFolder, find
-from headwater.errors import ConfigError, MissingExtra
+from headwater.deploy.folder import find
+from headwater.errors import ConfigError
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -31,6 +30,7 @@ Out = Annotated[
     typer.Option("--out", metavar="DIR", help="Where the folders go; `federation` if left out.", show_default=False),
 ]
 Force = Annotated[bool, typer.Option("--force", help="Replace the federation in that directory, keys and all.")]
+Port = Annotated[int, typer.Option("--port", metavar="N", help="Of the page; 0 for any free one.")]
 Watch = Annotated[bool, typer.Option("--watch", help="Show it anew every second, until Ctrl-C.")]
 Member = Annotated[str, typer.Argument(metavar="CLIENT", show_default=False)]
 Host = Annotated[Path, typer.Argument(metavar="[DIR]", show_default=False)]
@@ -85,23 +85,41 @@ def init(options: Options, source: Source = None, out: Out = Path("federation"),
 
 @app.command()
 @takes("quiet")
-def server(options: Options, directory: Directory) -> int:
+def server(
+    options: Options,
+    directory: Directory,
+    log_format: LogFormat = "text",
+    log_level: LogLevel = "info",
+    metrics: Metrics = None,
+) -> int:
     """Run the server from its folder, until all rounds are done."""
-    return _serve("server", directory, options)
+    return serve_party("server", directory, options, log_format, log_level, metrics)
 
 
 @app.command()
 @takes("quiet")
-def sector(options: Options, directory: Directory) -> int:
+def sector(
+    options: Options,
+    directory: Directory,
+    log_format: LogFormat = "text",
+    log_level: LogLevel = "info",
+    metrics: Metrics = None,
+) -> int:
     """Run a sector's host from its folder."""
-    return _serve("sector", directory, options)
+    return serve_party("sector", directory, options, log_format, log_level, metrics)
 
 
 @app.command()
 @takes("quiet")
-def client(options: Options, directory: Directory) -> int:
+def client(
+    options: Options,
+    directory: Directory,
+    log_format: LogFormat = "text",
+    log_level: LogLevel = "info",
+    metrics: Metrics = None,
+) -> int:
     """Run a client from its folder."""
-    return _serve("client", directory, options)
+    return serve_party("client", directory, options, log_format, log_level, metrics)
 
 
 @app.command()
@@ -121,6 +139,30 @@ def status(options: Options, directory: Directory, watch: Watch = False) -> None
         _watch(directory)
     except KeyboardInterrupt:
         return
+
+
+@app.command()
+@takes("quiet")
+def watch(options: Options, directory: Directory, port: Port = 9180) -> None:
+    """Show how parties get on, as a page in the browser.
+
+    DIR is a party's folder, or the directory of several. The page is served on this machine only, at an address that
+    nobody can guess, and refreshes itself. It shows what is in the folders, and contacts no other party.
+    """
+    from headwater.deploy.watch import PageServer
+
+    find(directory)
+    server = PageServer(directory, port)
+    console().print(server.address, markup=False, soft_wrap=True)
+    if not options.quiet:
+        say("open this address in a browser of this machine; Ctrl-C ends it, and no party with it")
+    sys.stdout.flush()
+    try:
+        server.serve()
+    except KeyboardInterrupt:
+        return
+    finally:
+        server.close()
 
 
 @app.command()
@@ -177,41 +219,6 @@ def rollback(options: Options, directory: Directory, to: To) -> None:
             f"the run was at round {at} and is at round {to} again; start the server, and every party that has ended, "
             "to train on from there"
         )
-
-
-def _serve(role: str, directory: Path, options: Options) -> int:
-    from importlib.util import find_spec
-
-    parties = find(directory)
-    if len(parties) > 1 or not (directory / PARTY).is_file():
-        example = next((party for party in parties if party.role == role), parties[0])
-        raise ConfigError(f"{directory} holds the folders of several parties; name one, such as {example.path}")
-    party, quoted = parties[0], shlex.quote(str(directory))
-    if party.role != role:
-        raise ConfigError(
-            f"{directory} is the folder of {party.role} {party.name}, not of a {role}; start it with: "
-            f"headwater deploy {party.role} {quoted}"
-        )
-    if find_spec("flwr") is None:
-        raise MissingExtra("a federation between machines", "flower")
-    from headwater.deploy import keys
-
-    folder = PartyFolder.open(directory)
-    for warning in keys.check(folder):
-        say(warning)
-    before = signal.getsignal(signal.SIGTERM)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # sent by service managers, and means Ctrl-C
-    try:
-        from headwater.deploy.party_process import serve
-
-        startup.freeze_gc()
-        return serve(folder, quiet=options.quiet)
-    except KeyboardInterrupt:
-        again = f"headwater deploy {role} {quoted}"
-        say(f"{role} {folder.name} was ended; what it has is kept, and it carries on with: {again}")
-        return INTERRUPTED
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def _status_rows(directory: Path) -> list[dict[str, Any]]:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from headwater.deploy.init import WrittenFederation
 
 SHOWN = 4  # names in one cell
-LINKS = TIERS | {"relay": "relayed inside a sector"}
+LINKS = TIERS | {"relay": "relayed inside a sector", "final": "final model"}
 
 
 def folder_table(written: WrittenFederation) -> Table:
@@ -67,13 +67,17 @@ def status_table(rows: Sequence[dict[str, Any]]) -> Table:
 
 
 def _presence(row: dict[str, Any]) -> str:
-    members, present = row["members"] or [], row["present"] or []
+    below = row.get("below") if isinstance(row.get("below"), dict) else {}
+    gone = {name for name, member in (below or {}).items() if member.get("revoked")}
+    members, present = [name for name in row["members"] or [] if name not in gone], row["present"] or []
     if not members:
         return ""
     absent = [name for name in members if name not in present]
     if not row["up"]:
         return f"{len(members)}, not known"
     counted = f"{len(members) - len(absent)} of {len(members)} present"
+    owing = [name for name, member in (below or {}).items() if name in present and member.get("asked") is not None]
+    counted += f", awaiting {listed(owing, SHOWN)}" if owing else ""
     return f"{counted}, without {listed(absent, SHOWN)}" if absent else counted
 
 

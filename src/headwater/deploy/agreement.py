@@ -118,7 +118,18 @@ class Agreement:
 
 @dataclass(frozen=True)
 class DeployedExperiment(Experiment):
-    """What the server knows of a federation: the number of rows of each client, and no rows."""
+    """What the server knows of a federation: the number of rows of each client, and no rows.
+
+    Args:
+        preparation: of the data, as in the agreement.
+    """
+
+    preparation: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def prepared(self) -> dict[str, Any]:
+        """As in a simulation, where it follows from the data; here it is part of the agreement."""
+        return dict(self.preparation)
 
     def manifest(self) -> dict[str, Any]:
         known = {key: value for key, value in self.partition.manifest().items() if key != "indices"}
@@ -182,7 +193,8 @@ def deployed_experiment(agreement: Agreement, split: Split, sizes: Mapping[str, 
     method = method_from(kind, config.algorithm, stages)
     partition = Partition(indices, sectors)
     names = tuple(agreement.class_names)
-    return DeployedExperiment(config, split, partition, tree, spec, method, {}, {}, names, others)
+    prepared = agreement.preparation
+    return DeployedExperiment(config, split, partition, tree, spec, method, {}, {}, names, others, preparation=prepared)
 
 
 def _sizes_and_sectors(agreement: Agreement, sizes: Mapping[str, int]) -> tuple[np.ndarray, tuple[int, ...]]:

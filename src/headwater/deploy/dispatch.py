@@ -165,7 +165,7 @@ class Dispatcher(OwnSteps):
         rest = {"deadline": self._deadline, "keep": keep, "attempt": self._attempt}
         message = request.message(self._party, self._round, self._tier, **rest)
         seconds = request.seconds(self._deadline, self._below)
-        open_[self._link.send(child, message)] = request, time.monotonic() + seconds
+        open_[self._link.send(child, message, seconds)] = request, time.monotonic() + seconds
         return True
 
     def _collect(self, open_: Open) -> None:

@@ -17,7 +17,6 @@ from typing import Any
 from headwater.algorithms import ALGORITHMS
 from headwater.config import ARRAYS, CUSTOM, Config
 from headwater.data import PATHS, kind_of_path
-from headwater.data.reading import describe
 from headwater.deploy import status
 from headwater.deploy.agreement import VERSION, Agreement, public_rows
 from headwater.deploy.folder import PARTY, find
@@ -145,8 +144,8 @@ def _agreed(experiment: Experiment, config: Config, sectors: dict[str, tuple[str
     }
     if names := _names_in_data(experiment, sectors):
         fields["names"] = names
-    if preparation := describe(experiment.config.data, experiment.split, experiment.exchange):
-        fields["preparation"] = preparation
+    if experiment.prepared:
+        fields["preparation"] = experiment.prepared
     return (json.dumps(fields, indent=1, ensure_ascii=False) + "\n").encode()
 
 

@@ -22,7 +22,8 @@ from headwater.training.experiment import Experiment
 
 CA = "ca"
 README, COMPOSE = "README.md", "compose.yaml"
-FILES = (PARTY, FEDERATION, CONFIG, PUBLIC, DATA, README, COMPOSE)
+FINAL = ("model.safetensors", "personal.safetensors")  # written when a run is over
+FILES = (PARTY, FEDERATION, CONFIG, PUBLIC, DATA, README, COMPOSE, *FINAL)
 REJOIN = 65  # seconds until a link admits a node again that was killed
 UNIT_TEXT = """\
 # For systemd, as a unit of the user that owns this folder:

@@ -4,16 +4,13 @@ Clients and hosts of sectors answer the messages of the party above. There are t
 
 - `hello`: how many rows do you train on? A host asks its clients and reports all of them.
 - `work`: carry out these steps (see `headwater.deploy.work_messages`).
-- `end`: the run is over. A host tells its clients; then the process ends.
+- `end`: the run is over, and this is the final model. A host tells its clients; then the process ends.
 """
 
 from __future__ import annotations
 
-import re
 import secrets
-import threading
-import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -22,48 +19,55 @@ import torch
 
 from headwater.deploy import steps
 from headwater.deploy.agreement import client_context, host_context
+from headwater.deploy.answering import Answering
 from headwater.deploy.audit import CONTROL, SentLog
-from headwater.deploy.census import AnnouncedRows, agrees, is_row_count, read_census
-from headwater.deploy.dispatch import REJOIN, Dispatcher
+from headwater.deploy.census import AnnouncedRows, agrees, is_row_count
+from headwater.deploy.dispatch import Dispatcher
+from headwater.deploy.final_model import FinalModel, tell_end
 from headwater.deploy.folder import PartyFolder
 from headwater.deploy.hearsay import quoted
+from headwater.deploy.observation import Observation
 from headwater.deploy.own_data import own_data
+from headwater.deploy.party_log import PLAIN, LogStyle, PartyLog
 from headwater.deploy.party_run import PartyRun, ValueStore
-from headwater.deploy.payload import PayloadReader, Refused
+from headwater.deploy.payload import PayloadReader
 from headwater.deploy.permissions import Permissions
 from headwater.deploy.refusals import RefusedLog
-from headwater.deploy.revocation import Revocations, revoked
-from headwater.deploy.status import PartyLog, Status
+from headwater.deploy.revocation import Revocations
+from headwater.deploy.status import Status
 from headwater.deploy.step_record import StepRecord
-from headwater.deploy.transport import Downlink, Message, Uplink, ask
+from headwater.deploy.transport import Address, Downlink, Message, Uplink, ask
 from headwater.deploy.updates import UpdateCheck
-from headwater.deploy.work_messages import ClientWorker, HostWorker, Worker
+from headwater.deploy.work_messages import ClientWorker, HostWorker
 from headwater.errors import UserError
 from headwater.tasks.task import RunContext
 from headwater.training.checkpoint import write_whole
 
-RUN = re.compile(r"[0-9a-f]{16}")
 MEGABYTE = 1 << 20
-HEARTBEAT = 5.0  # seconds between two updates of the status of a waiting party
 HELLO_SECONDS = 30.0  # to answer `hello`
-END_SECONDS = 20.0  # to answer `end`
 
 
-def serve(folder: PartyFolder, *, quiet: bool) -> int:
+def serve(folder: PartyFolder, *, style: LogStyle = PLAIN, metrics: Address | None = None) -> int:
     """Run a party until the federation has finished. Returns the exit status 0.
 
     Args:
-        quiet: write log lines to the log file only.
+        style: of its log.
+        metrics: where to serve /healthz and /metrics; None for nowhere.
     """
+    from headwater.deploy.metrics import serve_metrics
     from headwater.deploy.server import run_server
 
     torch.set_num_threads(folder.federation.config.engine.threads)  # the same everywhere, since results depend on it
-    process = PartyProcess(folder, PartyLog(folder, quiet), Status(folder), SentLog(folder), RefusedLog(folder))
+    log, status, sent = PartyLog(folder, style), Status(folder), SentLog(folder)
+    process = PartyProcess(folder, log, status, sent, RefusedLog(folder), seen := Observation(log, sent))
+    status.live = seen.fields
     try:
+        if metrics is not None:
+            process.links.append(serve_metrics(metrics, status, seen, process.log))
         {"server": run_server, "sector": _run_sector, "client": _run_client}[folder.role](process)
         return 0
     except UserError as error:  # so that the log and the status say why it has ended
-        process.log(str(error))
+        process.log(str(error), "error")
         raise
     finally:
         process.close()
@@ -71,13 +75,14 @@ def serve(folder: PartyFolder, *, quiet: bool) -> int:
 
 @dataclass
 class PartyProcess:
-    """What every party has while it runs: its folder, log, status, record of what it sends, and links."""
+    """What every party has while it runs: its folder, log, status, records, observation and links."""
 
     folder: PartyFolder
     file_log: PartyLog
     status: Status
     sent: SentLog
     refused: RefusedLog
+    seen: Observation
     links: list[Any] = field(default_factory=list)
 
     @property
@@ -89,14 +94,16 @@ class PartyProcess:
         from headwater.deploy.flower import FlowerDownlink
 
         self.status.update(phase="opening its link")
-        self.links.append(link := FlowerDownlink(self.folder, self.max_bytes, self.log))
+        opened = FlowerDownlink(self.folder, self.max_bytes, partial(self.log, level="warning"))
+        self.links.append(link := self.seen.downlink(opened, self.folder.members))
         return link
 
     def uplink(self) -> Uplink:
         """Join the link of the party above."""
         from headwater.deploy.flower import FlowerUplink
 
-        self.links.append(link := FlowerUplink(self.folder, self.max_bytes, self.log))
+        opened = FlowerUplink(self.folder, self.max_bytes, partial(self.log, level="warning"))
+        self.links.append(link := self.seen.uplink(opened))
         return link
 
     def party_run(self, run: str, context: RunContext, census: Mapping[str, int]) -> PartyRun:
@@ -108,18 +115,30 @@ class PartyProcess:
         """
         agreement = self.folder.federation
         config = agreement.config
-        store = ValueStore(self.folder.state / "values", run, self.log, in_checkpoints=self.folder.role == "server")
+        store = self.store(run)
         trusted = steps.trust(config.method, config.model.name)
         stamp = {"federation": agreement.sha256, "run": run, "census": dict(census)}
-        reader = PayloadReader(context.models, self.max_bytes)
         updates = UpdateCheck(census, agreement.sector_of, config.deploy.max_norm)
         name, record = self.folder.name, StepRecord(self.folder.state / "steps", run)
         permissions = Permissions(agreement, name, census, record)
-        own = (name, context, store, reader, self.sent, trusted, stamp, permissions)
-        return PartyRun(*own, self.log, self.log, self.refused.add, updates)
+        own = (name, context, store, self.reader(context), self.sent, trusted, stamp, permissions)
+        return PartyRun(*own, self.fault, self.fault, self.refused.add, updates)
 
-    def log(self, sentence: str) -> None:
-        self.file_log(sentence)
+    def store(self, run: str) -> ValueStore:
+        """The values of this party in one run."""
+        server = self.folder.role == "server"
+        return ValueStore(self.folder.state / "values", run, self.fault, in_checkpoints=server)
+
+    def reader(self, context: RunContext) -> PayloadReader:
+        return PayloadReader(context.models, self.max_bytes)
+
+    def log(self, sentence: str, level: str = "info") -> None:
+        self.file_log(sentence, level)
+        self.status.update(message=sentence)
+
+    def fault(self, sentence: str) -> None:
+        """Log that something was refused or went wrong here or below, and count it."""
+        self.file_log.fault(sentence)
         self.status.update(message=sentence)
 
     def record_control(self, round: int, what: str) -> None:
@@ -127,20 +146,8 @@ class PartyProcess:
         self.sent.add(round, "above", CONTROL, "", "up", 0, what)
 
     def show_present(self, link: Downlink) -> None:
+        self.seen.look()
         self.status.update(present=link.present())
-
-    def tell_end(self, link: Downlink) -> None:
-        """Send `end` to all parties below, and to absent ones if they come back soon."""
-        message = Message({"do": "end", "federation": self.folder.federation.sha256})
-        left, until, waits = set(self.folder.members) - revoked(self.folder), time.monotonic() + REJOIN, False
-        while left and time.monotonic() < until:
-            left -= ask(link, sorted(left & link.present()), message, END_SECONDS).keys()
-            if left and not waits:
-                waits = True
-                self.log(f"waiting up to {REJOIN:.0f} s to tell {', '.join(sorted(left))} that the run is over")
-            time.sleep(0.5 if left else 0)
-        if left:
-            self.log(f"{', '.join(sorted(left))} could not be told that the run is over; stop these processes by hand")
 
     def close(self) -> None:
         for link in reversed(self.links):
@@ -165,7 +172,11 @@ def _run_client(process: PartyProcess) -> None:
         agrees(census, {folder.name: size})
         return ClientWorker(process.party_run(run, context, census))
 
-    _Answering(process, hello, worker).run(process.uplink())
+    def take(message: Message) -> None:
+        final = FinalModel.of(message, process.reader(context))
+        process.log(final.write(folder.path, folder.name, folder.federation, process.store(final.run)))
+
+    Answering(process, hello, worker, take).run(process.uplink())
 
 
 def _noise_secret(folder: PartyFolder) -> str:
@@ -202,7 +213,7 @@ def _run_sector(process: PartyProcess) -> None:
             if is_row_count(size := reply.head.get("size"), config.max_rows):
                 sizes[name] = size
             else:
-                process.log(f"{name} announces {quoted(size, 30)} rows, which is refused (deploy.max_rows)")
+                process.fault(f"{name} announces {quoted(size, 30)} rows, which is refused (deploy.max_rows)")
         rows.update(sizes)
         process.record_control(0, "how many rows each client trains on")
         return Message({"sizes": {name: size for name, size in sizes.items() if name not in gone()}})
@@ -213,94 +224,12 @@ def _run_sector(process: PartyProcess) -> None:
         dispatcher = Dispatcher(party, below, link, "sector_client", config.quorum, show_present, gone)
         return HostWorker(party, dispatcher)
 
-    on_end = partial(process.tell_end, link)
-    answering = _Answering(process, hello, worker, on_end=on_end, on_wait=show_present, revoked=gone)
-    answering.run(process.uplink())
+    finals = [FinalModel()]
 
+    def take(message: Message) -> None:
+        finals.append(FinalModel.of(message, process.reader(context)))
 
-@dataclass
-class _Answering:
-    """Answers the messages of the party above until it says that the run is over.
+    def on_end() -> None:
+        tell_end(process, link, finals[-1], gone)
 
-    Args:
-        hello: answers a `hello` message.
-        worker: creates the worker of a run, given the number of rows of each client.
-        on_end: called before the process ends.
-        on_wait: called for every message and at every heartbeat.
-        revoked: parties below that were revoked, which every reply names.
-    """
-
-    process: PartyProcess
-    hello: Callable[[Mapping[str, Any]], Message]
-    worker: Callable[[str, dict[str, int]], Worker]
-    on_end: Callable[[], None] = lambda: None
-    on_wait: Callable[[], None] = lambda: None
-    revoked: Callable[[], Collection[str]] = frozenset
-    stop: threading.Event = field(default_factory=threading.Event)
-    current: tuple[str, Worker | None] = ("", None)  # the run and its worker
-    ended: bool = False
-
-    def run(self, uplink: Uplink) -> None:
-        folder, status = self.process.folder, self.process.status
-        status.update(phase="waiting")
-        threading.Thread(target=self._heartbeat, daemon=True).start()
-        uplink.serve(self.answer, self.stop)
-        status.update(phase="finished" if self.ended else "ended")
-        self.process.log(f"the federation has finished, and {folder.role} {folder.name} ends")
-
-    def answer(self, message: Message) -> Message:
-        head = message.head
-        if head.get("federation") != self.process.folder.federation.sha256:
-            self.process.log("refused a message: it is of another federation than this folder's")
-            return Message({"failed": "refused it: its federation.json is another one"})
-        self.on_wait()
-        match head.get("do"):
-            case "hello":
-                return self._with_revoked(self.hello(head))
-            case "end":
-                if not self.ended:  # with a delay, so that the reply is sent first
-                    threading.Timer(1.0, self._leave).start()
-                self.ended = True
-                return Message({})
-            case "work" if isinstance(run := head.get("run"), str) and RUN.fullmatch(run):
-                return self._work(run, message)
-        self.process.log("refused a message: it asks for nothing that is known here")
-        return Message({"failed": "refused it: it asks for nothing that is known here"})
-
-    def _work(self, run: str, message: Message) -> Message:
-        if self.current[0] != run:
-            try:
-                self.current = run, self.worker(run, read_census(message.head, self.process.folder.federation))
-            except Refused as error:
-                self.process.log(f"refused a message: {error}")
-                return Message({"failed": f"refused it: {error}"})
-        worker, round = self.current[1], message.head.get("round")
-        assert worker is not None
-        number = round if type(round) is int else 0
-        self.process.status.update(phase=_phase(message.head), round=number)
-        reply = worker.answer(message)
-        self.process.record_control(number, "training losses and times")
-        self.process.status.update(phase="waiting")
-        return self._with_revoked(reply)
-
-    def _with_revoked(self, reply: Message) -> Message:
-        names = sorted(self.revoked())
-        return Message(reply.head | {"revoked": names}, reply.parts) if names else reply
-
-    def _leave(self) -> None:
-        self.on_end()
-        self.stop.set()
-
-    def _heartbeat(self) -> None:
-        while not self.stop.wait(HEARTBEAT):
-            self.process.status.update()
-            self.on_wait()
-
-
-def _phase(head: Mapping[str, Any]) -> str:
-    """What a `work` message asks for, in one word."""
-    tasks = [str(row.get("task", "")) for row in head.get("steps", ()) if isinstance(row, dict)]
-    for word, phase in (("distill", "distilling"), ("train", "training")):
-        if any(word in task.rpartition(":")[2] for task in tasks):
-            return phase
-    return "working"
+    Answering(process, hello, worker, take, on_end, show_present, gone).run(process.uplink())

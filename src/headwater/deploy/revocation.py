@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from headwater.deploy.folder import PartyFolder, find, listed, revoked_key
-from headwater.deploy.transport import Downlink, Message, Unanswered
+from headwater.deploy.transport import Downlink, Message, Unanswered, Visitor
 from headwater.errors import ConfigError, nearest
 from headwater.training.checkpoint import write_whole
 
@@ -104,8 +104,8 @@ class RevocationNotices:
     def present(self) -> frozenset[str]:
         return self._link.present()
 
-    def send(self, to: str, message: Message) -> int:
-        number = self._link.send(to, message)
+    def send(self, to: str, message: Message, seconds: float | None = None) -> int:
+        number = self._link.send(to, message, seconds)
         self._to[number] = to
         return number
 
@@ -123,6 +123,13 @@ class RevocationNotices:
 
     def revoke(self, name: str) -> None:
         self._link.revoke(name)
+
+    def visitors(self) -> list[Visitor]:
+        return self._link.visitors()
+
+    @property
+    def up(self) -> bool:
+        return self._link.up
 
     def close(self) -> None:
         self._link.close()

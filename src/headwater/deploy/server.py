@@ -17,17 +17,19 @@ from headwater.deploy.agreement import deployed_experiment, server_split
 from headwater.deploy.census import is_row_count
 from headwater.deploy.deployed_engine import DeployedEngine
 from headwater.deploy.dispatch import Dispatcher
+from headwater.deploy.final_model import FinalModel, tell_end
 from headwater.deploy.folder import INIT_AGAIN, PUBLIC
 from headwater.deploy.hearsay import quoted
 from headwater.deploy.party_process import HELLO_SECONDS, PartyProcess
 from headwater.deploy.revocation import RevocationNotices, Revocations
 from headwater.deploy.transport import Downlink, Message, ask
-from headwater.errors import ConfigError, TaskError
+from headwater.errors import ConfigError, OutputError, TaskError, said
 from headwater.training.checkpoint import write_whole
 from headwater.training.loop import train
 from headwater.training.opening import run_context
 from headwater.training.result import Event
 
+BEGUN = "begun.json"
 RETRY = 2.0  # seconds between two rounds of `hello`
 PHASES = {"train": "clients train", "distill": "distilling", "average": "averaging", "evaluate": "measuring"}
 
@@ -38,13 +40,18 @@ def run_server(process: PartyProcess) -> None:
     out = folder.state / "run"
     if (out / "result.json").exists():
         process.log(f"this federation has finished; its results are in {out}")
-        process.tell_end(process.downlink())  # the server may have ended before it could tell
+        begun = json.loads((folder.state / BEGUN).read_text(encoding="utf-8"))
+        link = process.downlink()
+        gone = Revocations(folder, link, process.log)
+        # The server may have ended before it could tell.
+        tell_end(process, link, _final_model(process, out, begun["run"]), gone)
         return
     config = agreement.config.deploy
     if agreement.config.algorithm.get("sigma") and not config.secret_noise:
         process.log(
             "deploy.secret_noise = false: the noise of this run follows from its seed, which every party has, so it "
-            "hides nothing from them; leave that key out at `headwater deploy init` to change it"
+            "hides nothing from them; leave that key out at `headwater deploy init` to change it",
+            "warning",
         )
     link = RevocationNotices(folder, process.downlink(), process.log)
     revoked = Revocations(folder, link, process.log)  # of sectors, at the server itself
@@ -60,8 +67,8 @@ def run_server(process: PartyProcess) -> None:
 
         def before_round(round: int) -> None:
             process.status.update(round=round, phase="waiting for sectors")
-            sectors = len(set(agreement.sectors) - revoked())
-            _await_sectors(process, link, max(1, -int(-config.quorum * sectors // 1)), round)
+            sectors = set(agreement.sectors) - revoked()
+            _await_sectors(process, link, sectors, max(1, -int(-config.quorum * len(sectors) // 1)), round)
             process.status.update(phase="sectors at work")
 
         def show_present() -> None:
@@ -76,10 +83,20 @@ def run_server(process: PartyProcess) -> None:
         accuracy = run.result["accuracy"]
         process.status.update(phase="finished", accuracy=accuracy)
         process.log(f"finished after {run.result['rounds']} rounds with accuracy {accuracy:.3f}; results are in {out}")
-        process.tell_end(link)
+        tell_end(process, link, _final_model(process, out, begun["run"]), revoked)
     except TaskError as error:
-        process.log(str(error))
+        process.log(str(error), "error")
         raise
+
+
+def _final_model(process: PartyProcess, out: Path, run: str) -> FinalModel:
+    """What the clients get; no model if the last checkpoint is damaged, since an older one is of another round."""
+    config = process.folder.federation.config
+    try:
+        return FinalModel.read(out / "checkpoints", run, (config.method, config.model.name))
+    except (OutputError, sealed.Damaged, OSError) as error:
+        process.fault(f"clients get no final model ({said(error)}); send them {out / 'model.safetensors'}")
+        return FinalModel(run=run)
 
 
 def _public_sets(path: Path) -> dict[str, Any]:
@@ -92,7 +109,7 @@ def _public_sets(path: Path) -> dict[str, Any]:
 
 def _begin(process: PartyProcess, link: RevocationNotices, revoked: Revocations) -> dict[str, Any]:
     """The name of the run and the clients' numbers of rows, from state/begun.json or from the clients."""
-    path, agreement = process.folder.state / "begun.json", process.folder.federation
+    path, agreement = process.folder.state / BEGUN, process.folder.federation
     if path.exists():
         begun: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         process.log("the server was started again, and carries on")
@@ -112,15 +129,17 @@ def _begin(process: PartyProcess, link: RevocationNotices, revoked: Revocations)
                 if client in agreement.sectors[sector] and is_row_count(size, most):
                     sizes[client] = size
             if failed := reply.head.get("failed"):
-                process.log(f"{sector} says {quoted(failed)}")
+                process.fault(f"{sector} says {quoted(failed)}")
         gone = {client for sector in revoked() for client in agreement.sectors[sector]} | link.names
         sizes = {client: size for client, size in sizes.items() if client not in gone}
         missing -= sizes.keys() | gone
+        process.seen.expect(missing, max(0.0, until - time.monotonic()))
         process.show_present(link)
         if time.monotonic() > until and sizes:
             break
         if missing or not sizes:
             time.sleep(RETRY)
+    process.seen.expect(())
     if missing:
         process.log(
             f"{', '.join(sorted(missing))} did not come within deploy.start = {agreement.config.deploy.start:g} s; the "
@@ -132,20 +151,23 @@ def _begin(process: PartyProcess, link: RevocationNotices, revoked: Revocations)
     if (largest := max(sizes, key=lambda client: sizes[client])) and 2 * sizes[largest] > sum(sizes.values()):
         process.log(
             f"{largest} announces {sizes[largest]} of these rows, more than all others together, so that its model "
-            "alone decides a mean; if that cannot be, revoke it, or set deploy.max_rows"
+            "alone decides a mean; if that cannot be, revoke it, or set deploy.max_rows",
+            "warning",
         )
     return begun
 
 
-def _await_sectors(process: PartyProcess, link: Downlink, least: int, round: int) -> None:
+def _await_sectors(process: PartyProcess, link: Downlink, sectors: set[str], least: int, round: int) -> None:
     """Wait until enough sectors are connected."""
     logged = False
     while len(link.present()) < least:
         if not logged:
             process.log(f"round {round}: {len(link.present())} sectors are there and {least} are needed; waiting")
             logged = True
+        process.seen.expect(sectors - link.present())
         process.show_present(link)
         time.sleep(0.5)
+    process.seen.expect(())
     process.show_present(link)
 
 
@@ -154,7 +176,7 @@ def _show(process: PartyProcess, event: Event) -> None:
         case "task":
             process.status.update(round=event.round, phase=PHASES.get(event.phase, event.phase))
         case "warning":
-            process.log(event.text)
+            process.log(event.text, "warning")
         case "round":
             accuracy = "" if event.accuracy is None else f", accuracy {event.accuracy:.3f}"
             process.status.update(round=event.round, accuracy=event.accuracy)

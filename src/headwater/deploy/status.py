@@ -1,5 +1,4 @@
-"""What a running party tells its operator: a log (state/logs/party.log) and a status (state/status.json), which
-`headwater deploy status` reads.
+"""What a running party tells its operator in state/status.json, which `headwater deploy status` reads.
 
 The process holds a file lock while it runs. So only one process runs from a folder at a time, and `deploy status` sees
 that it is up even in a container, or that it was killed even if its process id is in use again.
@@ -10,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -26,32 +24,8 @@ if TYPE_CHECKING:
 FILE, LOCK = "status.json", "party.lock"
 OFTEN = 0.5  # shortest time in seconds between two writes
 PATIENCE = 2.0  # seconds to wait for the lock, which `deploy status` holds for a moment
-LONGEST = 2000  # characters of a line of the log
 FIELDS = ("round", "rounds", "phase", "accuracy", "present", "members", "message")
-
-
-class PartyLog:
-    """The log of a party, on standard error and in a file. Call it with one sentence per line.
-
-    Args:
-        quiet: write to the file only.
-    """
-
-    def __init__(self, folder: PartyFolder, quiet: bool) -> None:
-        place = folder.state / "logs"
-        place.mkdir(mode=0o700, exist_ok=True)
-        self._file, self._quiet, self._name = (place / "party.log").open("a", encoding="utf-8"), quiet, folder.name
-
-    def __call__(self, sentence: str) -> None:
-        line = f"{time.strftime('%Y-%m-%d %H:%M:%S')} {self._name}: {' '.join(sentence.split())}"[:LONGEST]
-        line = "".join(char if char.isprintable() else "?" for char in line)  # parts of it come from other parties
-        self._file.write(line + "\n")
-        self._file.flush()
-        if not self._quiet:
-            print(line, file=sys.stderr, flush=True)
-
-    def close(self) -> None:
-        self._file.close()
+LIVE = ("below", "above", "awaited", "visitors", "other_visitors", "sent", "refusals", "faults")  # from `Status.live`
 
 
 class Status:
@@ -84,6 +58,7 @@ class Status:
             "members": list(folder.link.members) if folder.link else [],
             "message": "",
         }
+        self.live: Callable[[], dict[str, Any]] = dict  # gives LIVE fields whenever the file is written
         self._timer: threading.Timer | None = None
         self._written = 0.0
         self._write()
@@ -108,6 +83,11 @@ class Status:
                 self._timer.daemon = True
                 self._timer.start()
 
+    @property
+    def fields(self) -> dict[str, Any]:
+        """All fields, as they are written."""
+        return self._fields | self.live()
+
     def close(self) -> None:
         """Write the last update and release the lock."""
         with self._guard:
@@ -129,7 +109,7 @@ class Status:
         self._timer, self._written = None, self._clock()
         draft = self._file.with_name(f".{FILE}.draft")
         with contextlib.suppress(OSError):  # a full disk is reported where results are written
-            draft.write_text(to_json(self._fields), encoding="utf-8")
+            draft.write_text(to_json(self.fields), encoding="utf-8")
             draft.replace(self._file)
 
 
@@ -150,7 +130,7 @@ def rows(parties: Iterable[FoundParty]) -> Iterator[dict[str, Any]]:
     for party in parties:
         fields = read(party.state)
         row: dict[str, Any] = {"party": party.name, "role": party.role, "up": fields["up"], "pid": fields.get("pid")}
-        row |= {key: fields.get(key) for key in (*FIELDS, "since", "updated")}
+        row |= {key: fields.get(key) for key in (*FIELDS, *LIVE, "since", "updated")}
         updated = fields.get("updated")
         row["seconds"] = max(0.0, time.time() - updated) if isinstance(updated, int | float) else None
         yield row

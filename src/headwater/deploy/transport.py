@@ -132,14 +132,49 @@ class Unanswered(Exception):  # noqa: N818 (stands in place of a reply)
         return reason or "did not answer"
 
 
+@dataclass(frozen=True)
+class Visitor:
+    """A node that was refused at a link although it proved that it owns its key.
+
+    Args:
+        key: fingerprint of its public key, as `ssh-keygen -l` prints it.
+        name: of the member with this key; empty for a stranger.
+        attempts: how often it came.
+        first: when it first came, as `time.time`.
+        last: when it came last.
+    """
+
+    key: str
+    name: str
+    attempts: int
+    first: float
+    last: float
+
+    @property
+    def sentence(self) -> str:
+        """For the log."""
+        if not self.name:
+            return f"a stranger with the key {self.key} asked to join this link and was refused"
+        return (
+            f"somebody with the key of {self.name} ({self.key}) asked to join while {self.name} is connected and was "
+            f"refused: {self.name} was started again less than a minute ago, or somebody has a copy of its key"
+        )
+
+
 class Downlink(Protocol):
     """The upper end of a link: the server's to its sectors, a sector host's to its clients."""
 
     def present(self) -> frozenset[str]:
         """Names of the members that are connected now."""
 
-    def send(self, to: str, message: Message) -> int:
-        """Queue a request without waiting. Returns the number of this exchange."""
+    def send(self, to: str, message: Message, seconds: float | None = None) -> int:
+        """Queue a request without waiting. Returns the number of this exchange.
+
+        Args:
+            to: name of a member.
+            message: the request.
+            seconds: how long the caller will wait for the reply, for the operator to see; None for no limit.
+        """
 
     def replies(self, seconds: float) -> list[tuple[int, Message | Unanswered]]:
         """Replies that have arrived, by number of the exchange. Waits up to `seconds` for the first."""
@@ -150,6 +185,13 @@ class Downlink(Protocol):
     def revoke(self, name: str) -> None:
         """Admit a member no longer, from now on."""
 
+    def visitors(self) -> list[Visitor]:
+        """Nodes that were refused since the last call."""
+
+    @property
+    def up(self) -> bool:
+        """Whether members can reach it."""
+
     def close(self) -> None: ...
 
 
@@ -159,12 +201,16 @@ class Uplink(Protocol):
     def serve(self, answer: Callable[[Message], Message], stop: threading.Event) -> None:
         """Answer requests one at a time until `stop` is set."""
 
+    @property
+    def up(self) -> bool:
+        """Whether the process that connects to the party above is running."""
+
     def close(self) -> None: ...
 
 
 def ask(link: Downlink, names: list[str], message: Message, seconds: float) -> dict[str, Message]:
     """Send one message to several parties. Returns the replies that came in time, by name."""
-    waiting = {link.send(name, message): name for name in names}
+    waiting = {link.send(name, message, seconds): name for name in names}
     replies: dict[str, Message] = {}
     until = time.monotonic() + seconds
     while waiting and time.monotonic() < until:

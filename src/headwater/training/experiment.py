@@ -21,6 +21,7 @@ from headwater.data import kind_of_path
 from headwater.data.base import Data
 from headwater.data.loading import open_data, options_of
 from headwater.data.preparation import Exchange, prepared
+from headwater.data.reading import describe
 from headwater.data.split import Split, carve
 from headwater.errors import ConfigError, nearest
 from headwater.models import MODELS, auto
@@ -72,6 +73,11 @@ class Experiment:
         """Every architecture of the run by name: the clients', and those that the method adds."""
         clients = dict(zip(self.tree.archs, (self.model, *self.others), strict=True))
         return clients | self.method.models(self.model)
+
+    @property
+    def prepared(self) -> dict[str, Any]:
+        """How the data was read and prepared, as it is stored with the model; empty for plain arrays."""
+        return describe(self.config.data, self.split, self.exchange)
 
     @cached_property
     def stacking(self) -> Stacking:

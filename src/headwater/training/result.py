@@ -17,7 +17,6 @@ from torch import Tensor, nn
 from headwater.core.ledger import TIERS, Ledger
 from headwater.core.params import Params
 from headwater.core.records import to_json
-from headwater.data.reading import describe
 from headwater.engines.base import Done
 from headwater.errors import OutputError
 from headwater.inference.trained import KEY as METADATA
@@ -196,8 +195,8 @@ def describe_model(experiment: Experiment, params: Mapping[str, Params]) -> str:
         return {f.name: getattr(spec, f.name) for f in fields(spec) if f.name != "builder"}
 
     about = described(experiment.model) | {"class_names": list(experiment.class_names)}
-    if preparation := describe(experiment.config.data, experiment.split, experiment.exchange):
-        about["preparation"] = preparation
+    if experiment.prepared:
+        about["preparation"] = experiment.prepared
     if experiment.split.words is not None:
         about["words"] = experiment.split.words
     if "" not in params:

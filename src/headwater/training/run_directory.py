@@ -170,7 +170,7 @@ def write_model(path: Path, tensors: dict[str, Tensor], about: dict[str, str]) -
         tensors: by name.
         about: metadata of the file.
     """
-    draft = path.with_name(".model.draft")
+    draft = path.with_name(f".{path.stem}.draft")
     try:
         draft.write_bytes(save(_without_sharing(tensors), metadata=about))
         draft.replace(path)

@@ -8,15 +8,15 @@ which no member has spoken is closed after `UNKNOWN_SECONDS`, or before that if 
 from __future__ import annotations
 
 import asyncio
-import binascii
 import datetime
 import functools
 from base64 import b64decode
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import uvicorn
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 from flwr.common.constant import SYSTEM_TIME_TOLERANCE, TIMESTAMP_HEADER, TIMESTAMP_TOLERANCE
 from flwr.supercore.constant import FLEET_HTTP_PUBLIC_KEY_HEADER, FLEET_HTTP_SIGNATURE_HEADER
@@ -44,15 +44,32 @@ class MemberKeys:
 
     def signed(self, headers: Mapping[bytes, bytes]) -> bool:
         """Whether these headers are of a member. Flower checks this again, with the name that the request claims."""
-        try:
-            key = b64decode(headers[FLEET_HTTP_PUBLIC_KEY_HEADER.encode()], validate=True)
-            signature = b64decode(headers[FLEET_HTTP_SIGNATURE_HEADER.encode()], validate=True)
-            stamp = headers[TIMESTAMP_HEADER.encode()].decode("ascii")
-            age = (now() - datetime.datetime.fromisoformat(stamp)).total_seconds()
-            fresh = -SYSTEM_TIME_TOLERANCE < age < TIMESTAMP_TOLERANCE + SYSTEM_TIME_TOLERANCE
-            return key in self.pem.values() and fresh and verify_signature(_key(key), stamp.encode(), signature)
-        except (KeyError, ValueError, TypeError, UnicodeError, binascii.Error):
-            return False
+        return _claimed(headers) in self.pem.values() and _proved(headers, _key)
+
+    def stranger(self, headers: Mapping[bytes, bytes]) -> bytes | None:
+        """The public key of a caller that is no member and has proved that it owns this key, else None."""
+        key = _claimed(headers)
+        return key if key not in self.pem.values() and _proved(headers, bytes_to_public_key) else None
+
+
+def _claimed(headers: Mapping[bytes, bytes]) -> bytes | None:
+    """The public key that these headers name; None without one."""
+    try:
+        return b64decode(headers[FLEET_HTTP_PUBLIC_KEY_HEADER.encode()], validate=True)
+    except (KeyError, ValueError):
+        return None
+
+
+def _proved(headers: Mapping[bytes, bytes], read: Callable[[bytes], Any]) -> bool:
+    """Whether these headers were signed just now with the key that they name."""
+    try:
+        signature = b64decode(headers[FLEET_HTTP_SIGNATURE_HEADER.encode()], validate=True)
+        stamp = headers[TIMESTAMP_HEADER.encode()].decode("ascii")
+        age = (now() - datetime.datetime.fromisoformat(stamp)).total_seconds()
+        fresh = -SYSTEM_TIME_TOLERANCE < age < TIMESTAMP_TOLERANCE + SYSTEM_TIME_TOLERANCE
+        return fresh and verify_signature(read(_claimed(headers) or b""), stamp.encode(), signature)
+    except (KeyError, ValueError, TypeError, AttributeError, UnsupportedAlgorithm):
+        return False
 
 
 def _pem(file: Path) -> bytes:

@@ -18,21 +18,25 @@ from flwr.supercore.control import ControlHttpClient
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from headwater.deploy.flower.connections import OPEN, MemberKeys
+from headwater.deploy.flower.visitors import VisitorBook
 
 KEY = "x-headwater-key"
 NODES = "/v1/fleet/"
-NEWS = ("push-messages", "activate-node", "deactivate-node")  # calls of nodes after which the bridge should poll
+JOIN = "activate-node"  # the call by which a node with a key asks to join
+NEWS = ("push-messages", JOIN, "deactivate-node")  # calls of nodes after which the bridge should poll
 MAX_REQUEST = 16 << 20  # bytes of one request; Flower cuts arrays into pieces of 5 MiB
 
 
-def install(key: str, news: threading.Event, admitted: threading.Event, members: MemberKeys | None) -> None:
+def install(
+    key: str, news: threading.Event, admitted: threading.Event, members: MemberKeys | None, visitors: VisitorBook
+) -> None:
     """Put a `Guard` before every interface of the SuperLink that this process starts."""
     create_app = flwr.superlink.main.create_app
 
     def guarded(*args: Any, **more: Any) -> Any:
         app = create_app(*args, **more)
         # runs before all other middleware
-        app.add_middleware(Guard, key=key, news=news, admitted=admitted, members=members)
+        app.add_middleware(Guard, key=key, news=news, admitted=admitted, members=members, visitors=visitors)
         return app
 
     flwr.superlink.main.create_app = guarded
@@ -65,12 +69,20 @@ class Guard:
         news: set when a node has sent a message, connected or disconnected.
         admitted: until it is set, nodes are told to try again later, since the members' keys are not registered yet.
         members: whose signature a request needs before its body is read; None without keys.
+        visitors: takes note of those who asked to join with another key.
     """
 
     def __init__(
-        self, app: ASGIApp, key: str, news: threading.Event, admitted: threading.Event, members: MemberKeys | None
+        self,
+        app: ASGIApp,
+        key: str,
+        news: threading.Event,
+        admitted: threading.Event,
+        members: MemberKeys | None,
+        visitors: VisitorBook,
     ) -> None:
-        self.app, self.key, self.news, self.admitted, self.members = app, key.encode(), news, admitted, members
+        self.app, self.key, self.news, self.admitted = app, key.encode(), news, admitted
+        self.members, self.visitors = members, visitors
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -95,5 +107,7 @@ class Guard:
         if not scope["path"].startswith(NODES) or not length.isdigit() or int(length) > MAX_REQUEST:
             return int(httpx.codes.FORBIDDEN)
         if self.members is not None and not self.members.signed(headers):
+            if scope["path"] == f"{NODES}{JOIN}" and self.visitors.has_time():
+                self.visitors.note(self.members.stranger(headers))
             return int(httpx.codes.UNAUTHORIZED)
         return 0 if self.admitted.is_set() else int(httpx.codes.SERVICE_UNAVAILABLE)

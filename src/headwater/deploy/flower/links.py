@@ -5,10 +5,8 @@
 
 from __future__ import annotations
 
-import errno
 import itertools
 import queue
-import socket
 import threading
 import time
 from collections.abc import Callable
@@ -16,8 +14,9 @@ from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
 from headwater.deploy.flower.child_process import FlowerProcess
+from headwater.deploy.flower.waiting import AGAIN, TICK, Patience, await_free
 from headwater.deploy.hearsay import public
-from headwater.deploy.transport import Address, Message, Unanswered
+from headwater.deploy.transport import Address, Message, Unanswered, Visitor
 from headwater.errors import ConfigError, said
 
 if TYPE_CHECKING:
@@ -25,9 +24,7 @@ if TYPE_CHECKING:
 
 VERSION = "1.41"  # of Flower
 MAX_BYTES = 2048 << 20
-AGAIN = 60.0  # seconds between two log lines about one thing that a party waits for
 ANY = {"0.0.0.0": "127.0.0.1", "::": "localhost"}  # hosts besides its own that a link's certificate is valid for
-TICK = 0.2  # seconds between two checks of `stop`
 
 
 def need_flower() -> None:
@@ -43,22 +40,6 @@ def need_flower() -> None:
     if installed is None or not installed.startswith(f"{VERSION}."):
         lack = "which is not installed" if installed is None else f"version {VERSION}; {installed} is installed"
         raise ConfigError(f"links between parties need Flower, {lack}: pip install 'headwater[flower]'")
-
-
-class Patience:
-    """Says what a party waits for: at once, when the reason changes, and again after `AGAIN` seconds.
-
-    Args:
-        say: takes a sentence.
-    """
-
-    def __init__(self, say: Callable[[str], None]) -> None:
-        self._say, self._last, self._at = say, "", 0.0
-
-    def __call__(self, sentence: str) -> None:
-        if sentence != self._last or time.monotonic() - self._at > AGAIN:
-            self._last, self._at = sentence, time.monotonic()
-            self._say(sentence)
 
 
 class FlowerDownlink:
@@ -84,12 +65,13 @@ class FlowerDownlink:
         self._numbers = itertools.count(1)
         self._open: set[int] = set()
         self._arrived: list[tuple[int, Message | Unanswered]] = []
+        self._visitors: list[Visitor] = []
         self._present: frozenset[str] = frozenset()
         self._ready = False
         self._say = Patience(say)
         self._where = folder.link.address
         address = Address.parse(folder.link.address, "link.address")
-        _await_free(address, self._say)
+        await_free(address, self._say)
         settings = {
             "words": _superlink_options(folder, address),
             "dial": str(Address(ANY.get(address.host, address.host), address.port)),
@@ -111,7 +93,7 @@ class FlowerDownlink:
         with self._lock:
             return self._present
 
-    def send(self, to: str, message: Message) -> int:
+    def send(self, to: str, message: Message, seconds: float | None = None) -> int:
         with self._lock:
             number = next(self._numbers)
             if not self._ready:
@@ -143,6 +125,16 @@ class FlowerDownlink:
             if self._ready:
                 self._process.send({"revoke": name})
 
+    def visitors(self) -> list[Visitor]:
+        with self._lock:
+            visitors, self._visitors = self._visitors, []
+            return visitors
+
+    @property
+    def up(self) -> bool:
+        with self._lock:
+            return self._ready
+
     def close(self) -> None:
         self._process.close()
         self._lose_all()
@@ -155,6 +147,9 @@ class FlowerDownlink:
                     self._lock.notify_all()
                 case "present":
                     self._present = frozenset(frame["names"]) & self._process.settings["members"].keys()
+                case "visitor":
+                    now = time.time()
+                    self._visitors.append(Visitor(frame["key"], frame["name"], frame["attempts"], now, now))
                 case "reply" | "unanswered" if frame["number"] in self._open:
                     self._open.discard(frame["number"])
                     self._settle(frame["number"], message or Unanswered(frame["reason"]))
@@ -183,37 +178,6 @@ def _superlink_options(folder: PartyFolder, address: Address) -> list[str]:
     keys = folder.keys.resolve()
     options += ["--enable-supernode-auth", "--ssl-ca-certfile", str(keys / "ca.crt")]
     return [*options, "--ssl-certfile", str(keys / "link.crt"), "--ssl-keyfile", str(keys / "link.key")]
-
-
-def _await_free(address: Address, say: Callable[[str], None]) -> None:
-    """Wait until an address can be bound to, rather than start a SuperLink over and over.
-
-    Raises:
-        ConfigError: if this user may not use the port at all.
-    """
-    while (error := _bind_error(address)) is not None:
-        if error.errno == errno.EACCES:
-            raise ConfigError(
-                f"the link cannot be opened at {address} ({error.strerror}); change [link] address in party.toml: "
-                "ports below 1024 are for the administrator"
-            )
-        say(
-            f"the link cannot be opened at {address} yet ({error.strerror}); it is tried again until that works: end "
-            "what uses it, or change [link] address in party.toml"
-        )
-        time.sleep(TICK)
-
-
-def _bind_error(address: Address) -> OSError | None:
-    try:
-        found = socket.getaddrinfo(*address, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        family, kind, proto, _, where = found[0]
-        with socket.socket(family, kind, proto) as trial:
-            trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            trial.bind(where)
-    except OSError as error:  # also of a name that cannot be resolved yet
-        return error
-    return None
 
 
 class FlowerUplink:
@@ -265,6 +229,11 @@ class FlowerUplink:
                 frame, reply = {"reason": public(error)}, None
             if life == self._life:
                 self._process.send(frame, reply)
+
+    @property
+    def up(self) -> bool:
+        child = self._process.process
+        return child is not None and child.poll() is None
 
     def close(self) -> None:
         self._process.close()

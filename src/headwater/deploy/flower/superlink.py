@@ -1,7 +1,8 @@
 """The child process of a party that runs a link: Flower's SuperLink, and threads that pass messages to its members.
 
 Frames from the party: `number`, `to` and a request; `{"forget": number}`. Frames to the party, by `say`: `ready` once,
-`present` with the names of connected members, `reply` with a reply, `unanswered` with a reason.
+`present` with the names of connected members, `visitor` with the key of a node that was refused, `reply` with a reply,
+`unanswered` with a reason.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -37,6 +37,8 @@ from headwater.deploy.flower import connections, guard, redelivery
 from headwater.deploy.flower.child_process import Pipe, fail, pipe_to_party
 from headwater.deploy.flower.connections import MemberKeys
 from headwater.deploy.flower.messages import APP, NOT_OURS, FlowerTask, HeaderInterceptor, from_flower, to_flower
+from headwater.deploy.flower.visitors import VisitorBook
+from headwater.deploy.flower.waiting import wait_for
 from headwater.deploy.hearsay import quoted
 from headwater.deploy.transport import Message, Unanswered
 
@@ -62,6 +64,7 @@ class SuperLinkBridge:
         news: threading.Event,
         admitted: threading.Event,
         keys: MemberKeys | None,
+        visitors: VisitorBook,
     ) -> None:
         self.pipe, self.settings, self.news, self.admitted, self.keys = pipe, settings, news, admitted, keys
         self.key = HeaderInterceptor({guard.KEY: key})
@@ -74,6 +77,7 @@ class SuperLinkBridge:
         self.present: dict[str, NodeSession] = {}  # by name
         self.names: dict[int, str] = {}  # by node without a key: the name that it reports itself
         self.asked: dict[str, int] = {}  # by Flower's message id: node that was asked for its name
+        self.visitors = visitors
         self.task: FlowerTask
 
     def run(self) -> None:
@@ -84,6 +88,8 @@ class SuperLinkBridge:
             threading.Thread(target=self._read_requests, daemon=True).start()
             while True:
                 self._poll()
+                for visitor in self.visitors.report():
+                    self.pipe.write({"say": "visitor", **visitor})
                 self.news.wait(POLL)
                 self.news.clear()
         except BaseException as error:
@@ -93,7 +99,7 @@ class SuperLinkBridge:
 
     def _start(self) -> None:
         control = self._client(ControlHttpClient, "flwr")
-        _wait_for(lambda: control.ListNodes(ListNodesRequest()))
+        wait_for(lambda: control.ListNodes(ListNodesRequest()), START, httpx.TransportError)
         guard.check(self.settings["dial"], self.settings["ca"])
         if self.keys is not None:
             guard.admit(control, self.keys)
@@ -179,6 +185,7 @@ class SuperLinkBridge:
         self.members = tuple(member for member in self.members if member != name)
         if self.keys is not None:
             self.keys.revoke(name)
+        self.visitors.revoke(name)
         node = self.present.pop(name, None)
         with self.lock:
             lost = [key for key, (_, to) in self.open.items() if to == node]
@@ -271,27 +278,18 @@ def _reason(message: FlowerMessage) -> str:
     return f"it says {quoted(message.error.reason)}" if (message.error.reason or "").strip() else "it gave no reason"
 
 
-def _wait_for(call: Callable[[], object]) -> None:
-    end = time.monotonic() + START
-    while True:
-        try:
-            call()
-            return
-        except httpx.TransportError:
-            if time.monotonic() > end:
-                raise
-            time.sleep(0.1)
-
-
 def main() -> None:
     pipe, settings = pipe_to_party(lambda: os._exit(0))
     key, news, admitted = secrets.token_hex(32), threading.Event(), threading.Event()
     members = MemberKeys(settings["members"]) if settings["ca"] else None
+    visitors = VisitorBook(settings["members"] if settings["ca"] else {})
     connections.install(len(settings["members"]))
-    guard.install(key, news, admitted, members)
+    guard.install(key, news, admitted, members, visitors)
+    visitors.install()
     redelivery.install()
     sys.argv = ["flower-superlink", *settings["words"]]
-    threading.Thread(target=SuperLinkBridge(pipe, settings, key, news, admitted, members).run, daemon=True).start()
+    bridge = SuperLinkBridge(pipe, settings, key, news, admitted, members, visitors)
+    threading.Thread(target=bridge.run, daemon=True).start()
     flower_superlink()
 
 

@@ -1,0 +1,121 @@
+"""How a client and a sector's host answer the party above, until it says that the run is over."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from headwater.deploy.census import read_census
+from headwater.deploy.final_model import RUN
+from headwater.deploy.hearsay import public
+from headwater.deploy.payload import Refused
+from headwater.deploy.transport import Message, Uplink
+from headwater.deploy.work_messages import Worker
+from headwater.errors import said
+
+if TYPE_CHECKING:
+    from headwater.deploy.party_process import PartyProcess
+
+HEARTBEAT = 5.0  # seconds between two updates of the status of a waiting party
+
+
+@dataclass
+class Answering:
+    """Answers the messages of the party above until it says that the run is over.
+
+    Args:
+        hello: answers a `hello` message.
+        worker: creates the worker of a run, given the number of rows of each client.
+        take: takes the final model out of an `end` message.
+        on_end: called before the process ends.
+        on_wait: called for every message and at every heartbeat.
+        revoked: parties below that were revoked, which every reply names.
+    """
+
+    process: PartyProcess
+    hello: Callable[[Mapping[str, Any]], Message]
+    worker: Callable[[str, dict[str, int]], Worker]
+    take: Callable[[Message], None] = lambda message: None
+    on_end: Callable[[], None] = lambda: None
+    on_wait: Callable[[], None] = lambda: None
+    revoked: Callable[[], Collection[str]] = frozenset
+    stop: threading.Event = field(default_factory=threading.Event)
+    current: tuple[str, Worker | None] = ("", None)  # the run and its worker
+    ended: bool = False
+
+    def run(self, uplink: Uplink) -> None:
+        folder, status = self.process.folder, self.process.status
+        status.update(phase="waiting")
+        threading.Thread(target=self._heartbeat, daemon=True).start()
+        uplink.serve(self.answer, self.stop)
+        status.update(phase="finished" if self.ended else "ended")
+        self.process.log(f"the federation has finished, and {folder.role} {folder.name} ends")
+
+    def answer(self, message: Message) -> Message:
+        head = message.head
+        if head.get("federation") != self.process.folder.federation.sha256:
+            self.process.fault("refused a message: it is of another federation than this folder's")
+            return Message({"failed": "refused it: its federation.json is another one"})
+        self.on_wait()
+        match head.get("do"):
+            case "hello":
+                return self._with_revoked(self.hello(head))
+            case "end":
+                return self._end(message)
+            case "work" if isinstance(run := head.get("run"), str) and RUN.fullmatch(run):
+                return self._work(run, message)
+        self.process.fault("refused a message: it asks for nothing that is known here")
+        return Message({"failed": "refused it: it asks for nothing that is known here"})
+
+    def _work(self, run: str, message: Message) -> Message:
+        if self.current[0] != run:
+            try:
+                self.current = run, self.worker(run, read_census(message.head, self.process.folder.federation))
+            except Refused as error:
+                self.process.fault(f"refused a message: {error}")
+                return Message({"failed": f"refused it: {error}"})
+        worker, round = self.current[1], message.head.get("round")
+        assert worker is not None
+        number = round if type(round) is int else 0
+        self.process.status.update(phase=_phase(message.head), round=number)
+        reply = worker.answer(message)
+        self.process.record_control(number, "training losses and times")
+        self.process.status.update(phase="waiting")
+        return self._with_revoked(reply)
+
+    def _with_revoked(self, reply: Message) -> Message:
+        names = sorted(self.revoked())
+        return Message(reply.head | {"revoked": names}, reply.parts) if names else reply
+
+    def _end(self, message: Message) -> Message:
+        """Take the final model and leave, with a delay, so that the reply is sent first. Without the model, too."""
+        failed = ""
+        try:
+            self.take(message)
+        except Exception as error:  # whatever is wrong with it, this process ends
+            self.process.fault(f"refused the final model: {said(error)}")
+            failed = f"refused it: {error}" if isinstance(error, Refused) else f"failed: {public(error)}"
+        if not self.ended:
+            threading.Timer(1.0, self._leave).start()
+        self.ended = True
+        return Message({"failed": failed} if failed else {})
+
+    def _leave(self) -> None:
+        self.on_end()
+        self.stop.set()
+
+    def _heartbeat(self) -> None:
+        while not self.stop.wait(HEARTBEAT):
+            self.process.status.update()
+            self.on_wait()
+
+
+def _phase(head: Mapping[str, Any]) -> str:
+    """What a `work` message asks for, in one word."""
+    tasks = [str(row.get("task", "")) for row in head.get("steps", ()) if isinstance(row, dict)]
+    for word, phase in (("distill", "distilling"), ("train", "training")):
+        if any(word in task.rpartition(":")[2] for task in tasks):
+            return phase
+    return "working"
