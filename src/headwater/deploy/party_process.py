@@ -4,7 +4,8 @@ Clients and hosts of sectors answer the messages of the party above. There are t
 
 - `hello`: how many rows do you train on? A host asks its clients and reports all of them.
 - `work`: carry out these steps (see `headwater.deploy.work_messages`).
-- `end`: the run is over. A host tells its clients; then the process ends.
+- `end`: the run is over, or was stopped before the round under `stopped`. A host tells its clients; then the process
+  ends.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from headwater.deploy import steps
 from headwater.deploy.agreement import client_context, host_context
 from headwater.deploy.audit import CONTROL, SentLog
 from headwater.deploy.census import AnnouncedRows, agrees, is_row_count, read_census
+from headwater.deploy.control import Stopped
 from headwater.deploy.dispatch import REJOIN, Dispatcher
 from headwater.deploy.folder import PartyFolder
 from headwater.deploy.hearsay import quoted
@@ -126,12 +128,13 @@ class PartyProcess:
         """Record control data that goes up."""
         self.sent.add(round, "above", CONTROL, "", "up", 0, what)
 
-    def show_present(self, link: Downlink) -> None:
-        self.status.update(present=link.present())
+    def show_present(self, link: Downlink, **fields: Any) -> None:
+        self.status.update(present=link.present(), **fields)
 
-    def tell_end(self, link: Downlink) -> None:
+    def tell_end(self, link: Downlink, stopped: Stopped | None = None) -> None:
         """Send `end` to all parties below, and to absent ones if they come back soon."""
-        message = Message({"do": "end", "federation": self.folder.federation.sha256})
+        why = {"stopped": stopped.round} if stopped else {}
+        message = Message({"do": "end", "federation": self.folder.federation.sha256} | why)
         left, until, waits = set(self.folder.members) - revoked(self.folder), time.monotonic() + REJOIN, False
         while left and time.monotonic() < until:
             left -= ask(link, sorted(left & link.present()), message, END_SECONDS).keys()
@@ -225,7 +228,7 @@ class _Answering:
     Args:
         hello: answers a `hello` message.
         worker: creates the worker of a run, given the number of rows of each client.
-        on_end: called before the process ends.
+        on_end: called before the process ends, with why if the run was stopped.
         on_wait: called for every message and at every heartbeat.
         revoked: parties below that were revoked, which every reply names.
     """
@@ -233,20 +236,23 @@ class _Answering:
     process: PartyProcess
     hello: Callable[[Mapping[str, Any]], Message]
     worker: Callable[[str, dict[str, int]], Worker]
-    on_end: Callable[[], None] = lambda: None
+    on_end: Callable[[Stopped | None], None] = lambda stopped: None
     on_wait: Callable[[], None] = lambda: None
     revoked: Callable[[], Collection[str]] = frozenset
     stop: threading.Event = field(default_factory=threading.Event)
     current: tuple[str, Worker | None] = ("", None)  # the run and its worker
     ended: bool = False
+    stopped: Stopped | None = None
 
     def run(self, uplink: Uplink) -> None:
         folder, status = self.process.folder, self.process.status
         status.update(phase="waiting")
         threading.Thread(target=self._heartbeat, daemon=True).start()
         uplink.serve(self.answer, self.stop)
-        status.update(phase="finished" if self.ended else "ended")
-        self.process.log(f"the federation has finished, and {folder.role} {folder.name} ends")
+        status.update(phase="stopped" if self.stopped else "finished" if self.ended else "ended")
+        why = self.stopped or "the federation has finished"
+        again = "; what it has is kept, and it carries on when it is started again" if self.stopped else ""
+        self.process.log(f"{why}, and {folder.role} {folder.name} ends{again}")
 
     def answer(self, message: Message) -> Message:
         head = message.head
@@ -259,6 +265,7 @@ class _Answering:
                 return self._with_revoked(self.hello(head))
             case "end":
                 if not self.ended:  # with a delay, so that the reply is sent first
+                    self.stopped = Stopped(before) if type(before := head.get("stopped")) is int else None
                     threading.Timer(1.0, self._leave).start()
                 self.ended = True
                 return Message({})
@@ -288,7 +295,7 @@ class _Answering:
         return Message(reply.head | {"revoked": names}, reply.parts) if names else reply
 
     def _leave(self) -> None:
-        self.on_end()
+        self.on_end(self.stopped)
         self.stop.set()
 
     def _heartbeat(self) -> None:
