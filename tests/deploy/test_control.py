@@ -199,9 +199,9 @@ class TestLoopback:
                 request(running.path, STOP)
             control.hold(round)
 
-        with closing(Loopback(made, tmp_path)) as federation:
-            with pytest.raises(Stopped, match=f"before round {max(1, at)}"):
-                federation.train(tmp_path / "run", stopping)
+        stopped = pytest.raises(Stopped, match=f"before round {max(1, at)}")
+        with closing(Loopback(made, tmp_path)) as federation, stopped:
+            federation.train(tmp_path / "run", stopping)
         kept = sorted(file.stem for file in (tmp_path / "run/checkpoints").glob("round-*.json"))
         assert kept[-1:] == ([f"round-{at - 1:06d}"] if at > 1 else []), "that of the last round"
         assert not (tmp_path / "run/result.json").exists()
@@ -250,10 +250,10 @@ class TestEnd:
             return Message({})
 
         folder = PartyFolder.open(out / "s0")
-        with closing(LoopbackLink({"c0": answer, "c1": answer}, lambda to, message: message)) as link:
-            with closing(self.process(folder)) as process:
-                process.tell_end(link, Stopped(3))
-                process.tell_end(link)
+        below = closing(LoopbackLink({"c0": answer, "c1": answer}, lambda to, message: message))
+        with below as link, closing(self.process(folder)) as process:
+            process.tell_end(link, Stopped(3))
+            process.tell_end(link)
         assert [head.get("stopped") for head in heard] == [3, 3, None, None]
 
 

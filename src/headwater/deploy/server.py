@@ -100,9 +100,7 @@ def _public_sets(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{error}; bring it back from a copy, or {INIT_AGAIN}") from None
 
 
-def _begin(
-    process: PartyProcess, link: RevocationNotices, revoked: Revocations, control: Control
-) -> dict[str, Any]:
+def _begin(process: PartyProcess, link: RevocationNotices, revoked: Revocations, control: Control) -> dict[str, Any]:
     """The name of the run and the clients' numbers of rows, from state/begun.json or from the clients."""
     path, agreement = process.folder.state / "begun.json", process.folder.federation
     if path.exists():
