@@ -231,7 +231,7 @@ class Loopback:
         )
         return HostWorker(party, dispatcher)
 
-    def train(self, out: Path | None = None) -> Run:
+    def train(self, out: Path | None = None, before_round: Callable[[int], None] = lambda round: None) -> Run:
         public = {name: getattr(self.made.split, name) for name in PUBLIC_SETS}
         experiment = deployed_experiment(self.agreement, server_split(self.agreement, public), self.census)
         party = self._party(ROOT, run_context(experiment))
@@ -241,7 +241,7 @@ class Loopback:
             return home if home in self.agreement.sectors else sector_of.get(home)
 
         dispatcher = Dispatcher(party, below, self.links[ROOT], "server_sector", self.quorum)
-        engine = DeployedEngine(party.store, dispatcher, self.deadline, lambda round: None)
+        engine = DeployedEngine(party.store, dispatcher, self.deadline, before_round)
         before = torch.get_num_threads()
         torch.set_num_threads(THREADS)
         try:

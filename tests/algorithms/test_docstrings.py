@@ -18,6 +18,7 @@ import toys
 from docs_tables import arguments_of
 from headwater.algorithms import ALGORITHMS, BEFORE, ROUND
 from headwater.algorithms.base import Method
+from headwater.registry import load
 from headwater.theory.communication import FORMULAS
 from headwater.training.result import Run
 
@@ -131,4 +132,5 @@ def test_the_example_of_the_base_class_runs(tmp_path: Path, monkeypatch: pytest.
 def test_file_is_short(method: str) -> None:
     module = importlib.import_module(ALGORITHMS[method].target.partition(":")[0])
     lines = Path(inspect.getsourcefile(module) or "").read_text(encoding="utf-8").splitlines()
-    assert len(lines) <= 240
+    assert len(lines) <= 300  # with the tasks that only this method runs
+    assert len(inspect.getsource(load(ALGORITHMS[method].target)).splitlines()) <= 190  # the listing itself

@@ -17,7 +17,7 @@ import click
 import typer
 
 from headwater import __version__, startup
-from headwater.cli import compare, deploy, plan, predict, reproduce, run, sweep, theory
+from headwater.cli import compare, deploy, deploy_control, plan, predict, reproduce, run, sweep, theory
 from headwater.cli import list as listing
 from headwater.cli.options import command_group
 from headwater.cli.terminal import closest_characters, say
@@ -47,6 +47,8 @@ app.command("predict")(predict.predict)
 app.command("export")(predict.export)
 app.command("list")(listing.list_)
 app.command("resume")(run.resume)
+for steer in (deploy_control.pause, deploy_control.resume, deploy_control.stop):
+    deploy.app.command()(steer)
 app.add_typer(deploy.app, name="deploy")
 
 

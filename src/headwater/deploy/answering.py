@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from headwater.deploy.census import read_census
+from headwater.deploy.control import Stopped
 from headwater.deploy.final_model import RUN
 from headwater.deploy.hearsay import public
 from headwater.deploy.payload import Refused
@@ -29,7 +30,7 @@ class Answering:
         hello: answers a `hello` message.
         worker: creates the worker of a run, given the number of rows of each client.
         take: takes the final model out of an `end` message.
-        on_end: called before the process ends.
+        on_end: called before the process ends, with why if the run was stopped.
         on_wait: called for every message and at every heartbeat.
         revoked: parties below that were revoked, which every reply names.
     """
@@ -38,20 +39,23 @@ class Answering:
     hello: Callable[[Mapping[str, Any]], Message]
     worker: Callable[[str, dict[str, int]], Worker]
     take: Callable[[Message], None] = lambda message: None
-    on_end: Callable[[], None] = lambda: None
+    on_end: Callable[[Stopped | None], None] = lambda stopped: None
     on_wait: Callable[[], None] = lambda: None
     revoked: Callable[[], Collection[str]] = frozenset
     stop: threading.Event = field(default_factory=threading.Event)
     current: tuple[str, Worker | None] = ("", None)  # the run and its worker
     ended: bool = False
+    stopped: Stopped | None = None
 
     def run(self, uplink: Uplink) -> None:
         folder, status = self.process.folder, self.process.status
         status.update(phase="waiting")
         threading.Thread(target=self._heartbeat, daemon=True).start()
         uplink.serve(self.answer, self.stop)
-        status.update(phase="finished" if self.ended else "ended")
-        self.process.log(f"the federation has finished, and {folder.role} {folder.name} ends")
+        status.update(phase="stopped" if self.stopped else "finished" if self.ended else "ended")
+        why = self.stopped or "the federation has finished"
+        again = "; what it has is kept, and it carries on when it is started again" if self.stopped else ""
+        self.process.log(f"{why}, and {folder.role} {folder.name} ends{again}")
 
     def answer(self, message: Message) -> Message:
         head = message.head
@@ -92,8 +96,11 @@ class Answering:
     def _end(self, message: Message) -> Message:
         """Take the final model and leave, with a delay, so that the reply is sent first. Without the model, too."""
         failed = ""
+        if not self.ended:
+            self.stopped = Stopped(before) if type(before := message.head.get("stopped")) is int else None
         try:
-            self.take(message)
+            if self.stopped is None:
+                self.take(message)
         except Exception as error:  # whatever is wrong with it, this process ends
             self.process.fault(f"refused the final model: {said(error)}")
             failed = f"refused it: {error}" if isinstance(error, Refused) else f"failed: {public(error)}"
@@ -103,7 +110,7 @@ class Answering:
         return Message({"failed": failed} if failed else {})
 
     def _leave(self) -> None:
-        self.on_end()
+        self.on_end(self.stopped)
         self.stop.set()
 
     def _heartbeat(self) -> None:

@@ -19,6 +19,7 @@ from headwater.core import sealed
 from headwater.core.params import Params, digest
 from headwater.core.values import Located
 from headwater.deploy.agreement import Agreement, deployed_experiment, empty_split
+from headwater.deploy.control import Stopped
 from headwater.deploy.deployed_engine import AWAY
 from headwater.deploy.dispatch import REJOIN
 from headwater.deploy.hearsay import quoted
@@ -173,15 +174,22 @@ class _CheckpointFiles:
         return Ref(name, home, ref.part)
 
 
-def tell_end(process: PartyProcess, link: Downlink, final: FinalModel, revoked: Callable[[], Collection[str]]) -> None:
+def tell_end(
+    process: PartyProcess,
+    link: Downlink,
+    final: FinalModel,
+    revoked: Callable[[], Collection[str]],
+    stopped: Stopped | None = None,
+) -> None:
     """Send `end` with the final model to all parties below, and to absent ones if they come back soon.
 
     Args:
         revoked: parties below that are neither told nor awaited, also if they were revoked just now.
+        stopped: why there is no final model, if the run was stopped.
     """
     left, until, waits = set(process.folder.members).difference(revoked()), time.monotonic() + REJOIN, False
     while left and time.monotonic() < until:
-        left -= _send(process, link, sorted(left & link.present()), final)
+        left -= _send(process, link, sorted(left & link.present()), final, stopped)
         left.difference_update(revoked())
         if left and not waits:
             waits = True
@@ -191,14 +199,19 @@ def tell_end(process: PartyProcess, link: Downlink, final: FinalModel, revoked: 
         process.log(f"{', '.join(sorted(left))} could not be told that the run is over; stop these processes by hand")
 
 
-def _send(process: PartyProcess, link: Downlink, names: list[str], final: FinalModel) -> set[str]:
+def _send(
+    process: PartyProcess, link: Downlink, names: list[str], final: FinalModel, stopped: Stopped | None
+) -> set[str]:
     """Send `end` to these parties. Returns those that have answered."""
     agreement = process.folder.federation
     for name in names if final.nbytes else ():
         process.sent.add(agreement.config.rounds, name, "model", TIER, "down", final.nbytes, "the final model")
     below = {client for name in names for client in agreement.sectors.get(name, (name,))}
     seconds = END_SECONDS + len(names) * final.nbytes * SECONDS_PER_BYTE
-    replies = ask(link, names, final.message(agreement.sha256, below), seconds)
+    message = final.message(agreement.sha256, below)
+    if stopped is not None:
+        message = Message(message.head | {"stopped": stopped.round}, message.parts)
+    replies = ask(link, names, message, seconds)
     for name, reply in replies.items():
         if failed := reply.head.get("failed"):
             process.fault(f"{name} did not take the final model and says {quoted(failed)}")

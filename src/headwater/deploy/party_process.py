@@ -4,7 +4,8 @@ Clients and hosts of sectors answer the messages of the party above. There are t
 
 - `hello`: how many rows do you train on? A host asks its clients and reports all of them.
 - `work`: carry out these steps (see `headwater.deploy.work_messages`).
-- `end`: the run is over, and this is the final model. A host tells its clients; then the process ends.
+- `end`: the run is over, and this is the final model; or it was stopped before the round under `stopped`. A host tells
+  its clients; then the process ends.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from headwater.deploy.agreement import client_context, host_context
 from headwater.deploy.answering import Answering
 from headwater.deploy.audit import CONTROL, SentLog
 from headwater.deploy.census import AnnouncedRows, agrees, is_row_count
+from headwater.deploy.control import Stopped
 from headwater.deploy.dispatch import Dispatcher
 from headwater.deploy.final_model import FinalModel, tell_end
 from headwater.deploy.folder import PartyFolder
@@ -145,9 +147,9 @@ class PartyProcess:
         """Record control data that goes up."""
         self.sent.add(round, "above", CONTROL, "", "up", 0, what)
 
-    def show_present(self, link: Downlink) -> None:
+    def show_present(self, link: Downlink, **fields: Any) -> None:
         self.seen.look()
-        self.status.update(present=link.present())
+        self.status.update(present=link.present(), **fields)
 
     def close(self) -> None:
         for link in reversed(self.links):
@@ -229,7 +231,7 @@ def _run_sector(process: PartyProcess) -> None:
     def take(message: Message) -> None:
         finals.append(FinalModel.of(message, process.reader(context)))
 
-    def on_end() -> None:
-        tell_end(process, link, finals[-1], gone)
+    def on_end(stopped: Stopped | None) -> None:
+        tell_end(process, link, finals[-1], gone, stopped)
 
     Answering(process, hello, worker, take, on_end, show_present, gone).run(process.uplink())

@@ -15,6 +15,7 @@ from typing import Any
 from headwater.core import sealed
 from headwater.deploy.agreement import deployed_experiment, server_split
 from headwater.deploy.census import is_row_count
+from headwater.deploy.control import PAUSE, STOP, Control, Stopped
 from headwater.deploy.deployed_engine import DeployedEngine
 from headwater.deploy.dispatch import Dispatcher
 from headwater.deploy.final_model import FinalModel, tell_end
@@ -55,8 +56,9 @@ def run_server(process: PartyProcess) -> None:
         )
     link = RevocationNotices(folder, process.downlink(), process.log)
     revoked = Revocations(folder, link, process.log)  # of sectors, at the server itself
+    control = Control(folder, process.log)
     try:
-        begun = _begin(process, link, revoked)
+        begun = _begin(process, link, revoked, control)
         split = server_split(agreement, _public_sets(folder.path / PUBLIC))
         experiment = deployed_experiment(agreement, split, begun["sizes"])
         party = process.party_run(begun["run"], run_context(experiment), begun["sizes"])
@@ -66,12 +68,14 @@ def run_server(process: PartyProcess) -> None:
             return home if home in agreement.sectors else sector_of.get(home)
 
         def before_round(round: int) -> None:
+            control.hold(round, lambda: process.show_present(link, phase="paused"))
             process.status.update(round=round, phase="waiting for sectors")
             sectors = set(agreement.sectors) - revoked()
-            _await_sectors(process, link, sectors, max(1, -int(-config.quorum * len(sectors) // 1)), round)
+            _await_sectors(process, link, sectors, max(1, -int(-config.quorum * len(sectors) // 1)), round, control)
             process.status.update(phase="sectors at work")
 
         def show_present() -> None:
+            control.look()
             process.show_present(link)
 
         dispatcher = Dispatcher(party, below, link, "server_sector", config.quorum, show_present, revoked)
@@ -83,7 +87,13 @@ def run_server(process: PartyProcess) -> None:
         accuracy = run.result["accuracy"]
         process.status.update(phase="finished", accuracy=accuracy)
         process.log(f"finished after {run.result['rounds']} rounds with accuracy {accuracy:.3f}; results are in {out}")
+        control.clear(PAUSE, STOP)  # it came too late
         tell_end(process, link, _final_model(process, out, begun["run"]), revoked)
+    except Stopped as error:
+        process.status.update(phase="stopped")
+        process.log(f"{error}; everybody is told to end, and carries on when started again")
+        tell_end(process, link, FinalModel(), revoked, error)
+        control.clear(STOP)  # last, so that a server that is killed meanwhile tells the others when it is started again
     except TaskError as error:
         process.log(str(error), "error")
         raise
@@ -107,7 +117,7 @@ def _public_sets(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{error}; bring it back from a copy, or {INIT_AGAIN}") from None
 
 
-def _begin(process: PartyProcess, link: RevocationNotices, revoked: Revocations) -> dict[str, Any]:
+def _begin(process: PartyProcess, link: RevocationNotices, revoked: Revocations, control: Control) -> dict[str, Any]:
     """The name of the run and the clients' numbers of rows, from state/begun.json or from the clients."""
     path, agreement = process.folder.state / BEGUN, process.folder.federation
     if path.exists():
@@ -137,6 +147,8 @@ def _begin(process: PartyProcess, link: RevocationNotices, revoked: Revocations)
         process.show_present(link)
         if time.monotonic() > until and sizes:
             break
+        if control.look() == STOP:
+            raise Stopped(0)
         if missing or not sizes:
             time.sleep(RETRY)
     process.seen.expect(())
@@ -157,7 +169,9 @@ def _begin(process: PartyProcess, link: RevocationNotices, revoked: Revocations)
     return begun
 
 
-def _await_sectors(process: PartyProcess, link: Downlink, sectors: set[str], least: int, round: int) -> None:
+def _await_sectors(
+    process: PartyProcess, link: Downlink, sectors: set[str], least: int, round: int, control: Control
+) -> None:
     """Wait until enough sectors are connected."""
     logged = False
     while len(link.present()) < least:
@@ -166,6 +180,8 @@ def _await_sectors(process: PartyProcess, link: Downlink, sectors: set[str], lea
             logged = True
         process.seen.expect(sectors - link.present())
         process.show_present(link)
+        if control.look() == STOP:
+            raise Stopped(round)
         time.sleep(0.5)
     process.seen.expect(())
     process.show_present(link)
