@@ -59,6 +59,7 @@ def test_who_gets_a_value_is_said_to_see_something(rows: dict[str, list[str]], m
 def test_settings_and_commands_of_a_deployment_are_explained() -> None:
     text = (DOCS / "deploy.md").read_text(encoding="utf-8")
     assert [key for key in DeployConfig.model_fields if f"{key} = " not in text] == []
-    names = [command.name or command.callback.__name__ for command in deploy.app.registered_commands if command.callback]
+    commands = deploy.app.registered_commands
+    names = [command.name or command.callback.__name__ for command in commands if command.callback]
     assert {"init", "server", "revoke", "rollback", "watch", "pause", "resume", "stop"} <= {*names}
     assert [name for name in names if f"headwater deploy {name} " not in text] == []
