@@ -99,6 +99,7 @@ def teams(federation: Federation) -> dict[str, list[str]]:
     return found
 
 
+@pytest.mark.thorough
 def test_processes_give_the_bits_of_the_simulation_and_the_bytes_of_the_ledger(tmp_path: Path) -> None:
     asked = config("partition.clients=3", "rounds=2", "algorithm.name=fedhead")
     with started(tmp_path / "federation", asked) as federation:

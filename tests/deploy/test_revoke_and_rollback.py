@@ -116,8 +116,9 @@ def server(place: Path) -> PartyFolder:
 
 
 class TestRollback:
-    def test_the_run_goes_on_from_an_earlier_round(self, tmp_path: Path) -> None:
+    def test_the_run_goes_on_from_an_earlier_round(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """To the same end, since all that a checkpoint names is still at its party."""
+        monkeypatch.setattr("headwater.training.checkpoint.PAUSE", 0)  # a checkpoint after every round
         made, folder = small("scaffold", **BRIEF), server(tmp_path / "server")
         out = folder.state / "run"
         with closing(Loopback(made, tmp_path / "parties")) as federation:

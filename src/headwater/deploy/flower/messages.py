@@ -153,12 +153,14 @@ class FlowerTask:
         """Send a message. Returns Flower's id of it, or an empty string if it was refused."""
         message.metadata.__dict__["_message_id"] = message.object_id
         with no_object_id_recompute():
-            response = self.client.PushMessages(
-                PushAppMessagesRequest(
-                    messages_list=[message_to_proto(remove_content_from_message(message))],
-                    message_object_trees=[get_object_tree(message)],
-                )
+            request = PushAppMessagesRequest(
+                messages_list=[message_to_proto(remove_content_from_message(message))],
+                message_object_trees=[get_object_tree(message)],
             )
+            try:
+                response = self.client.PushMessages(request)
+            except httpx.RemoteProtocolError:  # an idle connection was closed at this moment: nothing was read of it
+                response = self.client.PushMessages(request)
             push_objects(
                 get_all_nested_objects(message),
                 make_push_object_fn_protobuf(self.client.PushObject, self.node, self.run_id, response.session_id),
