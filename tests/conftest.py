@@ -2,7 +2,8 @@
 
 `make test` runs every test without the marker `thorough`, in about five minutes on 2 cores. It covers each kind of
 part (method, engine, partitioner, model, data set, command) and each promise (equal bits on every engine, exact
-resume, ledger equal to the closed forms, a federation over in-process links, Flower links, Ray, the page in a browser) at least once.
+resume, ledger equal to the closed forms, a federation over in-process links, Flower links, Ray, the page in a browser)
+at least once.
 `make test-all` runs the `thorough` tests as well: further parameters of tests that run in `make test` anyway, and
 tests that take many seconds because they start processes, train ten rounds or read large data sets. Mark a new test
 `thorough` if it takes more than about 5 seconds and a quicker test covers the same promise; of a parametrised test,
