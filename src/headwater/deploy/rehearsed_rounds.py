@@ -25,7 +25,7 @@ from headwater.core.values import names_in
 from headwater.data.base import Examples
 from headwater.deploy.agreement import Agreement, deployed_experiment, empty_split
 from headwater.deploy.steps import Choice, Move, Step
-from headwater.engines.jobs import Job, Ref, resolve
+from headwater.engines.jobs import Job, Ref
 from headwater.errors import ConfigError, UserError, said
 from headwater.planning.rehearsal import FREE, RehearsalEngine, Unforeseen, Value, Work
 from headwater.planning.trials import UNKNOWN
@@ -101,13 +101,7 @@ class StepRecorder(RehearsalEngine):
 
     def _rehearse(self, job: Job, group: int) -> tuple[Work, Value]:
         """Without costs, and without trying tasks that do not declare what they return."""
-        values = {ref.key: self._values[ref.key] for ref in job.refs()}
-        inputs = {
-            name: item if name in job.plain else resolve(item, self._outline) for name, item in job.inputs.items()
-        }
-        ctx = self._contexts.get(job.home)
-        if ctx is None:
-            ctx = self._contexts[job.home] = TaskContext(self.context, job.home, ())
+        values, inputs, ctx = self._inputs_of(job)
         outline = self._result(job, ctx, inputs)
         info = None if outline is UNKNOWN else serialization.info(outline)
         untrained = job.phase in FREE and all(value.job is not None for value in values.values())

@@ -109,13 +109,7 @@ class RehearsalEngine:
         self.seconds += time.process_time() - begun
 
     def _rehearse(self, job: Job, group: int) -> tuple[Work, Value]:
-        values = {ref.key: self._values[ref.key] for ref in job.refs()}
-        inputs = {
-            name: item if name in job.plain else resolve(item, self._outline) for name, item in job.inputs.items()
-        }
-        ctx = self._contexts.get(job.home)
-        if ctx is None:
-            ctx = self._contexts[job.home] = TaskContext(self.context, job.home, ())
+        values, inputs, ctx = self._inputs_of(job)
         cost, outline = self._cost(job, ctx, inputs), self._result(job, ctx, inputs)
         needed: Iterable[Ref] = job.refs()
         if streamed := getattr(job.task, "streaming", ()):
@@ -125,6 +119,17 @@ class RehearsalEngine:
         untrained = job.phase in FREE and all(value.job is not None for value in values.values())
         value = Value(outline, info, len(self.works), *((job, values) if untrained else ()))
         return Work(job, cost, after, sum(map(self._models, needed)), group), value
+
+    def _inputs_of(self, job: Job) -> tuple[dict[str, Value], dict[str, Any], TaskContext]:
+        """The values that a job names, its inputs with outlines in their place, and the context of its home."""
+        values = {ref.key: self._values[ref.key] for ref in job.refs()}
+        inputs = {
+            name: item if name in job.plain else resolve(item, self._outline) for name, item in job.inputs.items()
+        }
+        ctx = self._contexts.get(job.home)
+        if ctx is None:
+            ctx = self._contexts[job.home] = TaskContext(self.context, job.home, ())
+        return values, inputs, ctx
 
     def _cost(self, job: Job, ctx: TaskContext, inputs: dict[str, Any]) -> Cost:
         declared = getattr(job.task, "cost", None)
