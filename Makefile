@@ -6,7 +6,7 @@ SHARED_DATA := $(wildcard ../shared/data)
 export HEADWATER_DATA ?= $(abspath $(SHARED_DATA))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo deploy-demo test test-all check docs-tables build format bench evidence compare-methods teacher-weights quadratics pipelining theory-bounds papers traffic text-table cifar-fusion deploy-check soak clean
+.PHONY: help demo deploy-demo test test-all check docs docs-tables build format bench bench-plan evidence compare-methods teacher-weights quadratics pipelining theory-bounds papers traffic text-table cifar-fusion deploy-check soak clean
 
 help:
 	@echo "make demo      compare four methods on the embedded data set (a minute after the install)"
@@ -15,11 +15,14 @@ help:
 	@echo "make test      the quick tests: every kind of part and every promise (about five minutes on 2 cores)"
 	@echo "make test-all  the whole test suite (under half an hour; with HEADWATER_SLOW=1 also killed parties and the like)"
 	@echo "make check     lint, types, import order, generated tables"
+	@echo "make docs      the documentation as a site, in site/index.html"
 	@echo "make docs-tables"
 	@echo "               write the generated tables of README and docs, and the type stub of the package"
 	@echo "make build     wheel and source archive in dist/, tried out in a fresh environment"
 	@echo "make format    put the code into its standard form"
 	@echo "make bench     time it beside hand-written loops and other frameworks (WORKS=\"W1 W2\" for some of it)"
+	@echo "make bench-plan"
+	@echo "               planned time and memory beside measured ones (some ten minutes on an idle machine)"
 	@echo "make evidence  the CIFAR-10 comparison under experiments/ (one to two hours on 2 cores)"
 	@echo "make compare-methods, teacher-weights, quadratics, pipelining"
 	@echo "               the other experiments under experiments/ (an hour or two, half an hour, minutes, minutes)"
@@ -34,27 +37,32 @@ help:
 	@echo "make papers    every table and figure of the papers at the smoke scale (an hour or two; PAPERS=\"fedhead mtgc\" for some)"
 	@echo "make clean     remove what these targets made"
 
-# One stamp for each set of packages, renewed when pyproject.toml changes.
+# One stamp for each set of packages, renewed when pyproject.toml or constraints.txt changes.
 $(VENV)/.made:
 	@echo "make: creating a virtual environment in $(VENV)"
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "make: Headwater needs Python 3.11 or newer; name one with PYTHON=python3.11"; exit 1; }
 	@$(PYTHON) -m venv $(VENV)
 	@touch $@
 
-$(VENV)/.installed: pyproject.toml $(VENV)/.made
+$(VENV)/.installed: pyproject.toml constraints.txt $(VENV)/.made
 	@echo "make: installing Headwater and what it needs (torch is large; this takes a few minutes once)"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt -e .
 	@touch $@
 
-$(VENV)/.installed-flower: pyproject.toml $(VENV)/.made
+$(VENV)/.installed-flower: pyproject.toml constraints.txt $(VENV)/.made
 	@echo "make: installing Headwater with Flower (torch is large; this takes a few minutes once)"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[flower]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt -e '.[flower]'
 	@touch $@ $(VENV)/.installed
 
-$(VENV)/.installed-test: pyproject.toml $(VENV)/.made
+$(VENV)/.installed-test: pyproject.toml constraints.txt $(VENV)/.made
 	@echo "make: installing Headwater with its test tools (torch is large; this takes a few minutes once)"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test]'
-	@touch $@ $(VENV)/.installed $(VENV)/.installed-flower
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt -e '.[test]'
+	@touch $@ $(VENV)/.installed $(VENV)/.installed-flower $(VENV)/.installed-docs
+
+$(VENV)/.installed-docs: pyproject.toml constraints.txt $(VENV)/.made
+	@echo "make: installing Headwater with what its documentation needs (torch is large; this takes a few minutes once)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt -e '.[docs]'
+	@touch $@ $(VENV)/.installed
 
 demo: $(VENV)/.installed
 	@$(BIN)/headwater compare fedavg feddf fedhead fedhead+ --config demo --out runs/demo
@@ -82,6 +90,11 @@ check: $(VENV)/.installed-test
 docs-tables: $(VENV)/.installed
 	$(BIN)/python tools/docs_tables.py
 
+# Offline, and with warnings as errors. The variable silences an announcement of the theme's authors.
+docs: $(VENV)/.installed-docs
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+	@echo "make: the documentation is in site/index.html; its search needs a server: $(BIN)/python -m http.server --bind 127.0.0.1 --directory site"
+
 build: $(VENV)/.installed-test
 	@rm -rf build dist
 	$(BIN)/python -m build
@@ -93,6 +106,9 @@ format: $(VENV)/.installed-test
 
 bench: $(VENV)/.installed
 	$(BIN)/python benchmarks/bench.py $(WORKS)
+
+bench-plan: $(VENV)/.installed
+	$(BIN)/python benchmarks/plan_accuracy.py
 
 evidence: $(VENV)/.installed
 	$(BIN)/python experiments/cifar10_resnet8/run.py
@@ -142,5 +158,5 @@ papers: $(VENV)/.installed
 	if [ -n "$$failed" ]; then echo "make: not all of these went well:$$failed"; exit 1; fi
 
 clean:
-	rm -rf $(VENV) benchmarks/.environments runs build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis src/*.egg-info
+	rm -rf $(VENV) benchmarks/.environments runs build dist site .mypy_cache .pytest_cache .ruff_cache .hypothesis src/*.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -24,10 +24,13 @@ for row in comparison.rows(target=0.5):
     interval = f"[{row['accuracy_low']:.3f}, {row['accuracy_high']:.3f}]"
     print(f"{row['method']}: accuracy {row['accuracy']:.3f} {interval}, rounds to 0.5: {row['rounds_to_target']}")
 
-# The same as a Markdown table, with the best value of each column in bold.
-print(comparison.table())
+# A DataFrame of numbers, with the difference to the first method paired by seed.
+print(comparison.table()[["accuracy", "difference", "difference low", "difference high", "star"]])
 
-# All runs are still there, for other statistics: here the paired difference of two methods for each seed.
+# The table of a paper: mean ± interval, the best value of each column in bold. `to_latex()` writes it for LaTeX.
+print(comparison.to_markdown())
+
+# All runs are still there, for other statistics: here the difference of two methods for each seed.
 accuracy = {(run.result["algorithm"], run.result["seed"]): run.accuracy for run in comparison.runs}
 for seed in (0, 1, 2):
     print(f"seed {seed}: fedprox - fedavg = {accuracy['fedprox', seed] - accuracy['fedavg', seed]:+.4f}")

@@ -10,14 +10,16 @@ import queue
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from headwater.config import Config
+from headwater.core.membership import Membership, Newcomer
 from headwater.core.tree import ROOT
 from headwater.deploy import steps
 from headwater.deploy.agreement import (
@@ -31,6 +33,7 @@ from headwater.deploy.agreement import (
 )
 from headwater.deploy.deployed_engine import DeployedEngine
 from headwater.deploy.dispatch import Dispatcher
+from headwater.deploy.membership import RunMembers, read_membership
 from headwater.deploy.party_run import PartyRun, ValueStore
 from headwater.deploy.payload import PayloadReader
 from headwater.deploy.permissions import Permissions
@@ -39,6 +42,7 @@ from headwater.deploy.transport import Message, Unanswered, Visitor
 from headwater.deploy.updates import UpdateCheck
 from headwater.deploy.work_messages import ClientWorker, HostWorker
 from headwater.tasks.task import RunContext
+from headwater.training.arrivals import Arrivals
 from headwater.training.experiment import Experiment, prepare
 from headwater.training.loop import train
 from headwater.training.opening import run_context
@@ -135,6 +139,26 @@ class SentRows(list[tuple[int, str, str, str, str, int, str]]):
         self.append((round, to, kind, tier, direction, bytes, name))
 
 
+class ScriptedArrivals(Arrivals):
+    """As `headwater.deploy.late_clients.LateClients`, by a script.
+
+    Args:
+        script: who joins in which round.
+        party: the server, which knows who has joined before it was started again.
+    """
+
+    def __init__(self, script: list[Newcomer], party: PartyRun) -> None:
+        super().__init__(party.members.now.joined)
+        self._script, self._party = script, party
+
+    def before_round(self, round: int) -> None:
+        more = [each for each in self._script if each.round == round and each not in self.joined]
+        if more:
+            self._party.members.join(more)
+            self._party.grow()
+            self.joined = self._party.members.now.joined
+
+
 class Loopback:
     """A federation of server, hosts and clients.
 
@@ -145,6 +169,8 @@ class Loopback:
         deadline: as `deploy.deadline`.
         quorum: as `deploy.quorum`.
         revoked: clients that were revoked at their hosts.
+        late: clients that are not there when the run begins, with the round from which on they take part.
+        change: makes another agreement of that of the experiment.
     """
 
     def __init__(
@@ -155,6 +181,8 @@ class Loopback:
         deadline: float = PATIENCE,
         quorum: float = 0.5,
         revoked: Collection[str] = (),
+        late: Mapping[str, int] | None = None,
+        change: Callable[[Agreement], Agreement] = lambda agreement: agreement,
     ) -> None:
         self.revoked = frozenset(revoked)
         self.made, self.place, self.deadline, self.quorum = experiment, place, deadline, quorum
@@ -162,12 +190,11 @@ class Loopback:
         self.stores: dict[str, ValueStore] = {}
         self.said: list[str] = []
         self.refusals: list[tuple[str, int, str, str]] = []  # who refused, round, who asked, and why
-        self.census = {c: experiment.tree.sizes[c] for c in experiment.tree.holders}
         self._lock, self._turn = threading.Lock(), threading.Lock()
         tree, split = experiment.tree, experiment.split
         sectors = {s: tuple(c for c in tree.holders if tree.sector_of[c] == s) for s in tree.teams}
         config = Config.from_toml(experiment.config.to_toml())
-        self.agreement = Agreement(
+        whole = Agreement(
             config,
             split.shape,
             split.classes,
@@ -178,6 +205,11 @@ class Loopback:
             preparation=experiment.prepared,
             public=public_rows(split),
         )
+        self.agreement = change(whole)
+        sectors = self.agreement.sectors
+        rows = {c: tree.sizes[c] for c in tree.holders if c in self.agreement.sector_of}
+        self.late = sorted(Newcomer(round, client, rows.pop(client)) for client, round in (late or {}).items())
+        self.census, self.members = rows, Membership(rows)
         self.meddle = meddle
         self.links: dict[str, LoopbackLink] = {}
         hosts = {sector: self._host(sector) for sector in sectors}
@@ -185,14 +217,19 @@ class Loopback:
 
     def _party(self, name: str, context: RunContext) -> PartyRun:
         self.sent[name] = SentRows()
-        stamp = {"federation": self.agreement.sha256, "run": "one", "census": self.census}
+        stamp = {"federation": self.agreement.sha256, "run": "one"}
+        path = self.place / "steps" / name / "membership.json"
+        members = self.members
+        if path.exists():  # a message of the run says so to a party that was started again
+            members = read_membership(json.loads(path.read_text(encoding="utf-8")), self.agreement)
         store, reader = ValueStore(self.place / name, "one", self._log), PayloadReader(context.models, 1 << 30)
         self.stores[name] = store
-        permissions = Permissions(self.agreement, name, self.census, StepRecord(self.place / "steps" / name, "one"))
+        permissions = Permissions(self.agreement, name, members, StepRecord(self.place / "steps" / name, "one"))
+        followed = RunMembers(self.agreement, "one", members, path=path)
         log = self._log
         heard = log if name in self.agreement.sectors else lambda line: None  # the server's are the same once more
         told = (permissions, log, heard, lambda *refusal: self.refusals.append((name, *refusal)), self._updates())
-        return PartyRun(name, context, store, reader, self.sent[name], steps.trust(), stamp, *told)
+        return PartyRun(name, context, store, reader, self.sent[name], steps.trust(), stamp, followed, *told)
 
     def _updates(self) -> UpdateCheck:
         return UpdateCheck(self.census, self.agreement.sector_of, self.agreement.config.deploy.max_norm)
@@ -240,12 +277,13 @@ class Loopback:
         def below(home: str) -> str | None:
             return home if home in self.agreement.sectors else sector_of.get(home)
 
+        arrivals = ScriptedArrivals(self.late, party)
         dispatcher = Dispatcher(party, below, self.links[ROOT], "server_sector", self.quorum)
         engine = DeployedEngine(party.store, dispatcher, self.deadline, before_round)
         before = torch.get_num_threads()
         torch.set_num_threads(THREADS)
         try:
-            return train(experiment, out=out, engine=engine)
+            return train(experiment, out=out, engine=engine, arrivals=arrivals)
         finally:
             torch.set_num_threads(before)
 
@@ -287,3 +325,13 @@ def small(method: str, **settings: Any) -> Experiment:
     from headwater.config.load import nested
 
     return prepare(Config().merged(nested(keys)))
+
+
+@contextmanager
+def loopback(made: Experiment, place: Path, **options: Any) -> Iterator[Loopback]:
+    """A federation that is closed at the end."""
+    federation = Loopback(made, place, **options)
+    try:
+        yield federation
+    finally:
+        federation.close()

@@ -150,9 +150,9 @@ class TestCompare:
         found = hw.compare(["fedavg", "fedhead"], data=mine, seeds=[0, 1], sector__epochs=1, **QUICK)
         assert len(found.runs) == 4
         assert [row["method"] for row in found.rows()] == ["fedavg", "fedhead"]
-        table = found.table()
-        assert table.startswith("| Method")
-        assert "±" in table
+        assert list(found.table().index) == ["fedavg", "fedhead"]
+        assert str(found).startswith("| Method")
+        assert "±" in str(found)
         with pytest.raises(hw.ConfigError, match=r"between 0 and 1, got 60; 0\.8 stands for 80 %"):
             found.rows(target=60)
 

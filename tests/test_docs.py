@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import importlib
-import os
 import re
-import shlex
-import sys
 from itertools import product
 from pathlib import Path
 
 import pytest
 
 from headwater.partition import PARTITIONS
-from processes import output_of
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -116,17 +112,6 @@ def test_configuration_keys_that_are_mentioned_exist(page: Path) -> None:
     used |= set(re.findall(r"`([a-z_]+\.[a-z_0-9]+)(?: = [^`]*)?`", text))
     files = {key for key in used if key.rpartition(".")[2] in SUFFIXES}
     assert sorted(key for key in used - files if key.partition(".")[0] in sections and key not in known) == []
-
-
-@each_page
-def test_output_that_is_shown_is_that_of_the_command(page: Path) -> None:
-    """Blocks that begin with `$ headwater …` show what the command prints."""
-    text = page.read_text(encoding="utf-8")
-    for block in re.findall(r"^```\n\$ (headwater .*?)^```", text, re.DOTALL | re.MULTILINE):
-        command, _, shown = block.partition("\n")
-        call = [sys.executable, "-c", "from headwater.cli.app import main; main()", *shlex.split(command)[1:]]
-        printed = output_of(call, 300, os.environ | {"COLUMNS": "160"})
-        assert [line.rstrip() for line in printed.splitlines()] == [line.rstrip() for line in shown.splitlines()]
 
 
 def test_every_partition_scheme_is_described_in_splits_md() -> None:

@@ -8,6 +8,7 @@ import pytest
 
 import docs_tables
 from headwater.config import catalog
+from headwater.config.reference import arguments_of
 
 
 def test_nothing_is_out_of_date() -> None:
@@ -26,7 +27,7 @@ def test_check_ends_with_a_sentence(monkeypatch: pytest.MonkeyPatch, capsys: pyt
 def test_every_key_of_a_section_is_explained(section: str) -> None:
     kind = catalog.STAGES.get(section) or catalog.SECTIONS.get(section)
     if kind is not None:
-        assert set(docs_tables.arguments_of(kind)) == set(catalog.common(section))
+        assert set(arguments_of(kind)) == set(catalog.common(section))
 
 
 def test_arguments_are_read_from_docstrings() -> None:
@@ -37,12 +38,15 @@ def test_arguments_are_read_from_docstrings() -> None:
             one: the first: with a colon,
                 and a second line.
             two: the second.
+            three, four: two at once.
 
         Returns:
             three: nothing.
         """
 
-    assert docs_tables.arguments_of(function) == {
+    assert arguments_of(function) == {
         "one": "the first: with a colon, and a second line.",
         "two": "the second.",
+        "three": "two at once.",
+        "four": "two at once.",
     }

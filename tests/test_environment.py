@@ -13,6 +13,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 
 
+@pytest.mark.thorough
 def test_core_ray_and_flower_agree_on_what_they_need() -> None:
     """`pip check` complains of none of them. What the other extras bring may complain of each other."""
     for name in ("ray", "flwr"):

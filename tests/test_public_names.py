@@ -22,6 +22,8 @@ def test_they_are_these_and_sorted() -> None:
 
 
 NAMES = {
+    "Callback",
+    "CallbackError",
     "Centralized",
     "Comparison",
     "Config",
@@ -61,16 +63,22 @@ NAMES = {
     "Moon",
     "Mtgc",
     "OutputError",
+    "PartitionView",
     "PlaceError",
+    "Plan",
     "Run",
     "Scaffold",
     "State",
+    "StopRun",
     "TrainedModel",
     "TaskError",
     "UserError",
     "__version__",
+    "callbacks",
     "compare",
     "load",
+    "partition",
+    "plan",
     "run",
 }
 

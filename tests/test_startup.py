@@ -12,7 +12,7 @@ from pathlib import Path
 from headwater import startup
 from headwater.cli.app import main
 
-HEAVY = ("torch._dynamo", "torch._inductor", "sympy", "sklearn", "scipy", "matplotlib", "pandas", "PIL")
+HEAVY = ("torch._dynamo", "torch._inductor", "sympy", "sklearn", "scipy", "matplotlib", "vl_convert", "pandas", "PIL")
 FRONT = ("typer", "click", "rich", "headwater.cli", "headwater.config", "headwater.report", "headwater.training.loop")
 
 

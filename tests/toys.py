@@ -30,6 +30,7 @@ from headwater.tasks.average import initial
 from headwater.tasks.task import RunContext, TaskContext
 from headwater.training.experiment import Experiment, prepare
 from headwater.training.loop import train
+from headwater.training.opening import run_context
 from headwater.training.result import Run
 
 ARCH = "toy"
@@ -218,7 +219,7 @@ def lab(
 @contextmanager
 def lab_of(experiment: Experiment) -> Iterator[Lab]:
     dropout, width = experiment.config.faults.dropout, experiment.stacking.width
-    made = Lab(experiment.method, experiment.context(), experiment.tree, dropout, width)
+    made = Lab(experiment.method, run_context(experiment), experiment.tree, dropout, width)
     try:
         yield made
     finally:

@@ -8,40 +8,19 @@ date, and then ends with status 1.
 from __future__ import annotations
 
 import argparse
-import inspect
-import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
 from headwater.algorithms import ALGORITHMS, BEFORE, FAMILIES, ROUND, MethodInfo
-from headwater.config import catalog
-from headwater.config.fields import MISSING, NONE, Setting, describe, settings_of
-from headwater.config.sections import SECTIONS, Top
-from headwater.data import PATHS
-from headwater.registry import load
+from headwater.config import catalog, reference
+from headwater.config.fields import NONE
+from headwater.config.reference import KeyRow, method_defaults
 
 ROOT = Path(__file__).parent.parent
 CONFIGURATION = "docs/configuration.md"
 STUB = "src/headwater/__init__.pyi"
 COMMAND = "python tools/docs_tables.py"
-
-
-# -- docstrings
-
-
-def arguments_of(thing: Any) -> dict[str, str]:
-    """The entries of `Args:` in the docstring of a class, of the classes that it extends, or of a function."""
-    found: dict[str, str] = {}
-    for each in reversed(thing.__mro__) if isinstance(thing, type) else (thing,):
-        section = re.search(r"^Args:\n((?:    .*\n|\n)+)", inspect.cleandoc(each.__doc__ or "") + "\n", re.MULTILINE)
-        entries = section.group(1) if section else ""
-        found |= {
-            name: " ".join(told.split())
-            for name, told in re.findall(r"^    (\w+): (.*\n(?:        .*\n)*)", entries, re.MULTILINE)
-        }
-    return found
 
 
 # -- Markdown
@@ -113,40 +92,31 @@ def page(name: str) -> str:
 # -- configuration
 
 
-def shown(default: Any) -> str:
-    if default is MISSING:
-        return "required"
-    if default is None:
-        return f"`{NONE}`"
-    text = str(default).lower() if isinstance(default, bool) else repr(default).replace("'", '"')
-    return f"`{'[]' if default == () else text}`"
+def shown(default: str) -> str:
+    """A default as code, or in words."""
+    return f"`{default}`" if " " not in default or default[0] in '["' else default
 
 
-def keys(settings: Mapping[str, Setting], told: Mapping[str, str]) -> str:
-    rows = (
-        (f"`{key}`", describe(setting.annotation), shown(setting.default), told.get(key, ""))
-        for key, setting in settings.items()
-    )
-    return table(("key", "accepted", "default", "meaning"), rows)
+def keys(rows: Iterable[KeyRow]) -> str:
+    cells = ((f"`{row.key}`", row.accepted, shown(row.default) or "required", row.meaning) for row in rows)
+    return table(("key", "accepted", "default", "meaning"), cells)
 
 
 def choices(section: str) -> Iterator[str]:
     """What each choice of a section adds to it."""
-    registry = catalog.REGISTRIES[section]
     tables: dict[str, list[str]] = {}
-    for name in registry:
-        if options := catalog.own(section, name):
-            tables.setdefault(keys(options, arguments_of(registry.load(name))), []).append(f'`"{name}"`')
+    for name in catalog.REGISTRIES[section]:
+        if rows := reference.own_keys(section, name):
+            tables.setdefault(keys(rows), []).append(f'`"{name}"`')
     for made, names in tables.items():
         yield f"### `{catalog.SELECTORS[section]}` = {', '.join(names)}\n\n{made}"
 
 
 def paths() -> Iterator[str]:
     """What each kind of file or folder adds to the section `[data]`."""
-    for kind, target in zip(("a .npz file", "a table", "a folder"), PATHS, strict=True):
-        reader = load(target)
-        if own := {key: setting for key, setting in settings_of(reader).items() if key not in catalog.common("data")}:
-            yield f"### `name` is the path of {kind}\n\n{keys(own, arguments_of(reader))}"
+    for kind in reference.PATH_KINDS:
+        if rows := reference.path_keys(kind):
+            yield f"### `name` is the path of {kind}\n\n{keys(rows)}"
 
 
 def configuration() -> str:
@@ -154,24 +124,24 @@ def configuration() -> str:
     parts = [
         "# Configuration reference",
         f"Written by `{COMMAND}` from the code; do not edit. A configuration is a TOML file; keys can also be given as "
-        "`--set section.key=value` and as keywords in Python. `headwater run` writes all of it to `config.toml`. The "
-        f'text `"{NONE}"` stands for no value.',
-        "## Top level",
-        keys(catalog.TOP, arguments_of(Top)),
+        "`--set section.key=value` and as keywords in Python. `headwater run` writes all of it to `config.toml`, and "
+        "`headwater run --show` prints it without a run. `headwater config` shows this page in the terminal, and "
+        "`headwater config --schema` prints a JSON schema with which editors complete and check such files. The text "
+        f'`"{NONE}"` stands for no value.',
     ]
-    for section in catalog.ORDER:
-        parts.append(f"## `[{section}]`")
-        kind = catalog.STAGES.get(section) or SECTIONS.get(section)
-        if kind is not None:
-            parts.append(inspect.cleandoc(kind.__doc__ or "").partition("\n\nArgs:")[0].replace("\n", " "))
-        if section in catalog.STAGES:
-            parts.append("Keys that are not set follow from the data and the method; below are the defaults in Python.")
-        if common := catalog.common(section):
-            told = {"name": "method, see `headwater list algorithms`, or `package.module:Name`."}
-            parts.append(keys(common, told if kind is None else arguments_of(kind)))
-        if section in catalog.SELECTORS:
-            parts += choices(section)
-        if section == "data":
+    for section in reference.sections():
+        parts += [f"## `[{section.name}]`", section.about] if section.name else ["## Top level"]
+        if section.name in catalog.STAGES:
+            others = (
+                f"`{key} = {value}` with {', '.join(names)}" for key, value, names in method_defaults(section.name)
+            )
+            if told := "; ".join(others):
+                parts.append(f"Defaults of some methods: {told}.")
+        if section.keys:
+            parts.append(keys(section.keys))
+        if section.selector:
+            parts += choices(section.name)
+        if section.name == "data":
             parts += paths()
     return "\n\n".join(parts) + "\n"
 
@@ -187,6 +157,7 @@ def stub() -> str:
     for name, home in sorted(vars(headwater)["_homes"]().items()):
         modules.setdefault(f"headwater.{home}", []).append(name)
     lines = [f"# Written by `{COMMAND}`; do not edit."]
+    lines += [f"from headwater import {name} as {name}" for name in vars(headwater)["_MODULES"]]
     for module, names in sorted(modules.items()):
         line = f"from {module} import {', '.join(names)}"
         lines += [line] if len(line) <= 120 else [f"from {module} import (", *(f"    {name}," for name in names), ")"]

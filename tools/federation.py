@@ -69,11 +69,12 @@ class Federation:
         self._before: dict[str, int] = {}  # size of a party's SuperNode log when it was started
 
     @staticmethod
-    def init(out: Path, config: Config, networks: Networks | None = None) -> Federation:
+    def init(out: Path, config: Config, networks: Networks | None = None, *, enrol: bool = False) -> Federation:
         """Write the folders, with links at free ports. Folders that are there are replaced.
 
         Args:
             networks: namespaces for the server, all sectors and all clients, whose links are known by name then.
+            enrol: leave it to the parties to make their keys.
         """
         from headwater.deploy import init
         from headwater.training.experiment import prepare
@@ -86,7 +87,7 @@ class Federation:
                 f"{networks.host(name)}:{PORT}" for name in ("server", *map("s{}".format, range(sectors)))
             )
             links = {"server_address": server, "sector_addresses": tuple(hosts)}
-        init.init(prepare(config.merged({"deploy": links})), out, force=True)
+        init.init(prepare(config.merged({"deploy": links})), out, force=True, enrol=enrol)
         return Federation(out, networks=networks)
 
     def __enter__(self) -> Self:

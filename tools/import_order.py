@@ -14,7 +14,17 @@ SOURCE = Path(__file__).parent.parent / "src" / "headwater"
 
 # From the ground up; the modules of one line may import each other.
 LAYERS: tuple[tuple[str, ...], ...] = (
-    ("errors", "registry", "specs", "startup", "core.numerics", "core.records", "core.rng", "core.statistics"),
+    (
+        "callbacks",
+        "errors",
+        "registry",
+        "specs",
+        "startup",
+        "core.numerics",
+        "core.records",
+        "core.rng",
+        "core.statistics",
+    ),
     (
         "core.lazy_clients",
         "core.params",
@@ -39,11 +49,12 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "training.experiment",
         "training.run_directory",
         "training.run_lock",
+        "training.warm_start",
     ),
     ("report",),
     ("planning", "training"),
     ("api", "deploy", "sweep"),
-    ("papers",),
+    ("papers", "starter"),
     ("cli", "__main__"),
 )
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}

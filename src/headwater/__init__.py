@@ -19,6 +19,7 @@ __version__ = "0.2.0"
 startup.set_environment()  # before torch is loaded
 
 _ERRORS = (
+    "CallbackError",
     "ConfigError",
     "DataError",
     "Diverged",
@@ -30,6 +31,7 @@ _ERRORS = (
     "UserError",
 )
 _HOMES = dict.fromkeys(_ERRORS, "errors") | {
+    "Callback": "callbacks",
     "Comparison": "api",
     "Config": "config",
     "Data": "data.base",
@@ -37,13 +39,21 @@ _HOMES = dict.fromkeys(_ERRORS, "errors") | {
     "LocalSpec": "specs",
     "Method": "algorithms.base",
     "MethodInfo": "algorithms",
+    "PartitionView": "api.partition_view",
+    "Plan": "planning",
     "Run": "training.result",
     "State": "algorithms.base",
+    "StopRun": "callbacks",
     "TrainedModel": "inference.trained",
     "compare": "api",
     "load": "inference.trained",
+    "partition": "api",
+    "plan": "api",
     "run": "api",
 }
+
+
+_MODULES = ("callbacks",)
 
 
 def _homes() -> dict[str, str]:
@@ -56,7 +66,9 @@ def _homes() -> dict[str, str]:
 
 def __getattr__(name: str) -> Any:
     if name == "__all__":
-        value: Any = sorted([*_homes(), "__version__"])
+        value: Any = sorted([*_homes(), *_MODULES, "__version__"])
+    elif name in _MODULES:
+        value = importlib.import_module(f"headwater.{name}")
     elif name.startswith("_") or (name not in _HOMES and name not in _homes()):
         raise AttributeError(f"module 'headwater' has no attribute {name!r}")
     else:

@@ -1,4 +1,5 @@
 # Written by `python tools/docs_tables.py`; do not edit.
+from headwater import callbacks as callbacks
 from headwater.algorithms import MethodInfo
 from headwater.algorithms.base import Method, State
 from headwater.algorithms.centralized import Centralized
@@ -26,10 +27,13 @@ from headwater.algorithms.local import Local
 from headwater.algorithms.moon import Moon
 from headwater.algorithms.mtgc import Mtgc
 from headwater.algorithms.scaffold import Scaffold
-from headwater.api import Comparison, compare, run
+from headwater.api import Comparison, compare, partition, plan, run
+from headwater.api.partition_view import PartitionView
+from headwater.callbacks import Callback, StopRun
 from headwater.config import Config
 from headwater.data.base import Data
 from headwater.errors import (
+    CallbackError,
     ConfigError,
     DataError,
     Diverged,
@@ -41,12 +45,15 @@ from headwater.errors import (
     UserError,
 )
 from headwater.inference.trained import TrainedModel, load
+from headwater.planning import Plan
 from headwater.specs import DistillSpec, LocalSpec
 from headwater.training.result import Run
 
 __version__: str
 
 __all__ = [
+    "Callback",
+    "CallbackError",
     "Centralized",
     "Comparison",
     "Config",
@@ -86,15 +93,21 @@ __all__ = [
     "Moon",
     "Mtgc",
     "OutputError",
+    "PartitionView",
     "PlaceError",
+    "Plan",
     "Run",
     "Scaffold",
     "State",
+    "StopRun",
     "TaskError",
     "TrainedModel",
     "UserError",
     "__version__",
+    "callbacks",
     "compare",
     "load",
+    "partition",
+    "plan",
     "run",
 ]

@@ -1,5 +1,7 @@
 """`python -m headwater`: the command line."""
 
+import sys
+
 from headwater.cli.app import main
 
-main()
+sys.exit(main())

@@ -6,6 +6,7 @@ HeadwaterError
 │   ├── DataError             a data set or a file
 │   ├── OutputError           a directory that cannot be written or holds another run
 │   ├── Diverged              training gave NaN or infinity, and faults.bad_update = "stop"
+│   ├── CallbackError         a callback of the user's own raised; names it
 │   └── MissingExtra          an optional dependency is not installed
 ├── PlaceError                a method used a value where it does not live
 └── TaskError                 a task raised; names the task, the node and its home
@@ -45,6 +46,10 @@ class Diverged(UserError):  # noqa: N818
     """A task returned NaN or infinity; the message names the task, the likely cause and a remedy."""
 
 
+class CallbackError(UserError):
+    """A callback raised an exception; the message names the callback, the hook and the round."""
+
+
 class MissingExtra(UserError):  # noqa: N818
     """An optional dependency is not installed; the message names the install command.
 
@@ -70,7 +75,15 @@ def said(error: BaseException) -> str:
     return str(error).strip().partition("\n")[0] or type(error).__name__
 
 
-def nearest(word: str, known: Iterable[str]) -> str:
-    """Sentence part with the closest known word ("; did you mean …?"), or an empty string."""
-    close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)
-    return f"; did you mean {close[0]!r}?" if close else ""
+def nearest(word: str, known: Iterable[str], *, most: int = 1, cutoff: float = 0.5) -> str:
+    """Sentence part with the closest known words ("; did you mean …?"), or an empty string.
+
+    Args:
+        word: what was given.
+        known: what there is.
+        most: how many words are named at most.
+        cutoff: how similar a word must be, from 0 to 1. Case does not count.
+    """
+    by_lower = {each.lower(): each for each in known}
+    close = difflib.get_close_matches(word.lower(), by_lower, n=most, cutoff=cutoff)
+    return f"; did you mean {' or '.join(repr(by_lower[each]) for each in close)}?" if close else ""

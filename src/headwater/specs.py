@@ -5,27 +5,63 @@ Free of torch, so that a configuration can be checked before anything heavy is i
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+import math
+from abc import ABCMeta
+from dataclasses import replace
+from typing import Annotated, Any, Literal, Self
 
 from annotated_types import Ge, Gt
-from pydantic import ConfigDict, model_validator
+from pydantic import ConfigDict, ValidationError, model_validator
 from pydantic.dataclasses import dataclass
+
+from headwater.errors import ConfigError, nearest
 
 STRICT = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
 
 Optimizer = Literal["sgd", "adam", "adamw"]
 Mix = Literal["probs", "logits", "losses"]
 Weights = Literal["samples", "uniform", "labels", "confidence", "learned"]
+LrSchedule = Literal["constant", "step", "cosine", "time"]
+Augment = Literal["none", "flip", "crop-flip"]
 LowBit = Literal["none", "feedback", "straight-through"]
 Restore = Literal["last", "best", "best_or_init"]
 Positive = Annotated[float, Gt(0)]
 NotNegative = Annotated[float, Ge(0)]
 Count = Annotated[int, Ge(0)]
 AtLeastOne = Annotated[int, Ge(1)]
+LEARNING_RATE = {"sgd": 0.1, "adam": 1e-3, "adamw": 1e-3}  # what is used if none is set
+
+
+class CheckedArguments(ABCMeta):
+    """Metaclass of methods and specs: a wrong argument is a `ConfigError` in one sentence, not pydantic's error."""
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return super().__call__(*args, **kwargs)
+        except ValidationError as error:
+            raise ConfigError(_sentence(cls, error)) from None
+
+
+def _sentence(kind: type, error: ValidationError) -> str:
+    first = error.errors()[0]
+    given, accepted = repr(first["input"]), [*getattr(kind, "__pydantic_fields__", {})]
+    # pydantic numbers an argument that was given by position.
+    where = [accepted[part] if isinstance(part, int) and part < len(accepted) else str(part) for part in first["loc"]]
+    key = ".".join(where)
+    if first["type"] == "unexpected_keyword_argument":
+        return f"{kind.__name__} has no setting {key!r}{nearest(key, accepted)} (accepted: {', '.join(accepted)})"
+    if first["type"] == "unexpected_positional_argument":
+        return f"{kind.__name__} takes its settings by name, got {given[:70]} (accepted: {', '.join(accepted)})"
+    if first["type"] == "missing":
+        return f"{kind.__name__} needs {key}, which was not given (accepted: {', '.join(accepted)})"
+    if not key:  # a check of several settings together
+        return f"{kind.__name__}: {first['msg'].removeprefix('Value error, ')}"
+    wanted = first["msg"].removeprefix("Input ").removeprefix("Value error, ")
+    return f"{kind.__name__}: {key} {wanted}, got {given if len(given) <= 70 else given[:67] + '...'}"
 
 
 @dataclass(frozen=True, config=STRICT, kw_only=True)
-class Descent:
+class Descent(metaclass=CheckedArguments):
     """Gradient descent: what local training and distillation have in common.
 
     Args:
@@ -33,7 +69,12 @@ class Descent:
         steps: gradient steps; give either this or `epochs`.
         batch: samples per step.
         optimizer: the update rule.
-        lr: learning rate.
+        lr: learning rate; that of the first round if there is a schedule.
+        lr_schedule: learning rate of later rounds. "step": multiplied by `lr_factor` every `lr_every` rounds. "cosine":
+            falls along half a cosine over the run's rounds. "time": lr / (1 + lr_decay · rounds done).
+        lr_factor: factor of "step".
+        lr_every: rounds from one "step" to the next.
+        lr_decay: decay per round of "time".
         momentum: of SGD.
         weight_decay: factor of the weights that is added to the gradient (Adam, SGD) or subtracted (AdamW).
         clip: largest norm of a gradient; None: not clipped.
@@ -44,6 +85,10 @@ class Descent:
     batch: AtLeastOne = 32
     optimizer: Optimizer = "sgd"
     lr: Positive = 0.1
+    lr_schedule: LrSchedule = "constant"
+    lr_factor: Positive = 0.5
+    lr_every: AtLeastOne = 10
+    lr_decay: NotNegative = 0.1
     momentum: NotNegative = 0.0
     weight_decay: NotNegative = 0.0
     clip: Positive | None = None
@@ -56,6 +101,24 @@ class Descent:
             raise ValueError(f"momentum goes with optimizer 'sgd', not with {self.optimizer!r}")
         return self
 
+    def in_round(self, number: int, rounds: int) -> Self:
+        """The stage with the learning rate of a round.
+
+        Args:
+            number: number of the round, from 1.
+            rounds: rounds of the run.
+        """
+        done = number - 1
+        if self.lr_schedule == "constant" or not done:
+            return self
+        if self.lr_schedule == "step":
+            factor = self.lr_factor ** (done // self.lr_every)
+        elif self.lr_schedule == "cosine":
+            factor = 0.5 * (1 + math.cos(math.pi * done / rounds))
+        else:
+            factor = 1 / (1 + self.lr_decay * done)
+        return replace(self, lr=self.lr * factor)
+
 
 @dataclass(frozen=True, config=STRICT, kw_only=True)
 class LocalSpec(Descent):
@@ -64,11 +127,13 @@ class LocalSpec(Descent):
     Args:
         drop_last: leave out the smaller last batch of an epoch, as FedHEAD's code does for images.
         lr_time_decay: the learning rate is lr / (1 + lr_time_decay · step), as FedHEAD's code uses its "weight decay".
+        augment: random changes of training images: mirrored, or also moved by up to an eighth of their size.
         low_bit: one-bit weights, as in FedDF's table 4: by error feedback or straight through.
     """
 
     drop_last: bool = False
     lr_time_decay: NotNegative = 0.0
+    augment: Augment = "none"
     low_bit: LowBit = "none"
 
 

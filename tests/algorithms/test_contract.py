@@ -158,6 +158,7 @@ def test_batch_norm_and_a_client_of_one_sample(method: str) -> None:
 
 
 @every_method
+@pytest.mark.thorough
 def test_a_class_nobody_has(method: str) -> None:
     found = run(method, arrays=toys.tiny_data(classes=4, absent=1))
     is_sound(found)
@@ -166,6 +167,7 @@ def test_a_class_nobody_has(method: str) -> None:
 
 
 @every_method
+@pytest.mark.thorough
 def test_a_class_that_only_one_client_has(method: str) -> None:
     """The last of five clients holds all rows of a class, and nothing else."""
     rows = toys.blobs(60, 3, features=4, classes=3, dtype=torch.float32)
@@ -204,11 +206,13 @@ def test_label_counts_may_be_lost_too(method: str) -> None:
 
 
 @every_method
+@pytest.mark.thorough
 def test_nearly_everybody_drops_out(method: str) -> None:
     is_sound(run(method, rounds=4, faults={"dropout": 0.9}), 4)
 
 
 @every_method
+@pytest.mark.thorough
 def test_without_a_validation_set(method: str) -> None:
     """A method still works, unless it says beforehand that it needs one."""
     if ALGORITHMS.load(method)().validation_options():

@@ -15,7 +15,7 @@ from headwater.data.loading import load
 from headwater.training.experiment import prepare
 from headwater.training.loop import train
 
-QUICK = ("mtgc", "fedhead+")  # one with corrections, one that distils; ten rounds take seconds
+QUICK = ("fedhead+",)  # ten rounds take seconds
 every_method = pytest.mark.parametrize(
     "method", [m if m in QUICK else pytest.param(m, marks=pytest.mark.thorough) for m in ALGORITHMS]
 )

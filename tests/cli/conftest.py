@@ -21,8 +21,9 @@ class CommandResult(NamedTuple):
 
 
 @pytest.fixture
-def call(capsys: pytest.CaptureFixture[str]) -> Callable[..., CommandResult]:
-    """The exit status and the two streams of one command."""
+def call(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., CommandResult]:
+    """The exit status and the two streams of one command. The terminal that the tests run in has no say in them."""
+    monkeypatch.delenv("COLUMNS", raising=False)
 
     def command(*words: str | Path) -> CommandResult:
         capsys.readouterr()

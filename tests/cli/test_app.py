@@ -134,3 +134,8 @@ def test_a_module_in_the_directory_one_is_in_is_found_and_hides_nothing(tmp_path
     told = real("run", "fedavg", "--set", "model.name=nests:small", cwd=tmp_path)
     assert told.returncode == 2
     assert "a file in the directory where the command is given" in told.stderr
+
+
+def test_the_package_as_a_program_ends_with_the_status_of_its_command() -> None:
+    done = subprocess.run([sys.executable, "-m", "headwater", "nonsense"], capture_output=True, text=True, check=False)
+    assert (done.returncode, "there is no command 'nonsense'" in done.stderr) == (2, True)

@@ -211,8 +211,14 @@ USAGE = [
     (("compare", "fedavg", "--target", "80"), ("--target", "80", "0.8")),
     (("compare", "fedavg", "local", "--set", "sector.lr=1"), ("sector.lr", "none of fedavg, local")),
     (("compare", "fedavg", "--set", "algorithm.leader=fixed"), ("'algorithm.leader'",)),
-    (("compare", "fedavg", "--config", "dmeo"), ("'dmeo'", "did you mean 'demo'?")),
-    (("run", "fedhead/tabel2"), ("'fedhead/tabel2'", "did you mean 'fedhead/table2'?")),
+    (("compare", "fedavg", "--config", "dmeo"), ("'dmeo'", "did you mean 'demo'")),
+    (("run", "fedhead/tabel2"), ("'fedhead/tabel2'", "did you mean 'fedhead/table2' or ", "headwater list presets")),
+    (("run", "fedavg", "--set", "privacy.noize=1"), ("'privacy.noize'",)),
+    (("run", "fedavg", "--set", "local.tau=1"), ("'local.tau'", "did you mean 'algorithm.tau' (of moon)?")),
+    (("config", "sektors"), ("'sektors'", "did you mean 'sectors'?")),
+    (("runs", "nowhere"), ("there is no directory nowhere",)),
+    (("audit", "nowhere"), ("nowhere",)),
+    (("run", "--from", "nowhere"), ("model.start", "nowhere")),
     (("run", "nowhere.toml"), ("'nowhere.toml'",)),
     (("resume", "nowhere"), ("nowhere", "there is no directory")),
     (("report", "nowhere"), ("nowhere",)),
@@ -222,7 +228,6 @@ USAGE = [
     (("report", "a" * 5000), ("5,000 letters", "too long")),
     (("compare", "a" * 5000), ("algorithm.name", "5,000 letters")),
     (("report",), ("missing argument",)),
-    (("resume",), ("missing argument",)),
     (("partition", "--set", "partition.alpha=0", "--quiet"), ("partition.alpha", "0")),
 ]
 
@@ -287,7 +292,10 @@ def test_a_missing_data_file(wrong: Callable[..., None], earlier: Path) -> None:
 SOURCES = {
     "a circle of two": ({"a.toml": 'extends = "b.toml"', "b.toml": 'extends = "a.toml"'}, ("circle", "b.toml")),
     "a circle of one": ({"a.toml": 'extends = "a.toml"'}, ("circle", "a.toml")),
-    "extends nothing there is": ({"a.toml": 'extends = "fedhead/table9"'}, ("'fedhead/table9'", "fedhead/table2")),
+    "extends nothing there is": (
+        {"a.toml": 'extends = "fedhead/table9"'},
+        ("'fedhead/table9'", "did you mean"),
+    ),
     "extends a number": ({"a.toml": "extends = 3"}, ("extends", "3")),
     "not TOML": ({"a.toml": "rounds: 3"}, ("a.toml", "not valid TOML", "line 1")),
     "not text": ({"a.toml": b"\xff\xfe\x00"}, ("a.toml", "could not be read as text")),

@@ -109,6 +109,7 @@ def test_init_leaves_a_federation_alone_unless_forced(call: Call, npz: Path, out
     assert (out / "c0" / "keys" / "node.pub").read_bytes() != before
 
 
+@pytest.mark.thorough
 def test_a_missing_part_is_named_with_its_install_command(npz: Path, out: Path, tmp_path: Path) -> None:
     """In a process that cannot import it."""
     code = "import sys; sys.modules[{!r}] = None; from headwater.cli.app import main; sys.exit(main(sys.argv[1:]))"
@@ -290,6 +291,7 @@ def test_ctrl_c_ends_watching_with_status_0(states: Path) -> None:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        env=os.environ | {"COLUMNS": "140"},  # so that no cell is broken
     )
     assert process.stdout is not None
     try:

@@ -48,3 +48,44 @@ def test_without_a_kind_everything_is_listed(call: Call) -> None:
     told = call("list")
     assert all(name in told.out for name in KINDS.values())
     assert set(json.loads(call("list", "--json").out)) == set(KINDS)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_kind_fits_two_screens_of_80_columns(call: Call, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = call("list", kind).out.splitlines()
+    assert len(lines) <= 48
+    assert max(map(len, lines)) <= 80
+    assert lines[1].split() == ["name", "summary"]
+    assert KINDS[kind] in "\n".join(lines)
+
+
+def test_one_method_shows_its_fields_moves_and_who_sees_what(call: Call) -> None:
+    told = " ".join(call("list", "algorithms", "fedhead").out.split())
+    for words in ("leader", '"random"', "client → leader model", "the server sees", "[local], [sector]"):
+        assert words in told
+    facts = json.loads(call("list", "algorithms", "fedprox", "--json").out)
+    mu = next(row for row in facts["keys"] if row["key"] == "mu")
+    assert (mu["symbol"], mu["default"], mu["accepted"]) == ("μ", "0.01", "a number of at least 0")
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "words"),
+    [("partitions", "dirichlet", "alpha"), ("models", "cnn", "[32, 64]"), ("datasets", "svhn", "extra_32x32.mat")],
+)
+def test_one_of_another_kind_shows_its_keys(call: Call, kind: str, name: str, words: str) -> None:
+    assert words in call("list", kind, name).out
+    assert json.loads(call("list", kind, name, "--json").out)["keys"]
+
+
+def test_a_preset_shows_its_file_and_a_folder_its_presets(call: Call) -> None:
+    assert 'extends = "fedhead/common"' in call("list", "presets", "fedhead/table2").out
+    assert "fedhead/table7" in call("list", "presets", "fedhead").out
+    told = call("list", "presets", "fedhead/tabel2")
+    assert (told.status, "did you mean 'fedhead/table2'" in told.err, len(told.err) < 200) == (2, True, True)
+
+
+def test_an_unknown_name_is_refused(call: Call) -> None:
+    told = call("list", "algorithms", "fedhed")
+    assert told.status == 2
+    assert "did you mean 'fedhead'?" in told.err

@@ -64,7 +64,7 @@ def test_a_preset_shows_its_own_split(call: Call, npz: Path, tmp_path: Path, mon
     sets = ("--set", f"data.name={npz}", "--set", "partition.scheme=iid")
     told = call("partition", "demo", *sets, "--json", "-q")
     assert len(json.loads(told.out)["clients"]) == 20
-    assert (tmp_path / "runs/partition-small-seed0/partition.json").exists()
+    assert (tmp_path / "runs/partition-small-001/partition.json").exists()
 
 
 def test_a_large_population_shows_its_first_clients(call: Call, npz: Path, tmp_path: Path) -> None:

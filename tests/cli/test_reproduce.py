@@ -132,6 +132,7 @@ def test_what_failed_is_told_and_does_not_end_the_table(out: Path, facts: dict[s
     assert (out / "table.csv").read_text().count("\n") == 1 + 8
 
 
+@pytest.mark.thorough
 def test_again_nothing_that_is_finished_is_run(
     call: Call, out: Path, file: Path, snapshot: Callable[[Path], dict[str, bytes]]
 ) -> None:
@@ -157,6 +158,7 @@ def test_other_settings_in_the_same_place_are_refused_unless_forced(call: Call, 
     assert json.loads((out / "cells/FedAvg/alpha-1/seed-0/result.json").read_text())["rounds"] == 4
 
 
+@pytest.mark.thorough
 def test_it_begins_with_what_there_is_to_do(call: Call, file: Path, tmp_path: Path) -> None:
     told = call(*words(file, tmp_path), "--seeds", "3", "--set", "local.lr=0.01", "--rounds", 1)
     assert told.status == 0  # the rate is no longer too high

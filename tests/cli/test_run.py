@@ -65,12 +65,108 @@ def test_json_is_all_that_stands_on_standard_output(call: Call, small: tuple[str
     assert facts == json.loads((tmp_path / "a/result.json").read_text())
 
 
-def test_the_default_directory_tells_method_data_and_seed(
+def test_the_default_directory_numbers_itself(
     call: Call, small: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert call("run", "fedavg", *small, "--rounds", 1, "--seed", 3).status == 0
-    assert (tmp_path / "runs/fedavg-small-seed3/result.json").exists()
+    loud = [word for word in small if word != "--quiet"]
+    told = call("run", "fedavg", *loud, "--rounds", 1)
+    assert "results go to runs/fedavg-small-001\n" in told.err
+    for seed in (0, 3):  # the same once more, and another
+        assert call("run", "fedavg", *small, "--rounds", 1, "--seed", seed).status == 0
+    assert sorted(path.name for path in (tmp_path / "runs").iterdir()) == [
+        *(f"fedavg-small-{number:03}" for number in (1, 2, 3)),
+        "latest",
+    ]
+    assert os.readlink("runs/latest") == "fedavg-small-003"
+    shown = call("resume", "--json", "-q")
+    assert (shown.status, json.loads(shown.out)["seed"]) == (0, 3)
+    assert "runs/fedavg-small-003 already holds this run" in shown.err
+
+
+def test_resume_without_a_directory_and_without_runs(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    told = call("resume")
+    assert (told.status, "name the directory of a run" in told.err) == (2, True)
+
+
+class TestStart:
+    """--from: the trained model of another run."""
+
+    def test_it_starts_there_and_says_so(self, call: Call, small: tuple[str, ...], tmp_path: Path) -> None:
+        call("run", "fedavg", *small, "--rounds", 3, "--out", tmp_path / "a")
+        words = ("run", "fedprox", *small, "--rounds", 2, "--from", tmp_path / "a")
+        assert call(*words, "--out", tmp_path / "b").status == 0
+        assert call(*words, "--engine", "pool", "--workers", 2, "--out", tmp_path / "c").status == 0
+        first, warm = result(tmp_path / "a"), result(tmp_path / "b")
+        assert warm["start"] == {"path": str(tmp_path / "a"), "model_sha256": first["model_sha256"]}
+        assert warm["model_sha256"] == result(tmp_path / "c")["model_sha256"]
+        call("run", "fedprox", *small, "--rounds", 2, "--out", tmp_path / "cold")
+        assert warm["model_sha256"] != result(tmp_path / "cold")["model_sha256"]
+        assert "start" not in first
+
+    def test_its_configuration_repeats_it_unless_that_model_has_changed(
+        self, call: Call, small: tuple[str, ...], tmp_path: Path
+    ) -> None:
+        call("run", "fedavg", *small, "--rounds", 1, "--out", tmp_path / "a")
+        call(
+            "run", "fedavg", *small, "--rounds", 1, "--from", tmp_path / "a/model.safetensors", "--out", tmp_path / "b"
+        )
+        assert call("run", tmp_path / "b/config.toml", "-q", "--out", tmp_path / "c").status == 0
+        assert result(tmp_path / "b")["model_sha256"] == result(tmp_path / "c")["model_sha256"]
+        call("run", "fedavg", *small, "--rounds", 2, "--out", tmp_path / "a", "--force")
+        told = call("run", tmp_path / "b/config.toml", "-q", "--out", tmp_path / "d")
+        assert (told.status, "holds another model than when this run began" in told.err) == (2, True)
+
+    def test_another_architecture_is_refused(self, call: Call, small: tuple[str, ...], tmp_path: Path) -> None:
+        call("run", "fedavg", *small, "--rounds", 1, "--set", "model.name=mlp", "--out", tmp_path / "a")
+        for sets, words in (
+            (("model.name=linear",), "holds a 'mlp', and this run trains a 'linear'"),
+            (("model.name=mlp", "model.hidden=[7]"), "has shape (200, 4)"),
+        ):
+            chosen = [word for pair in sets for word in ("--set", pair)]
+            told = call("run", "fedavg", *small, *chosen, "--from", tmp_path / "a", "--out", tmp_path / "b")
+            assert told.status == 2
+            assert words in told.err
+            assert not (tmp_path / "b").exists()
+
+    def test_without_a_single_model_or_any_it_is_refused(
+        self, call: Call, small: tuple[str, ...], tmp_path: Path
+    ) -> None:
+        call("run", "local", *small, "--rounds", 1, "--out", tmp_path / "a")
+        told = call("run", "fedavg", *small, "--from", tmp_path / "a", "--out", tmp_path / "b")
+        assert (told.status, "models and no global one" in told.err) == (2, True)
+        told = call("run", "fedavg", *small, "--from", tmp_path / "none", "--out", tmp_path / "b")
+        assert (told.status, "--from: there is no" in told.err) == (2, True)
+
+
+def test_show_prints_the_configuration_and_runs_nothing(
+    call: Call, small: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    told = call("run", "demo", *small, "--seed", 4, "--show")
+    assert told.status == 0
+    assert list(tmp_path.iterdir()) == []
+    lines = told.out.splitlines()
+    assert "seed = 4  # from an option" in lines
+    assert "epochs = 1  # from --set" in lines
+    assert any(line.endswith("# from demo") for line in lines)
+    assert 'name = "mlp"  # chosen to suit the data and the method' in lines
+    parsed = Config.from_toml(told.out)
+    assert parsed.partition.clients == 4
+    assert json.loads(call("run", *small, "--show", "--json").out)["partition"]["clients"] == 4
+
+
+def test_show_without_the_data_leaves_out_what_follows_from_it(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HEADWATER_DATA", str(tmp_path))
+    told = call("run", "fedavg", "--set", "data.name=cifar10", "--show")
+    assert told.status == 0
+    assert "that cannot be read" in told.err
+    assert 'name = "cifar10"  # from --set' in told.out
 
 
 def test_its_configuration_repeats_it(call: Call, small: tuple[str, ...], tmp_path: Path) -> None:

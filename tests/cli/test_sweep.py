@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from headwater.cli.sweep import LONGEST, _axis, _folders, _split, prepare_directories
+from headwater.cli.sweep import LONGEST, _folders, _split, axis, prepare_directories
 from headwater.config import Config
 from headwater.errors import OutputError
 from headwater.sweep import Cell
@@ -39,6 +39,9 @@ def test_every_combination_and_seed_is_run_once_and_kept(call: Call, words: list
     }
     assert found == {(lr, alpha, seed) for lr in (0.01, 0.1) for alpha in (0.3, 1.0) for seed in (0, 1)}
     assert (tmp_path / "s/table.csv").read_text().count("\n") == 1 + 4
+    page = (tmp_path / "s/report.html").read_text(encoding="utf-8")
+    assert "<h3>Accuracy by local.lr and partition.alpha</h3>" in page
+    assert str(tmp_path / "s/report.html") in told.out.replace("\n", "")
 
     wider = ["--grid", "local.lr=0.01,0.1,0.2", *grid[2:]]
     rows = json.loads(call(*words, *wider, "--json").out)["rows"]
@@ -89,7 +92,7 @@ def test_a_wrong_grid_is_refused(call: Call, words: list[str], given: list[str],
 def test_values_may_be_lists_and_text() -> None:
     assert _split("[1,2],[3]") == ["[1,2]", "[3]"]
     assert _split("'a,b',c") == ["'a,b'", "c"]
-    assert _axis(" model.hidden = [200, 200], [50] ") == ("model.hidden", ["[200, 200]", "[50]"])
+    assert axis(" model.hidden = [200, 200], [50] ") == ("model.hidden", ["[200, 200]", "[50]"])
 
 
 def test_no_two_points_share_a_directory() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ import toys
 from headwater.core.federation import CLIENTS, SERVER, Session
 from headwater.core.ledger import Ledger
 from headwater.engines.inline import Inline
+from headwater.errors import TaskError
 from headwater.tasks.average import average, initial
 from headwater.tasks.evaluate import expected_accuracy
 from headwater.tasks.local import local_train
@@ -92,3 +94,34 @@ def test_small_clients_in_one_job_end_as_each_in_its_own(method: str, monkeypatc
     run = train(made, engine=engine, watch=lambda event: watched.extend(engine.done))
     assert run.result["model_sha256"] == expected
     assert max(len(done.notes) for done in watched if done.title == "local_train") > 1
+
+
+@pytest.mark.parametrize("faults", [{}, {"dropout": 0.4}])
+def test_groups_as_one_object_are_what_single_jobs_are(
+    faults: dict[str, float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The model, the rows, the ledger, and what is reported."""
+    made = toys.tiny("fedavg", sizes=((3, 5, 9, 4, 3, 3), (0, 1) * 3), engine={"stack": "on"}, faults=faults)
+
+    def found() -> Any:
+        run = train(made)
+        rows = [{key: item for key, item in row.items() if key != "seconds"} for row in run.history]
+        spans = sorted((s["task"], s["node"], s.get("nodes", 1)) for s in run.timeline)
+        return run.result["model_sha256"], rows, run.result["ledger"], spans
+
+    as_one = found()
+    monkeypatch.setattr(Session, "takes_groups", False)
+    assert found() == as_one
+
+
+def test_an_error_of_the_preparation_is_raised_by_a_later_call() -> None:
+    made = toys.tiny("fedavg", engine={"stack": "on"})
+    engine = Inline(workers=2)
+    engine.start(replace(made.context(), stack="hand"))
+    fed = open_federation(made, engine, made.context()).begin(1, made.tree.holders)
+    start = fed.down(fed.run(initial, at=SERVER, arch=made.model.name), to=CLIENTS)
+    engine.info(start.nodes["c0"])  # a group begins when its inputs exist
+    local = fed.run(local_train, at=CLIENTS, start=start, spec="none")
+    with pytest.raises(TaskError, match=r"local_train at c\d .* and 4 more failed"):
+        engine.info(local.nodes["c0"])
+    engine.close()

@@ -96,13 +96,13 @@ def test_hugging_face_data_sets_with_images_and_with_columns() -> None:
 @pytest.mark.parametrize(
     ("call", "sentence"),
     [
-        (lambda: hw.run("fedavg", data=None), "data is a NoneType; it can be the name"),
+        (lambda: hw.run("fedavg", data=None), "data is of type NoneType; it can be the name"),
         (lambda: hw.run("fedavg", data=(ROWS, KIND[:5])), "each sample needs one label"),
         (lambda: hw.run("fedavg", data=(ROWS, KIND), standardize="yes"), "standardize must be True, False or 'auto'"),
         (lambda: hw.run("fedavg", data=(np.zeros((9, 4, 4)), KIND[:9]), standardize=True), "is for rows of numbers"),
         (lambda: hw.compare("fedavg"), "a list of methods"),
         (lambda: hw.compare(["fedavg"], seeds=3), "a list of seeds"),  # type: ignore[arg-type]
-        (lambda: hw.run("fedavg", verbose=True), "give watch="),
+        (lambda: hw.run("fedavg", verbose=True), "progress=False hides"),
         (lambda: hw.run("fedavg", num_clients=3), "use clients=20"),
     ],
 )

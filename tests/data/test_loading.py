@@ -60,7 +60,7 @@ def test_what_is_wrong_inside_names_the_file(tmp_path: Path) -> None:
 
 
 def test_objects_are_never_unpickled(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"mine\.npz is damaged or incomplete \(x\.npy: Object arrays"):
+    with pytest.raises(DataError, match=r"mine\.npz: x holds Python objects instead of numbers"):
         load(saved(tmp_path, x=np.array([{}] * 20, dtype=object), y=Y))
 
 

@@ -243,8 +243,10 @@ class TestWays:
         data = self.load(tmp_path, "label,a,b\n" + "0,5,0,\n1,6,1,\n" * 5)
         assert data.class_names == ("0", "1")
         assert set(data.train.x[:, 0].tolist()) == {5.0, 6.0}
-        with pytest.raises(HeadwaterError, match=r"t\.csv is damaged"):
+        with pytest.raises(HeadwaterError, match=r"t\.csv: its rows have more fields than its first line has names"):
             self.load(tmp_path, "label,a,b\n" + "0,5,0,9\n1,6,1,9\n" * 5)
+        with pytest.raises(HeadwaterError, match=r"t\.csv: line 6 has 4 fields, and the lines before it have 3"):
+            self.load(tmp_path, "label,a,b\n" + "0,5,0\n1,6,1\n" * 2 + "0,5,0,9\n")
 
     def test_two_columns_of_one_name(self, tmp_path: Path) -> None:
         with pytest.raises(HeadwaterError, match="two columns called 'label'"):

@@ -86,6 +86,7 @@ def damaging(federation: Loopback, where: str, round: str) -> None:
     store.sync = sync  # type: ignore[method-assign]
 
 
+@pytest.mark.thorough
 def test_a_clients_damaged_state_is_lost_and_the_federation_goes_on(tmp_path: Path) -> None:
     """SCAFFOLD's variates are at the clients. One whose file is damaged is not used: the older one is."""
     made = small("scaffold", rounds=3)

@@ -10,6 +10,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,11 @@ if importlib.util.find_spec("flwr") is None:
 
 from federation import Federation, charged
 from headwater.config import Config
+from headwater.core.membership import Newcomer
 from headwater.deploy import audit
+from headwater.deploy.adding import add
+from headwater.deploy.control import PAUSE, STOP, request, withdraw
+from headwater.training.arrivals import Arrivals
 from headwater.training.experiment import prepare
 from headwater.training.loop import train
 
@@ -289,3 +294,65 @@ def test_no_client_model_crosses_the_link_of_the_server(tmp_path: Path) -> None:
     assert len(teams(federation)["s0"]) == 3
     for passed in between.bytes.values():  # Flower does not send a model again that the other side has
         assert rounds * model < passed < (2 * rounds + 1) * model * 1.2
+
+
+@pytest.mark.thorough
+def test_a_client_that_comes_after_round_1_takes_part(tmp_path: Path) -> None:
+    """With the bits of a simulation of the same arrivals. Its command is `join`, and everybody says when it joins."""
+    asked = config("partition.clients=4", "rounds=4", "algorithm.name=fedavg", "deploy.start=40")
+    with Federation.init(tmp_path / "federation", asked) as federation:
+        late = teams(federation)["s0"][0]
+        federation.start(*(name for name in federation.names() if name != late))
+        federation.until_round(1, LONG)
+        request(federation.found["server"].path, PAUSE)
+        federation.until(lambda: federation.status("server").get("phase") == "paused", "the pause", LONG)
+        assert late not in sizes(federation)
+        federation.found[late] = federation.found[late]._replace(role="join")
+        federation.start(late)
+        federation.until(lambda: late in federation.status("s0").get("present", ()), "the late client", LONG)
+        withdraw(federation.found["server"].path)
+        assert set(federation.wait(LONG).values()) == {0}
+        assert federation.leftovers() == []
+    made, joined = prepare(asked), [Newcomer(**each) for each in federation.result()["joined"]]
+    assert late in [each.client for each in joined]
+    (first,) = [each.round for each in joined if each.client == late]
+    assert 1 < first <= 4
+    absent = dict.fromkeys((each.client for each in joined), 0)
+    run = train(replace(made, tree=made.tree.with_sizes(absent)), arrivals=Arrivals(joined))
+    assert federation.result()["model_sha256"] == run.result["model_sha256"]
+    same_bytes(federation)
+    assert f"client {late} came late and takes part from round {first} on" in federation.said(late)
+    told = f"{late} came late with {made.tree.sizes[late]} rows and takes part from round {first} on"
+    assert told in federation.said("server")
+    for party in ("server", late):
+        assert federation.status(party)["late"] == {late: f"from round {first} on"}
+
+
+@pytest.mark.thorough
+def test_a_client_that_is_added_takes_part_in_the_same_run(tmp_path: Path) -> None:
+    """Only the server and the host are amended by hand: all others take it over from the first message they get."""
+    out = tmp_path / "federation"
+    asked = config("partition.clients=3", "rounds=5", "algorithm.name=fedhead", "deploy.start=900")
+    with Federation.init(out, asked) as federation:
+        federation.start()
+        federation.until_round(1, LONG)
+        request(out / "server", STOP)
+        assert set(federation.wait(LONG).values()) == {0}
+        before = json.loads((out / "server/state/run/rounds.jsonl").read_text().splitlines()[-1])["round"]
+    added = add(out / "server", "c3", "s1")
+    assert add(out / "s1", "c3", "s1", out / "c3/keys/node.pub").sha256 == added.sha256
+    (out / "c3/data.npz").write_bytes((out / "c0/data.npz").read_bytes())
+    with Federation(out) as federation:
+        federation.start()
+        assert set(federation.wait(LONG).values()) == {0}
+        assert federation.leftovers() == []
+        result = federation.result()
+    assert [each["client"] for each in result["joined"]] == ["c3"]
+    assert result["joined"][0]["round"] > before
+    assert result["rounds"] == 5
+    agreed = (out / "server/federation.json").read_bytes()
+    for party in federation.names():
+        assert (out / party / "federation.json").read_bytes() == agreed
+        assert not [line for line in federation.said(party) if "left out" in line or "refused" in line]
+    assert any("c3 was added to s1, with the key SHA256:" in line for line in federation.said("c0"))
+    assert (out / "c3/model.safetensors").exists()

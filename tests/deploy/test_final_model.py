@@ -55,7 +55,7 @@ def test_every_client_gets_the_model_of_the_run(method: str, shared: bool, perso
         assert bool(sent.params) == shared
         assert set(sent.personal) == (set(made.tree.holders) if personal else set())
         client = made.tree.holders[0]
-        message = sent.message("same", (client,))
+        message = sent.message({"federation": "same"}, (client,))
         assert message.payload == sent.nbytes == sum(params.nbytes for params in sent.params.values())
         came = FinalModel.of(message, PayloadReader(made.models, 1 << 30))
         assert set(came.personal) == ({client} if personal else set())
@@ -130,7 +130,9 @@ def test_an_older_checkpoint_is_not_taken_for_the_final_model(tmp_path: Path) ->
 
 def test_a_revoked_member_is_not_told_the_end_and_not_awaited() -> None:
     said: list[str] = []
-    agreement = SimpleNamespace(sha256="same", sectors={"s0": ("c0", "c1", "c2")}, config=SimpleNamespace(rounds=1))
+    agreement = SimpleNamespace(
+        stamp={"federation": "same"}, sectors={"s0": ("c0", "c1", "c2")}, config=SimpleNamespace(rounds=1)
+    )
     folder = SimpleNamespace(members=("c0", "c1", "c2"), federation=agreement)
     process: Any = SimpleNamespace(folder=folder, log=said.append, fault=said.append, sent=SimpleNamespace(add=print))
     asked: list[str] = []

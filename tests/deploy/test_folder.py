@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from headwater.config import Config
-from headwater.deploy import audit, keys, status
+from headwater.deploy import audit, authority, key_check, status
 from headwater.deploy.folder import LinkSettings, PartyFolder
 from headwater.deploy.init import init
 from headwater.deploy.transport import Address
@@ -43,7 +43,7 @@ def out(federation: Path, tmp_path: Path) -> Path:
 
 def refused(path: Path) -> str:
     with pytest.raises(ConfigError) as caught:
-        keys.check(PartyFolder.open(path))
+        key_check.check(PartyFolder.open(path))
     return str(caught.value)
 
 
@@ -70,7 +70,7 @@ def test_fields_of_each_role(out: Path) -> None:
     assert told.sectors == {"s0": ("c0", "c3"), "s1": ("c1", "c2")}
     assert told.sha256 == hashlib.sha256((out / "c0" / "federation.json").read_bytes()).hexdigest()
     for folder in (server, sector, client):
-        assert keys.check(folder) == []
+        assert key_check.check(folder) == []
 
 
 def test_state_is_made_for_the_owner_alone(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -238,13 +238,13 @@ def test_keys_that_do_not_belong_together_are_refused(out: Path, case: str) -> N
 
 def test_a_certificate_that_expires_soon_gives_a_warning(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for days, sentence in ((20, "runs out on"), (0, "ran out on")):
-        monkeypatch.setattr(keys, "LINK_DAYS", days)
-        authority = keys.Authority()
-        pair = authority.link("s0", Address("127.0.0.1", 9101))
-        for name, content in (("ca.crt", authority.pair.public), ("link.crt", pair.public), ("link.key", pair.private)):
+        monkeypatch.setattr(authority, "LINK_DAYS", days)
+        made = authority.Authority()
+        pair = made.link("s0", Address("127.0.0.1", 9101))
+        for name, content in (("ca.crt", made.pair.public), ("link.crt", pair.public), ("link.key", pair.private)):
             (out / "s0" / "keys" / name).write_bytes(content)
         if days > 0:
-            [told] = keys.check(PartyFolder.open(out / "s0"))
+            [told] = key_check.check(PartyFolder.open(out / "s0"))
         else:
             told = refused(out / "s0")
         assert sentence in told
@@ -256,7 +256,7 @@ def test_insecure_links_are_on_loopback_only(out: Path) -> None:
     edit(file, "insecure = false", "insecure = true")
     folder = PartyFolder.open(out / "s0")
     assert folder.insecure
-    assert keys.check(folder) == []
+    assert key_check.check(folder) == []
     edit(file, '"127.0.0.1:9101"', '"0.0.0.0:9101"')
     assert "insecure = true leaves out encryption and keys, so it is for 127.0.0.1 only" in refused(out / "s0")
 

@@ -182,6 +182,7 @@ class TestQuorum:
             assert [line.partition(" did")[0] for line in federation.said] == [f"round 1: {slow}"]
         assert set(run.params) == set(made.tree.holders) - {slow}
 
+    @pytest.mark.thorough
     def test_the_record_of_values_at_clients_does_not_grow(self, tmp_path: Path) -> None:
         found = []
         for rounds in (2, 6):
@@ -297,6 +298,7 @@ class TestRestart:
         assert found.params.keys() == wanted.params.keys() == set(made.tree.holders)
         assert all(torch.equal(found.params[name].vector, wanted.params[name].vector) for name in wanted.params)
 
+    @pytest.mark.thorough
     def test_a_lost_result_stays_lost_after_a_restart(self, tmp_path: Path) -> None:
         """A client computed a result and its reply was lost: the restarted server must not use that result."""
         made = small("scaffold", **BRIEF | {"rounds": 3})

@@ -15,12 +15,12 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from browser import chromium
 from headwater.deploy import overview
 from headwater.deploy.watch import PageServer
 from headwater.errors import ConfigError
 
 EVIL = '"><script>document.title="caught"</script><img src=x onerror=\'document.title="caught"\'>\u202e'
-FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking")
 
 
 def member(**fields: Any) -> dict[str, Any]:
@@ -146,18 +146,7 @@ def test_a_port_in_use_is_refused_with_a_sentence(out: Path, served: PageServer)
 
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
-    binary, driver = shutil.which("chromium") or shutil.which("google-chrome"), shutil.which("chromedriver")
-    if binary is None or driver is None:
-        pytest.skip("no chromium with chromedriver was found on this machine")
-    options = webdriver.ChromeOptions()
-    options.binary_location = binary
-    for flag in (*FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('profile')}"):
-        options.add_argument(flag)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    started = webdriver.Chrome(options=options, service=webdriver.ChromeService(executable_path=driver))
-    yield started
-    started.quit()
+    yield from chromium(tmp_path_factory.mktemp("profile"))
 
 
 @pytest.mark.parametrize("width", [1280, 420])

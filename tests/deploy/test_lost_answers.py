@@ -20,8 +20,11 @@ import pytest
 if importlib.util.find_spec("flwr") is None:
     pytest.skip("Flower is not installed: pip install 'headwater[flower]'", allow_module_level=True)
 
+import httpx
+
 from flower_party import answer, folder, parties
 from headwater.deploy.flower import FlowerDownlink, FlowerUplink
+from headwater.deploy.flower.messages import sent
 from headwater.deploy.transport import Message, RawArray
 from process_tree import until
 
@@ -189,3 +192,21 @@ class TestRedelivery:
         _, link = self.made("a", "b")
         assert [self.pulled(link) for _ in range(MOST)] == [["a"]] * MOST
         assert self.pulled(link) == ["b"]
+
+
+@pytest.mark.parametrize(("closed", "arrives"), [(0, True), (1, True), (2, True), (3, False)])
+def test_a_request_that_met_a_closed_connection_is_sent_again(closed: int, arrives: bool) -> None:
+    calls: list[str] = []
+
+    def call(request: str) -> str:
+        calls.append(request)
+        if len(calls) <= closed:
+            raise httpx.RemoteProtocolError("Server disconnected without sending a response.")
+        return "done"
+
+    if arrives:
+        assert sent(call, "it") == "done"
+    else:
+        with pytest.raises(httpx.RemoteProtocolError):
+            sent(call, "it")
+    assert calls == ["it"] * min(closed + 1, 3)

@@ -5,8 +5,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,22 +22,13 @@ from headwater.deploy.transport import Message, RawArray, Unanswered
 from headwater.engines.jobs import Job, Ref
 from headwater.training.experiment import Experiment
 from headwater.training.loop import train
-from loopback import Clock, Loopback, small
+from loopback import Clock, loopback, small
 
 METHODS = [name for name, part in ALGORITHMS.items() if not part.info.pooled]
 QUICK = ["fedavg", "mtgc", "fedeed", "fedhkd", "fedhead+"]
 OTHERS = [name for name in METHODS if name not in QUICK]
 BRIEF = {"data__fraction": 0.15, "partition__alpha": 1.0, "local__epochs": 1, "rounds": 2}
 TIERS = [(tier, way) for tier in ("server_sector", "sector_client") for way in ("up", "down")]
-
-
-@contextmanager
-def loopback(made: Experiment, place: Path, **options: Any) -> Iterator[Loopback]:
-    federation = Loopback(made, place, **options)
-    try:
-        yield federation
-    finally:
-        federation.close()
 
 
 def sha(run: Any) -> str:
@@ -232,6 +222,7 @@ class TestLoss:
     @pytest.mark.parametrize(
         "method", ["mtgc", *(pytest.param(m, marks=pytest.mark.thorough) for m in ("scaffold", "fedmd"))]
     )
+    @pytest.mark.thorough
     def test_a_restarted_server_continues(self, method: str, tmp_path: Path) -> None:
         """With the same bits as without a restart, although the state of clients is at the clients."""
         made = small(method, **BRIEF | {"rounds": 4})

@@ -188,6 +188,7 @@ class TestHonest:
             assert federation.refusals == []
             assert len(set(led)) > 1
 
+    @pytest.mark.thorough
     def test_a_restarted_server_may_repeat_rounds(self, tmp_path: Path) -> None:
         made = small("fedhkd", **BRIEF | {"rounds": 3})
         with loopback(made, tmp_path / "whole") as federation:
@@ -243,8 +244,9 @@ def test_a_method_that_decides_by_trained_values_is_refused_with_a_way_out(tmp_p
             permissions.of_round(1)
 
 
-def test_simulation_and_deployment_agree_with_losses_of_none(tmp_path: Path) -> None:
-    made = small("fedprox", **BRIEF | {"partition__participation": 0.5, "rounds": 3})
+@pytest.mark.parametrize("more", [{}, {"local__lr_schedule": "step", "local__lr_every": 1}], ids=["plain", "schedule"])
+def test_simulation_and_deployment_agree_with_losses_of_none(more: dict[str, Any], tmp_path: Path) -> None:
+    made = small("fedprox", **BRIEF | {"partition__participation": 0.5, "rounds": 3} | more)
     with loopback(made, tmp_path) as federation:
         assert federation.train().result["model_sha256"] == train(made).result["model_sha256"]
         assert federation.refusals == []

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,20 +17,11 @@ from headwater.deploy.transport import Message, Unanswered
 from headwater.deploy.updates import norm
 from headwater.errors import TaskError
 from headwater.training.experiment import Experiment
-from loopback import Loopback, small
+from loopback import loopback, small
 
 BRIEF = {"data__fraction": 0.3, "partition__alpha": 1.0, "local__epochs": 1, "rounds": 3}
 HUGE = 3e38
 MORE = ["hfedavg", "scaffold"]
-
-
-@contextmanager
-def loopback(made: Experiment, place: Path, **options: Any) -> Iterator[Loopback]:
-    federation = Loopback(made, place, **options)
-    try:
-        yield federation
-    finally:
-        federation.close()
 
 
 def spoilt(made: Experiment, message: Message, change: Callable[[Params], Params], only: str = "") -> Message:

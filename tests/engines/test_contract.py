@@ -661,7 +661,10 @@ def without_times(run: Run) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     return {key: value for key, value in run.result.items() if key != "seconds"}, rows
 
 
-@pytest.mark.parametrize("method", METHODS)
+FIRST = ("fedavg", "scaffold", "mtgc", "feddf", "fedeed", "fedhead", "fedhkd")  # a method of each kind
+
+
+@pytest.mark.parametrize("method", [m if m in FIRST else pytest.param(m, marks=pytest.mark.thorough) for m in METHODS])
 def test_every_engine_gives_the_same_bits(method: str, opened: Any) -> None:
     """Images, since strides and kernels are chosen there; the whole result and every row, not the model alone."""
     made = prepare(short(method, epochs=1))

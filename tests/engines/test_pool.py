@@ -394,6 +394,7 @@ def test_an_unguarded_script_runs(way: str, tmp_path: Path) -> None:
     [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.thorough)],
     ids=lambda blow: blow.name,
 )
+@pytest.mark.thorough
 def test_nothing_is_left_of_a_process_that_was_ended(blow: signal.Signals, tmp_path: Path) -> None:
     process = python("-c", LONG, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd=tmp_path)
     try:

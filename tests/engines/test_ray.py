@@ -55,6 +55,11 @@ def passes(alone: list[str], *words: str) -> None:
     assert " passed" in output_of(command, PATIENCE, environment, HERE.parent.parent)
 
 
+def test_ray_gives_the_same_bits(alone: list[str]) -> None:
+    passes(alone, str(HERE / "test_contract.py"), "-k", "test_every_engine_gives_the_same_bits and fedavg")
+
+
+@pytest.mark.thorough
 def test_the_contract_holds_on_ray(alone: list[str]) -> None:
     passes(alone, str(HERE / "test_contract.py"), "-k", "not photographs and not close_is_safe")
 

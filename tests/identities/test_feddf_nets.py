@@ -182,7 +182,7 @@ class TestTeachers:
         assert asked.count(False) == 7
 
     def test_swag_has_no_label_counts(self) -> None:
-        with pytest.raises(ValueError, match=r"swag = 2 adds teachers .* use another server\.weights than 'labels'"):
+        with pytest.raises(ConfigError, match=r"swag = 2 adds teachers .* use another server\.weights than 'labels'"):
             FedDf(LOCAL, replace(SERVER_SPEC, mix="probs", weights="labels"), swag=2)
 
     @pytest.mark.parametrize("weights", ["samples", "uniform", "labels", "confidence", "learned"])
@@ -204,7 +204,7 @@ class TestTeachers:
     def test_leaders_distil_without_labels(self) -> None:
         spec = replace(SERVER_SPEC, labelled=0.5)
         for method in (FedHead, FedHeadPlus):
-            with pytest.raises(ValueError, match=r"sector\.labelled = 0\.5: leaders distil without labels"):
+            with pytest.raises(ConfigError, match=r"sector\.labelled = 0\.5: leaders distil without labels"):
                 method(LOCAL, spec)
 
     def test_labels_of_the_reference_set(self) -> None:

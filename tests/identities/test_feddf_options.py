@@ -12,6 +12,7 @@ from headwater.algorithms.fedavg import FedAvg
 from headwater.algorithms.feddf import FedDf
 from headwater.algorithms.fedprox import FedProx
 from headwater.config import Config
+from headwater.errors import ConfigError
 from headwater.specs import DistillSpec, LocalSpec
 from headwater.training.experiment import prepare
 from headwater.training.loop import train
@@ -75,7 +76,7 @@ def test_every_architecture_has_its_average() -> None:
 
 
 def test_before_fusion_needs_an_average() -> None:
-    with pytest.raises(ValueError, match="before_fusion tests the average"):
+    with pytest.raises(ConfigError, match="before_fusion tests the average"):
         FedDf(before_fusion=True, init_from="previous")
 
 

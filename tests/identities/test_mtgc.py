@@ -19,6 +19,7 @@ from headwater.algorithms.mtgc import Mtgc
 from headwater.algorithms.scaffold import Scaffold
 from headwater.core.federation import CLIENTS, SECTORS, SERVER, each
 from headwater.data.base import Examples
+from headwater.errors import ConfigError
 from headwater.models.base import ModelSpec
 from headwater.specs import LocalSpec
 
@@ -331,7 +332,7 @@ def test_redrawing_takes_as_many_from_each_sector() -> None:
     "options", [{"optimizer": "adam"}, {"momentum": 0.9}, {"drop_last": True}, {"epochs": 0}], ids=str
 )
 def test_refuses(kind: type, options: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=r"local\."):
+    with pytest.raises(ConfigError, match=r"local\."):
         kind(LocalSpec(**({"epochs": 1} | options)))
 
 

@@ -11,6 +11,7 @@ import bowls
 import toys
 from headwater.algorithms.fedavg import FedAvg
 from headwater.algorithms.scaffold import Scaffold
+from headwater.errors import ConfigError
 from headwater.specs import LocalSpec
 
 SIZES = (5, 1, 3, 8, 2, 4)
@@ -118,12 +119,12 @@ def test_first_round_is_fedavgs() -> None:
 @pytest.mark.parametrize("options", [{"optimizer": "adam"}, {"momentum": 0.5}, {"lr_time_decay": 0.1}], ids=str)
 def test_option_i_takes_any_optimiser(options: dict[str, Any]) -> None:
     local = LocalSpec(epochs=1, **options)
-    with pytest.raises(ValueError, match="variates = 'gradient'"):
+    with pytest.raises(ConfigError, match="variates = 'gradient'"):
         Scaffold(local)
     assert Scaffold(local, variates="gradient").local is local
 
 
 @pytest.mark.parametrize("options", [{"variates": "gradient"}, {"through_sectors": True}], ids=str)
 def test_what_cannot_be_reconstructed(options: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="reconstruct"):
+    with pytest.raises(ConfigError, match="reconstruct"):
         Scaffold(EPOCHS, reconstruct=True, **options)

@@ -78,6 +78,7 @@ def test_another_seed_another_picture() -> None:
     assert digest(other.fused.named()) != digest(parts().fused.named())
 
 
+@pytest.mark.thorough
 def test_probabilities_are_drawn_as_colours(tmp_path: Path) -> None:
     """At the corners of the triangle the fused model is sure, so its panel has the three colours, made lighter."""
     found = colours(boundaries(TOY, tmp_path / "toy.png"))

@@ -1,95 +1,111 @@
-"""Curves as SVG: as many as there are methods, where their numbers say."""
+"""Specifications of the charts: the numbers in them, and that Vega accepts each."""
 
 from __future__ import annotations
 
-import re
+import json
 
 import pytest
 
-from headwater.report import charts
-from headwater.report.grouping import MethodRuns, accuracy, group
+from headwater.report import charts, detail_charts, sections
+from headwater.report.grouping import group
 from headwater.report.runs import find, read
-from headwater.report.svg import WIDE
 
 
-def polylines(page: str) -> list[list[tuple[float, float]]]:
-    found = re.findall(r'<polyline class="curve" points="([^"]+)"', page)
-    return [[tuple(map(float, pair.split(","))) for pair in each.split()] for each in found]
+def test_points_are_means_over_seeds_with_cost_so_far(comparison, tmp_path):
+    runs = find(comparison(tmp_path))
+    groups = group(runs).groups
+    rows = charts.points(groups)
+    assert len(rows) == 4 * 8
+    own = [run for run in runs if run.label == "FedHEAD"]
+    third = next(row for row in rows if row["name"] == "FedHEAD" and row["round"] == 3)
+    values = [run.rows[2]["accuracy"] for run in own]
+    assert third["accuracy"] == pytest.approx(sum(values) / 3)
+    assert (third["accuracy_low"], third["accuracy_high"]) == (min(values), max(values))
+    assert third["loss"] == pytest.approx(sum(run.rows[2]["loss"] for run in own) / 3)
+    assert third["bytes"] == own[0].traffic()[3]
+    assert third["near"] == pytest.approx(own[0].traffic("sector_client")[3] / 2)  # two sectors
+    assert third["seconds"] == pytest.approx(3 * 0.6)  # training and distillation, without evaluation
+    assert [row["round"] for row in rows if row["last"]] == [8] * 4
 
 
-def test_one_curve_a_method_from_left_to_right(comparison, tmp_path):
-    series = accuracy(group(find(comparison(tmp_path))).groups)
-    for drawn in (charts.by_round(series), charts.by_bytes(series)):
-        lines = polylines(drawn)
-        assert len(lines) == 4
-        for line, each in zip(lines, series, strict=True):
-            assert len(line) == len(each.points)
-            assert [x for x, _ in line] == sorted(x for x, _ in line)
-            assert all(0 <= x <= WIDE and 0 <= y <= charts.HEIGHT for x, y in line)
-    heights = [line[-1][1] for line in polylines(charts.by_round(series))]
-    values = [each.points[-1].value for each in series]
-    by_height = sorted(range(4), key=lambda at: heights[at])
-    assert by_height == sorted(range(4), key=lambda at: -values[at]), "a higher accuracy is drawn higher"
+def test_stopped_seeds_leave_a_pale_end_that_begins_where_the_curve_ends(fake, tmp_path):
+    fake(seed=0).write(tmp_path / "a")
+    fake(seed=1, stop=3).write(tmp_path / "b")
+    rows = charts.points(group(find(tmp_path)).groups)
+    assert [row["round"] for row in rows if not row["tail"]] == [1, 2, 3]
+    assert [row["round"] for row in rows if row["tail"]] == [3, 4, 5, 6, 7, 8]
 
 
-def test_a_point_lies_where_its_value_says(fake, tmp_path):
-    run = read(fake(rounds=3).write(tmp_path / "a"))
-    for row, value in zip(run.rows, (0.2, 0.6, 1.0), strict=True):
-        row["accuracy"] = value
-    drawn = charts.by_round(accuracy([MethodRuns("x", (run,))]))
-    assert polylines(drawn) == [[(0, 300), (500, 150), (1000, 0)]]
+def test_a_long_curve_has_few_marks_and_few_points_that_react():
+    spec = charts.curves([f"m{at}" for at in range(50)], "round", "accuracy", 100)
+    hover = next(layer for layer in spec["layer"] if "params" in layer)
+    assert hover["transform"] == [{"filter": "datum.last || datum.round % 9 == 0"}]
+    single = charts.curves(["m"], "round", "accuracy", 8)
+    assert "% 1 == 0" in json.dumps(single)
 
 
-def test_thrifty_methods_get_a_logarithmic_axis(fake, tmp_path):
-    runs = [
-        read(fake(method=name, model_bytes=size).write(tmp_path / name)) for name, size in (("a", 100), ("b", 10**6))
-    ]
-    drawn = charts.by_bytes(accuracy(group(runs).groups))
-    assert "logarithmic" in drawn
-    starts = [line[0][0] for line in polylines(drawn)]
-    assert starts[1] - starts[0] > 0.3 * WIDE
+@pytest.mark.parametrize("x", charts.X_AXES)
+@pytest.mark.parametrize("y", charts.Y_AXES)
+def test_vega_lite_accepts_the_curves(comparison, tmp_path, x, y):
+    """The converter has the compiler that the page has; it would refuse or warn of what it does not know."""
+    import vl_convert
+
+    rows = charts.points(group(find(comparison(tmp_path, rounds=3))).groups)
+    for row in rows:
+        row["time"] = row["seconds"]
+    names = list(dict.fromkeys(row["name"] for row in rows))
+    spec = charts.curves(names, x, y, 3) | {"data": {"values": rows}, "width": 300}
+    drawn = vl_convert.vegalite_to_svg(spec)
+    assert drawn.count('aria-roledescription="line mark') >= 4
 
 
-def test_a_method_that_sends_nothing_is_a_level_line(fake, tmp_path):
-    runs = [
-        read(fake(method=name, model_bytes=size).write(tmp_path / name)) for name, size in (("local", 0), ("b", 10**6))
-    ]
-    drawn = charts.by_bytes(accuracy(group(runs).groups))
-    assert len(polylines(drawn)) == 1
-    assert drawn.count('class="series level') == 1
-    alone = charts.by_bytes(accuracy(group(runs[:1]).groups))
-    assert "No bytes" in alone
-
-
-def test_stopped_seeds_leave_a_pale_end(fake, tmp_path):
-    runs = [read(fake(seed=0).write(tmp_path / "a")), read(fake(seed=1, stop=3).write(tmp_path / "b"))]
-    drawn = charts.by_round(accuracy(group(runs).groups))
-    assert drawn.count('class="curve tail"') == 1
-    assert "pale end" in drawn
-    assert [len(line) for line in polylines(drawn)] == [3]
-
-
-def test_one_round_is_a_dot(fake, tmp_path):
-    drawn = charts.by_round(accuracy(group([read(fake(rounds=1).write(tmp_path / "a"))]).groups))
-    assert polylines(drawn) == []
-    assert drawn.count("<circle") == 1
+def test_confusion_shares_are_those_of_the_row():
+    spec = detail_charts.confusion([[8, 2], [0, 5]], ["cat", "dog"])
+    cells = {
+        (row["true"], row["predicted"]): (row["count"], row["share"], row["right"]) for row in spec["data"]["values"]
+    }
+    assert cells == {("cat", "cat"): (8, 0.8, True), ("cat", "dog"): (2, 0.2, False), ("dog", "dog"): (5, 1.0, True)}
+    assert (spec["width"], spec["height"]) == (220, 220)
+    many = detail_charts.confusion([[1.0] * 40] * 40, [str(at) for at in range(40)])
+    assert len(many["layer"]) == 1, "figures would not fit"
 
 
 @pytest.mark.parametrize(
-    ("sectors", "server", "headings"),
+    ("sectors", "server", "places"),
     [(True, False, ["at sectors"]), (False, True, ["at the server"]), (True, True, ["at sectors", "at the server"])],
 )
-def test_teacher_and_student_where_they_meet(fake, tmp_path, sectors, server, headings):
+def test_teacher_and_student_where_they_meet(fake, tmp_path, sectors, server, places):
     run = read(fake(distils=True, at_sectors=sectors, at_server=server).write(tmp_path / "a"))
-    drawn = charts.distillation(MethodRuns("x", (run,)), "0")
-    assert re.findall("<h3>Teacher and student (.*?)</h3>", drawn) == headings
-    assert len(polylines(drawn)) == 3 * len(headings)
+    figures, table = sections.teaching(group([run]).groups)
+    assert [figure.title for figure in figures] == [f"FedAvg: teacher and student {place}" for place in places]
+    rows = figures[0].spec["data"]["values"]
+    last = {row["name"]: row["value"] for row in rows if row["round"] == 8}
+    assert last == {
+        "teacher": run.rows[-1]["teacher_accuracy"],
+        "student before": run.rows[-1]["student_before"],
+        "student after": run.rows[-1]["student_after"],
+    }
+    students = [row[1].text for row in table.rows]
+    assert students == (["sector 0", "sector 1"] if sectors else []) + (["server"] if server else [])
+    assert table.rows[0][6].value == pytest.approx(last["student after"] - last["student before"])
 
 
 def test_teacher_and_student_without_places(fake, tmp_path):
     run = read(fake(distils=True).write(tmp_path / "a"))
     for row in run.rows:
         del row["distill"]
-    assert len(polylines(charts.distillation(MethodRuns("x", (run,)), "0"))) == 3
-    plain = read(fake().write(tmp_path / "b"))
-    assert charts.distillation(MethodRuns("x", (plain,)), "0") == ""
+    figures, table = sections.teaching(group([run]).groups)
+    assert [figure.title for figure in figures] == ["FedAvg: teacher and student"]
+    assert table.rows[0][1].text == "all"
+    assert sections.teaching(group([read(fake().write(tmp_path / "b"))]).groups) == ([], None)
+
+
+def test_all_methods_share_the_axis_of_clients(comparison, tmp_path):
+    groups = group(find(comparison(tmp_path))).groups
+    figure = sections.spread(groups)
+    rows = figure.spec["data"]["values"]
+    assert {row["name"] for row in rows} == {each.label for each in groups}
+    own = groups[1].runs[0].result["client_accuracy"]
+    assert sorted(row["accuracy"] for row in rows if row["name"] == "FedDF") == sorted(own.values())
+    assert {row["sector"] for row in rows} == {"sector 0", "sector 1"}
+    assert f"lowest {100 * min(own.values()):.1f}" in figure.description.replace("\xa0", " ")

@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from headwater.partition.partition import pack
+from headwater.core.rng import stream
+from headwater.partition.dirichlet import Dirichlet
+from headwater.partition.partition import Partition, pack
 from headwater.report import figures, style
 from headwater.report.runs import find, read
 
@@ -23,7 +25,7 @@ def colours(path):
 def test_every_method_has_its_colour(comparison, tmp_path):
     path = figures.curves(find(comparison(tmp_path / "runs")), tmp_path / "curves.png")
     with Image.open(path) as picture:
-        assert picture.size == (1650, 660)
+        assert picture.width > 1400
     assert set(style.LIGHT.colours[:4]) <= colours(path)
     assert not set(style.LIGHT.colours[4:]) & colours(path)
 
@@ -65,5 +67,33 @@ def test_of_a_population_the_first_clients_are_drawn(fake, tmp_path):
         with Image.open(figures.split(replace(run, partition=partition), tmp_path / "split.png")) as picture:
             heights[name] = picture.height
     assert 0.8 < heights["some"] / heights["all"] < 0.95  # 200 rows in place of 230
-    far = told | {"sectors": [5] * 230}  # nobody of the sectors before is among the first
-    assert figures.split(replace(run, partition=far), tmp_path / "none.png") is None
+
+
+LABELS = np.array([0, 0, 1, 1])
+APART = Partition((np.array([0, 1]), np.array([2, 3]), np.empty(0, np.int64)), (0, 1, 1))
+
+
+@pytest.mark.parametrize(("clients", "sectors", "classes"), [(3, 1, 2), (20, 2, 10), (100, 4, 10), (6, 6, 40)])
+def test_a_partition_has_ink_in_every_panel(tmp_path, clients, sectors, classes):
+    labels = np.tile(np.arange(classes), 60)
+    parts = Dirichlet(alpha=1.0).split(labels, clients, stream(0))
+    partition = Partition(tuple(parts), tuple(client * sectors // clients for client in range(clients)))
+    path = figures.partition(partition, labels, classes, tmp_path / "split.png")
+    with Image.open(path) as picture:
+        pixels = np.asarray(picture.convert("RGB")).astype(int)
+    ink = [int(style.LIGHT.dots[at : at + 2], 16) for at in (1, 3, 5)]
+    assert (np.abs(pixels - ink).sum(axis=2) < 30).sum() > 20 * sectors
+    assert max(pixels.shape[:2]) < 4000
+
+
+def test_a_partition_has_the_names_of_the_data(tmp_path):
+    """Letters with a meaning elsewhere are written as they are, and long names keep the end by which they differ."""
+    names = ("$p_2$", "the clinic of the long valley 10", "東京")
+    named = Partition(APART.indices, APART.sectors, names, ("north & <south>", "s" * 90))
+    text = figures.partition(named, LABELS, 2, tmp_path / "split.svg", ["cat", "a class of a long name"]).read_text(
+        encoding="utf-8"
+    )
+    for name in ("$p_2$", "the clinic of…ley 10", "sector north &amp; &lt;south&gt;", "cat", "empty"):
+        assert f">{name}<" in text
+    assert "s" * 60 not in text
+    assert figures.partition(APART, LABELS, 2, tmp_path / "split.pdf").read_bytes().startswith(b"%PDF")

@@ -1,14 +1,12 @@
-"""Numbers as people read them, and axes with round ticks."""
+"""Numbers as people read them."""
 
 from __future__ import annotations
 
 import math
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from headwater.report.numbers import count, cover, duration, log_ticks, number, percent, short_size, size, ticks
+from headwater.report.numbers import count, duration, number, percent, size
 
 
 @pytest.mark.parametrize(
@@ -53,45 +51,7 @@ def test_percentages_and_counts():
     assert count(17.666) == "17.7"
     assert count(1200) == "1\u202f200"
     assert count(3.0) == "3"
-    assert short_size(100_000).replace("\u00a0", " ") == "100 kB"
 
 
 def test_only_finite_numbers_are_numbers():
     assert [number(value) for value in (1, 0.5, True, None, "1", math.nan, -math.inf, [1])] == [1.0, 0.5] + [None] * 6
-
-
-spans = st.tuples(st.floats(-1e6, 1e6), st.floats(1e-3, 1e6)).map(lambda pair: (pair[0], pair[0] + pair[1]))
-
-
-@given(spans, st.integers(2, 9))
-def test_ticks_lie_inside_and_are_few(span, most):
-    found = ticks(*span, most)
-    slack = 1e-6 * (1 + max(map(abs, span)))
-    assert 1 <= len(found) <= most
-    assert all(span[0] - slack <= value <= span[1] + slack for value in found)
-
-
-@given(spans, st.integers(4, 9))
-def test_covering_ticks_enclose_the_span(span, most):
-    found = cover(*span, most)
-    slack = 1e-6 * (1 + max(map(abs, span)))
-    assert 2 <= len(found) <= most
-    assert found[0] <= span[0] + slack
-    assert found[-1] >= span[1] - slack
-
-
-@given(st.integers(0, 500), st.integers(1, 5000))
-def test_ticks_of_rounds_are_whole(low, more):
-    assert all(value == int(value) for value in ticks(low, low + more, 7, whole=True))
-
-
-def test_examples_of_axes():
-    assert ticks(1, 20, 7, whole=True) == [5, 10, 15, 20]
-    assert ticks(1, 3, 7, whole=True) == [1, 2, 3]
-    assert ticks(4, 4) == [4]
-    assert cover(61.2, 93.5) == [60, 70, 80, 90, 100]
-    assert cover(90, 90)[0] < 90 < cover(90, 90)[-1]
-    assert cover(0, 0)[0] < 0 < cover(0, 0)[-1]
-    assert log_ticks(3e4, 4e8, 5) == [1e5, 1e6, 1e7, 1e8]
-    assert log_ticks(8, 60, 6) == [10, 20, 50]
-    assert len(log_ticks(1, 1e12, 5)) <= 5

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -9,10 +10,12 @@ from html.parser import HTMLParser
 import pytest
 
 from headwater.errors import OutputError
-from headwater.report import export, page, write
+from headwater.report import export, page, sections, write
+from headwater.report.grouping import group
+from headwater.report.method_table import tabulate
 from headwater.report.runs import find, read
 
-VOID = {"meta", "link", "br"}
+VOID = {"meta", "link", "br", "input"}
 
 
 class Outline(HTMLParser):
@@ -53,11 +56,13 @@ def test_the_page_is_well_formed_and_asks_for_nothing(comparison, tmp_path):
     assert len(outline.idents) == len(set(outline.idents))
     assert outline.asked == ["data:,"]
     assert not re.search(r"url\(|@import|https?://", text)
-    assert "default-src 'none'" in text
-    pictures = [found for tag, found in outline.seen if tag == "svg" and found.get("role") == "img"]
-    assert len(pictures) >= 8
-    for found in pictures:
-        assert set(found["aria-labelledby"].split()) <= set(outline.idents)
+    assert "script-src &#39;unsafe-inline&#39;; img-src data:" in text
+    assert "unsafe-eval" not in text
+    charts = [found for _, found in outline.seen if "chart" in (found.get("class") or "").split()]
+    assert len(charts) >= 8
+    assert all(found["role"] == "img" and len(found["aria-label"]) > 30 for found in charts)
+    specs = json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', text)[1])["charts"]
+    assert {found["data-chart"] for found in charts if "data-chart" in found} <= set(specs)
 
 
 def test_the_same_runs_give_the_same_bytes(comparison, tmp_path):
@@ -71,7 +76,7 @@ def test_user_strings_stay_text(fake, tmp_path):
     made = fake(method=evil, label=evil, classes=(evil, "<b>", "&amp;"), distils=True, algorithm={"note": evil})
     text = page.render([read(made.write(tmp_path / "<i>run"))])
     outline = Outline(text)
-    assert not {"img", "b", "i"} & {tag for tag, _ in outline.seen}
+    assert not {"img", "b"} & {tag for tag, _ in outline.seen}
     assert "&lt;img src=x onerror=alert(1)&gt;" in text
     assert "&amp;amp;" in text
 
@@ -103,7 +108,8 @@ def test_every_kind_of_run_has_a_page(fake, tmp_path, change):
     run = read(fake(**change).write(tmp_path / "a"))
     text = page.render([run])
     Outline(text)
-    assert not re.search(r"\b(nan|inf|None)\b", text)
+    outside = re.sub(r"<script.*?</script>", "", text, flags=re.DOTALL)
+    assert not re.search(r"\b(nan|inf|None)\b", outside)
     assert ("not finished" in text) == ("stop" in change)
     bare = replace(run, rows=[], result=None, partition=None)
     assert "No accuracy has been measured yet" in page.render([bare])
@@ -115,14 +121,14 @@ def test_notices(fake, tmp_path):
     fake(method="b", seed=0, clients=10, alpha=0.3).write(tmp_path / "b0")
     text = page.render(find(tmp_path))
     assert "repeat a seed" in text
-    assert "run on the same split" not in text
+    assert "same data and split" not in text
     fake(method="c", seed=0, alpha=9.0).write(tmp_path / "c0")
     fake(method="c", seed=1, alpha=9.0, stop=3).write(tmp_path / "c1")
     text = page.render(find(tmp_path))
-    assert "run on the same split" in text
+    assert "Not all runs have the same data and split" in text
     assert "seed 1: 3 of 8, unfinished" in text
     assert "headwater resume DIR" in text
-    assert "Other splits (1)" in text
+    assert text.count("Split of ") == 1
 
 
 def test_titles(fake, comparison, tmp_path):
@@ -132,17 +138,30 @@ def test_titles(fake, comparison, tmp_path):
 
 def test_cost_of_every_tier_and_direction(fake, tmp_path):
     made = fake(distils=True, trips=2, result={})
-    text = page.render([read(made.write(tmp_path / "a"))])
-    cost = re.search(r'<table class="cost">.*?</table>', text).group()
-    values = [float(value) for value in re.findall(r'data-value="([^"]+)"', cost)]
+    table = sections.cost(group([read(made.write(tmp_path / "a"))]).groups)
     near, far = 8 * 10 * made.model_bytes, 8 * 2 * 2 * made.model_bytes
+    values = [cell.value for cell in table.rows[0][1:]]
     assert values == [far, far, 32, 32, 32, near, near, 80, 80, 80, 3 * 115_200]
+    assert table.heads[1] == "Server – sectors, up"
 
 
-def test_a_page_for_a_run_under_way_loads_itself_again(fake, tmp_path):
-    run = read(fake(stop=2).write(tmp_path / "a"))
-    assert '<meta http-equiv="refresh" content="5">' in page.render([run], refresh=5)
-    assert "refresh" not in page.render([run])
+def test_the_command_repeats_the_run_and_the_configuration_is_there(fake, tmp_path):
+    text = page.render([read(fake().write(tmp_path / "my run"))])
+    file, again = (str(tmp_path / name) for name in ("my run/config.toml", "my run-again"))
+    assert f"headwater run &#39;{file}&#39; --out &#39;{again}&#39;" in text
+    assert "alpha = 0.3" in text
+
+
+def test_differences_to_the_best_are_in_the_results(comparison, tmp_path):
+    groups = group(find(comparison(tmp_path))).groups
+    found = tabulate(groups)
+    table = sections.results(groups, found)
+    column = list(table.heads).index("Points to the best")
+    best = next(at for at, row in enumerate(found.rows) if row.best)
+    for at, row in enumerate(table.rows):
+        if at != best:
+            assert row[column].value == pytest.approx(found.rows[at].accuracy - found.rows[best].accuracy)
+    assert table.rows[best][column].text == "–"
 
 
 class TestFiles:

@@ -75,8 +75,14 @@ def test_figures_in_a_matrix_are_readable_on_every_shade(theme, share):
 
 def test_no_two_of_two_dozen_curves_look_alike():
     assert len({style.look(slot) for slot in range(24)}) == 24
-    assert style.classes(0) == "c0 d0"
-    assert style.classes(7) == "c1 d1"
+
+
+def test_classes_get_different_colours_from_dark_to_light():
+    found = [style.ramp(at, 10) for at in range(10)]
+    light = [float(linear(each) @ [0.2126, 0.7152, 0.0722]) for each in found]
+    assert light == sorted(light)
+    assert len({*found}) == 10
+    assert style.ramp(0, 1) == found[0]
 
 
 def test_both_themes_declare_the_same_names():

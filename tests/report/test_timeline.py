@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import re
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from headwater.report import page, style, timeline
+from headwater.report import sections, style, timeline
+from headwater.report.grouping import group
 from headwater.report.runs import read
 
 
@@ -47,8 +47,7 @@ def written(fake, folder, rows, cut=""):
 
 
 def card(path):
-    found = re.search(r'<figure class="card span"><figcaption><h3>Timeline.*?</figure>', page.render([read(path)]))
-    return found and found[0]
+    return next(iter(sections.timelines(group([read(path)]).groups)), None)
 
 
 def test_clients_that_were_trained_as_one_are_one_bar():
@@ -79,18 +78,18 @@ def test_a_long_run_is_shown_by_whole_first_rounds():
     assert len(timeline.first_rounds(spans)) == 80
 
 
-def test_the_page_has_a_bar_for_every_task_in_its_place(fake, tmp_path):
-    drawn = card(written(fake, tmp_path / "a", PAIR))
-    bars = re.findall(r'<rect class="c(\d)" x="([\d.]+)%" y="([\d.]+)" width="([\d.]+)%".*?<title>(.*?)</title>', drawn)
+def test_a_bar_for_every_task_in_its_place(fake, tmp_path):
+    found = card(written(fake, tmp_path / "a", PAIR))
+    bars = [row for row in found.spec["data"]["values"] if row["kind"] != "round"]
     assert len(bars) == 8
-    taught = next(bar for bar in bars if bar[4].startswith("distill at server, round 1"))
-    trained = next(bar for bar in bars if bar[4].startswith("local_train at c0, round 2"))
-    assert (taught[0], trained[0]) == ("1", "0")
-    assert taught[1] == trained[1]  # they begin together,
-    assert float(taught[2]) > float(trained[2])  # in different lanes,
-    assert float(taught[3]) == pytest.approx(2.5 * float(trained[3]), abs=0.05)  # and one takes 2.5 times as long
-    assert "2 of 3 local trainings started before the previous round was distilled" in drawn
-    assert "busy for 73" in drawn  # 10.2 of 14 worker seconds
+    taught = next(bar for bar in bars if bar["what"].startswith("distill at server, round 1"))
+    trained = next(bar for bar in bars if bar["what"].startswith("local_train at c0, round 2"))
+    assert (taught["kind"], trained["kind"]) == ("distilling", "training")
+    assert taught["start"] == trained["start"] == 1.5
+    assert (taught["lane"], trained["lane"]) == ("worker 1", "worker 0")
+    assert taught["end"] - taught["start"] == pytest.approx(2.5 * (trained["end"] - trained["start"]))
+    assert "2 of 3 local trainings started before the previous round was distilled" in found.description
+    assert "busy for 73" in found.description  # 10.2 of 14 worker seconds
 
 
 def test_one_worker_or_no_file_is_not_shown(fake, tmp_path):

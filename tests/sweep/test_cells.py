@@ -62,6 +62,7 @@ def log() -> Log:
     return Log()
 
 
+@pytest.mark.thorough
 def test_cells_are_runs_like_any_other(sweep_workers: SweepWorkers, npz: str, tmp_path: Path, log: Log) -> None:
     cells = [cell(tmp_path, npz, name, method=name) for name in ("fedavg", "fedhead", "local")]
     assert sweep_workers.train(cells, log) == [CellOutcome()] * 3

@@ -358,7 +358,7 @@ class TestSwa:
 
     @pytest.mark.parametrize("restore", ["best", "best_or_init"])
     def test_nothing_can_be_restored(self, restore: str) -> None:
-        with pytest.raises(ValueError, match=f"use restore = 'last' with it, not '{restore}'"):
+        with pytest.raises(ConfigError, match=f"use restore = 'last' with it, not '{restore}'"):
             replace(self.LONG, swa_from=2, restore=restore)
 
 
@@ -445,7 +445,7 @@ class TestLearned:
 class TestSpec:
     @pytest.mark.parametrize("mix", ["logits", "losses"])
     def test_sharpens_probabilities_only(self, mix: str) -> None:
-        with pytest.raises(ValueError, match=f"use mix = 'probs' with it, not '{mix}'"):
+        with pytest.raises(ConfigError, match=f"use mix = 'probs' with it, not '{mix}'"):
             DistillSpec(epochs=1, sharpen=0.5, mix=mix)
         assert DistillSpec(epochs=1, sharpen=1.0, mix=mix).mix == mix
 

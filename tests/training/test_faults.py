@@ -6,7 +6,8 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -16,13 +17,13 @@ import toys
 from headwater.algorithms.base import Method, State, as_method
 from headwater.cli.terminal import RunProgress
 from headwater.core.federation import CLIENTS, SECTORS, SERVER, Federation, Located, maybe, nothing
-from headwater.core.params import Layout, Params
+from headwater.core.params import Layout, ModelRows, Params
 from headwater.data.base import Examples
-from headwater.engines import execution
+from headwater.engines import availability
 from headwater.engines.base import Engine
 from headwater.engines.inline import Inline
 from headwater.engines.jobs import LOST, Job
-from headwater.engines.nan_check import all_sound, sound
+from headwater.engines.nan_check import Complaint, all_sound, sound
 from headwater.engines.pool import Pool
 from headwater.errors import Diverged, UserError
 from headwater.specs import LocalSpec
@@ -122,6 +123,7 @@ def test_if_every_update_is_bad_the_model_stays(method: str, engine: str, engine
     assert "local.lr = 1e+30; those updates were left out" in warnings[1].text
 
 
+@pytest.mark.thorough
 def test_rows_are_the_same_on_every_engine(engines: dict[str, Engine]) -> None:
     made = with_one_bad_client("fedhead", rounds=3)
     inline, pool = (all_but_times(train(made, engine=engine)) for engine in engines.values())
@@ -164,6 +166,11 @@ def test_likely_causes_are_the_rates_and_pulls_that_a_method_has() -> None:
         "distill": "",
     }
     assert toys.tiny("fedhead+").method.likely_causes()["distill"] == "sector.lr = 0.001 and server.lr = 0.001"
+    wild = replace(toys.tiny("fedhead+").method, local=LocalSpec(epochs=1, lr=1e8))  # teachers are what is wrong
+    assert wild.likely_causes()["distill"] == "local.lr = 1e+08"
+    context = SimpleNamespace(method="fedhead+", causes=wild.likely_causes())
+    told = Complaint(cast(Any, context), "distill", "distill", "s0", 1).dropped
+    assert told.endswith("because of local.lr = 1e+08; that update was left out: lower local.lr or set local.clip")
 
 
 # -- ending the run
@@ -284,9 +291,9 @@ def test_availability_changes_no_result(clients: int, engines: dict[str, Engine]
 
 def test_a_client_is_there_for_its_share_of_each_period(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 0.0
-    monkeypatch.setattr(execution.time, "monotonic", lambda: now)
+    monkeypatch.setattr(availability.time, "monotonic", lambda: now)
     context = replace(toys.tiny("fedavg").context(), availability=0.25, period=8.0)
-    found = execution.Availability(context)
+    found = availability.Availability(context)
 
     def job(home: str, function: Any = give) -> Job:
         return Job("n", function, home, home, {}, (1, "give", 0, home))
@@ -320,12 +327,13 @@ def test_a_stack_is_looked_through_at_once_and_each_is_judged_for_itself() -> No
     layout = Layout("model", (("w", (5,)),), (), ())
     none = torch.zeros(0, dtype=torch.int64)
 
-    def stacked(matrix: torch.Tensor) -> list[Any]:
-        return [Params(row, none, layout) for row in matrix.unbind()]
+    def stacked(matrix: torch.Tensor) -> ModelRows:
+        return ModelRows([Params(row, none, layout) for row in matrix.unbind()], matrix)
 
     values = [*stacked(torch.ones(3, 5)), LOST, None, Params(torch.ones(5), none, layout)]
     assert all_sound(values) == [True] * 6
     bad = torch.ones(3, 5)
     bad[1, 2] = math.nan
+    assert all_sound(stacked(bad)) == [True, False, True]
     assert all_sound([*stacked(bad), *stacked(torch.ones(2, 5))]) == [True, False, True, True, True]
     assert all_sound(stacked(torch.full((3, 5), 3e38))) == [True] * 3  # the sum alone overflows

@@ -13,10 +13,11 @@ from safetensors.torch import load_file
 
 import toys
 from headwater.config import Config
+from headwater.config.stage_defaults import batch_for
 from headwater.core.params import digest
 from headwater.data.base import Data
 from headwater.errors import ConfigError, OutputError
-from headwater.training.experiment import batch_for, prepare
+from headwater.training.experiment import prepare
 from headwater.training.loop import Event, train
 
 

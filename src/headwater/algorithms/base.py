@@ -1,88 +1,30 @@
-"""Base class of all methods, the states that they keep, and the moves that many of them share."""
+"""Base class of all methods, and the moves that many of them share."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import fields, is_dataclass, replace
 from functools import cache
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from headwater.algorithms import MethodInfo
+from headwater.algorithms.state import LocalState, Outputs, PersonalState, State, Team, outputs
 from headwater.core.federation import CLIENTS, SECTORS, SERVER, Federation, Located, nothing
+from headwater.core.membership import with_newcomers
 from headwater.core.tree import ROOT
 from headwater.engines.jobs import Bundle
 from headwater.errors import ConfigError
 from headwater.models.base import ModelSpec
-from headwater.specs import DistillSpec, LocalSpec, Mix, Weights
+from headwater.specs import LEARNING_RATE, CheckedArguments, Descent, DistillSpec, LocalSpec, Weights
 from headwater.tasks.average import average, initial
 
-__all__ = ["Method", "MethodInfo", "State", "Team"]
+__all__ = ["LocalState", "Method", "MethodInfo", "Outputs", "PersonalState", "State", "Team", "outputs"]
+
+OUT_OF_THE_ORDINARY = 10  # times the usual learning rate
 
 
-@dataclass(frozen=True)
-class State:
-    """State of a method between rounds. A method that keeps more extends it.
-
-    Every field is a handle or a plain value.
-
-    Three further attributes (fields or properties) are optional and are tested after a round: `personal`, clients' own
-    models; `team`, models at the server that predict together; `also`, further models at the server by name.
-
-    Args:
-        model: the global model, at the server: what is evaluated and written at the end.
-    """
-
-    model: Located
-
-
-@dataclass(frozen=True)
-class LocalState(State):
-    """A global model and, with the option `keep_local`, clients' models as trained, for tests on their own rows."""
-
-    personal: Located | None = None
-
-
-@dataclass(frozen=True)
-class PersonalState:
-    """Every client has a model of its own; there is no global one."""
-
-    personal: Located  # at clients
-    model: None = None
-
-
-@dataclass(frozen=True)
-class Team:
-    """Models at the server that predict together.
-
-    Args:
-        members: the models, one by one or as the mapping that came to the server.
-        mix: what is averaged over members.
-        weights: how much each member counts.
-    """
-
-    members: Mapping[str, Located] | Located
-    mix: Mix = "probs"
-    weights: Weights = "uniform"
-
-
-@dataclass(frozen=True)
-class Outputs:
-    """Models of a state that are tested after a round. Absent ones are None or empty."""
-
-    model: Located | None
-    personal: Located | None
-    team: Team | None
-    also: Mapping[str, Located]
-
-
-def outputs(state: Any) -> Outputs:
-    """Return the models of a state. Optional attributes of a state are read only here."""
-    model, personal, team, also = (getattr(state, name, None) for name in ("model", "personal", "team", "also"))
-    return Outputs(model, personal, team, also or {})
-
-
-class Method(ABC):
+class Method(metaclass=CheckedArguments):
     """Base class of all methods: a frozen dataclass whose fields are the method's options.
 
     A method implements `init` and `round` and describes itself in `INFO`. All other members are hooks with a default.
@@ -141,6 +83,31 @@ class Method(ABC):
             state: the state before it. Values that the returned state does not hold are freed.
         """
 
+    def in_round(self, number: int, rounds: int) -> Self:
+        """The method with the learning rates of a round, as `lr_schedule` of its stages has them.
+
+        Args:
+            number: number of the round, from 1.
+            rounds: rounds of the run.
+        """
+        stages = {f.name: getattr(self, f.name) for f in fields(self)}  # type: ignore[arg-type]
+        now = {name: stage.in_round(number, rounds) for name, stage in stages.items() if isinstance(stage, Descent)}
+        changed = {name: stage for name, stage in now.items() if stage is not stages[name]}
+        return replace(self, **changed) if changed else self  # type: ignore[type-var]
+
+    def admit(self, fed: Federation, state: Any, first: Any) -> Any:
+        """The state when clients join a run that has begun. Override it where values count all clients.
+
+        Args:
+            fed: the federation with these clients only, at round 0; `fed.tree` has all clients.
+            state: the state before the round that they join with.
+            first: what `init` gave in this view. By default its values at clients and new sectors are added.
+
+        Raises:
+            ConfigError: the method cannot take in clients.
+        """
+        return with_newcomers(state, first)
+
     @classmethod
     def defaults(cls, options: Mapping[str, Any]) -> Mapping[str, Mapping[str, Any]]:
         """Return the method's default settings by configuration section, given its options."""
@@ -183,11 +150,20 @@ class Method(ABC):
         return 0
 
     def likely_causes(self) -> dict[str, str]:
-        """Return, for each phase, the settings (with values) that make it diverge if they are too large."""
+        """Return, for each phase, the settings (with values) that make it diverge if they are too large.
+
+        Teachers whose weights are finite and huge make a student diverge whatever its own learning rate is, so the
+        clients' rate is named for both phases if it is the one that is out of the ordinary.
+        """
         values = {f.name: getattr(self, f.name) for f in fields(self)}  # type: ignore[arg-type]
-        local = [value.lr for value in values.values() if isinstance(value, LocalSpec)]
-        train = ({"local.lr": local[0]} if local else {}) | {name: values[name] for name in self.INFO.strengths}
-        distil = {f"{name}.lr": v.lr for name, v in values.items() if isinstance(v, DistillSpec)}
+        local = [value for value in values.values() if isinstance(value, LocalSpec)]
+        students = {f"{name}.lr": value for name, value in values.items() if isinstance(value, DistillSpec)}
+        rates = {"local.lr": local[0].lr} if local else {}
+        train = rates | {name: values[name] for name in self.INFO.strengths}
+        distil = {key: spec.lr for key, spec in students.items()}
+        usual = [spec.lr / LEARNING_RATE[spec.optimizer] for spec in (*local[:1], *students.values())]
+        if local and students and usual[0] > OUT_OF_THE_ORDINARY * max(1.0, *usual[1:]):
+            distil = rates
         return {
             phase: " and ".join(f"{name} = {value:g}" for name, value in settings.items() if value)
             for phase, settings in (("train", train), ("distill", distil))

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass as plain_dataclass
+from dataclasses import replace
 from typing import Literal
 
 from pydantic.dataclasses import dataclass
 
 from headwater.algorithms.base import Method, MethodInfo, State, gather, spread
 from headwater.core.federation import CLIENTS, SERVER, Federation, Located, each, maybe, nothing
+from headwater.core.membership import share_of, with_newcomers
 from headwater.core.tree import Tree
 from headwater.models.base import ModelSpec
 from headwater.specs import LOCAL, STRICT, LocalSpec, Positive
-from headwater.tasks.corrections import buffers_caution, dual, dynamic_server
+from headwater.tasks.corrections import buffers_caution, dual, dynamic_server, shift
 from headwater.tasks.local import local_train
 from headwater.tasks.terms import Dynamic
 
@@ -99,6 +101,12 @@ class FedDyn(Method):
         known = {"start": state.model, "mean": mean, "h": maybe(state.h)}
         sent = fed.run(dynamic_server, at=SERVER, **known, alpha=self.dyn_alpha, members=len(fed.tree.holders))
         return DynState(sent["model"], mean, sent["h"], fed.update(state.own, new["own"]))
+
+    def admit(self, fed: Federation, state: DynState, first: DynState) -> DynState:
+        """h is a mean over all clients, and what newcomers have added to it is zero."""
+        h, share = state.h, share_of(fed, fed.clients)
+        h = fed.run(shift, at=SERVER, old=h, by=h, share=-share) if h.nodes else h
+        return replace(with_newcomers(state, first), h=h)
 
 
 def alphas(alpha: float, by: AlphaBy, tree: Tree) -> dict[str, float]:

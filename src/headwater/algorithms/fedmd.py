@@ -51,16 +51,16 @@ class FedMd(Method):
     before the first round, with its starting model. With `through_sectors`, sectors average predictions and add how
     many clients they stand for. The flavours with one model send it each way too.
 
+    Differences: networks have the data's classes only, the authors' also public ones; public labels serve pre-training
+    only, if they number the clients' classes. FedHKD's code calls the divergence with probabilities and a minus sign
+    and takes test data as public, FedHEAD's has a second head for public data; none of this is repeated here.
+
     Args:
         local: local training.
-        flavour: "original": as published. Public labels are used for pre-training only, if they number the clients'
-            classes; the authors' networks have outputs for public and private classes, these have the data's classes
-            only. "fedhkd": the comparison in FedHKD. Models are averaged; local training adds `lam` times the KL
-            divergence to the mean soft predictions (at `temperature`) of the last round's clients on public batches.
-            Its code calls the divergence with probabilities and a minus sign, and takes test data as public: neither is
-            repeated here. "fedhead": the comparison in FedHEAD. Models are averaged, the start is trained on public
-            labels at the server, and clients digest the last consensus before they train. Its code has a second head
-            for public data; here one classifier serves both.
+        flavour: "original": as published. "fedhkd": the comparison in FedHKD. Models are averaged; local training adds
+            `lam` times the KL divergence to the mean soft predictions (at `temperature`) of the last round's clients on
+            public batches. "fedhead": the comparison in FedHEAD. Models are averaged, the start is trained on public
+            labels at the server, and clients digest the last consensus before they train.
         align: N_align, public rows per round, at most.
         pretrain_epochs: epochs on public labels; None: 10, "fedhead" 100, "fedhkd" 0, and 0 without labels.
         digest_epochs: epochs on the consensus; None: 1, "fedhead" 3.

@@ -26,6 +26,7 @@ from headwater.algorithms.cohorts import (
 )
 from headwater.algorithms.fedhead import ValSource, hold_out
 from headwater.core.federation import CLIENTS, SECTORS, SERVER, Federation, Located, maybe, nothing
+from headwater.core.membership import with_newcomers
 from headwater.core.params import By
 from headwater.core.sampling import Leader, Remainder, choose, turns
 from headwater.errors import ConfigError
@@ -173,6 +174,9 @@ class Frame(Method):
         val = hold_out(fed, self.val_source) if self.led else nothing(CLIENTS)
         memory = self.trainer.begin(fed, models)
         return parts.FrameState(models, fed.tree.archs, self.server.mix, memory=memory, val=val)
+
+    def admit(self, fed: Federation, state: parts.FrameState, first: parts.FrameState) -> parts.FrameState:
+        return replace(with_newcomers(state, first), memory=self.trainer.admit(fed, state.memory))
 
     def round(self, fed: Federation, state: parts.FrameState) -> parts.FrameState:
         if self.led:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal
 
 from headwater.algorithms.cohorts import Models, Several, gather_by, spread_by
 from headwater.core.federation import CLIENTS, SERVER, Federation, Located, each, maybe, nothing
+from headwater.core.membership import share_of
 from headwater.core.params import By
 from headwater.core.sampling import Cohorts
 from headwater.specs import LocalSpec
@@ -83,6 +84,10 @@ class Averaging:
     def begin(self, fed: Federation, models: Models) -> Memory:
         return {}
 
+    def admit(self, fed: Federation, memory: Memory) -> Memory:
+        """The memory when the clients of this view join a run that has begun."""
+        return memory
+
     def terms(self, turn: Turn) -> tuple[Term, ...]:
         return ()
 
@@ -136,6 +141,10 @@ class Corrected(Averaging):
         common = {k: fed.run(zeros_like, at=SERVER, model=model) for k, model in models.items()}
         return {"common": common, "own": {k: nothing(CLIENTS) for k in models}}
 
+    def admit(self, fed: Federation, memory: Memory) -> Memory:
+        """As `Scaffold.admit`."""
+        return memory | {"common": without(fed, memory["common"], share_of(fed, fed.clients, self.by))}
+
     def train(self, turn: Turn) -> tuple[Located, Located]:
         fed, own = turn.fed, maybe(turn.recall("own", self.shared))
         common = spread_by(fed, turn.memory["common"], turn.cohorts, turn.through)
@@ -166,6 +175,10 @@ class Regularised(Averaging):
     def begin(self, fed: Federation, models: Models) -> Memory:
         return {"h": {k: nothing(SERVER) for k in models}, "own": {k: nothing(CLIENTS) for k in models}}
 
+    def admit(self, fed: Federation, memory: Memory) -> Memory:
+        """As `FedDyn.admit`."""
+        return memory | {"h": without(fed, memory["h"], share_of(fed, fed.clients))}
+
     def terms(self, turn: Turn) -> tuple[Term, ...]:
         return (Dynamic(self.alpha, maybe(turn.recall("own"))),)  # type: ignore[arg-type]
 
@@ -182,6 +195,14 @@ class Regularised(Averaging):
             sent = fed.run(dynamic_server, at=SERVER, members=len(fed.tree.holders), **known)
             models[k], h[k] = sent["model"], fed.update(h[k], sent["h"])
         return models, {"h": h} | turn.store("own", work["own"])
+
+
+def without(fed: Federation, means: Models, share: float) -> Models:
+    """Means at the server when clients join that add nothing to them yet."""
+    return {
+        k: fed.run(shift, at=SERVER, old=mean, by=mean, share=-share) if mean.nodes else mean
+        for k, mean in means.items()
+    }
 
 
 def trainer_of(frame: Frame) -> Averaging:

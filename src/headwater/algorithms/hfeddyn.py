@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass as plain_dataclass
+from dataclasses import replace
 
 from pydantic.dataclasses import dataclass
 
 from headwater.algorithms.base import Method, MethodInfo, State
 from headwater.algorithms.feddyn import AlphaBy, alphas
 from headwater.core.federation import CLIENTS, SECTORS, SERVER, Federation, Located, each, maybe, nothing
+from headwater.core.membership import with_newcomers
 from headwater.models.base import ModelSpec
 from headwater.specs import LOCAL, STRICT, AtLeastOne, LocalSpec, Positive
 from headwater.tasks.average import average
-from headwater.tasks.corrections import buffers_caution, dual, dynamic_server
+from headwater.tasks.corrections import buffers_caution, dual, dynamic_server, shift
 from headwater.tasks.local import local_train
 from headwater.tasks.terms import Dynamic
 
@@ -79,6 +81,14 @@ class HFedDyn(Method):
 
     def init(self, fed: Federation, model: Located) -> HDynState:
         return HDynState(model, nothing(SECTORS), nothing(CLIENTS))
+
+    def admit(self, fed: Federation, state: HDynState, first: HDynState) -> HDynState:
+        """h of a sector is a mean over its clients, and what newcomers have added to it is zero."""
+        teams = {sector: [c for c in fed.tree.team(sector) if c in fed.tree.holders] for sector in fed.sectors}
+        share = each({sector: -len(fed.teams[sector]) / len(team) for sector, team in teams.items()})
+        some = fed.among(client for client in fed.clients if fed.tree.sector_of[client] in state.h.nodes)
+        shrunk = some.run(shift, at=SECTORS, old=state.h, by=state.h, share=share)
+        return replace(with_newcomers(state, first), h=fed.update(state.h, shrunk))
 
     def round(self, fed: Federation, state: HDynState) -> HDynState:
         alpha = each(alphas(self.dyn_alpha, self.alpha_by, fed.tree))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass as plain_dataclass
+from dataclasses import replace
 from typing import Literal
 
 from pydantic.dataclasses import dataclass
 
 from headwater.algorithms.base import Method, MethodInfo, State
 from headwater.core.federation import CLIENTS, SECTORS, SERVER, Federation, Located, maybe, nothing
+from headwater.core.membership import with_newcomers
 from headwater.core.params import By
 from headwater.core.sampling import Leader, choose
 from headwater.models.base import ModelSpec
@@ -125,6 +127,12 @@ class Mtgc(Method):
 
     def init(self, fed: Federation, model: Located) -> MtgcState:
         return MtgcState(model, fed.down(model), nothing(SECTORS), nothing(CLIENTS))
+
+    def admit(self, fed: Federation, state: MtgcState, first: MtgcState) -> MtgcState:
+        """A sector whose first clients join starts from the present global model, and has no correction yet."""
+        new = fed.among(client for client in fed.clients if fed.tree.sector_of[client] not in state.start.nodes)
+        start = Located(SECTORS, {**new.down(state.model).nodes, **state.start.nodes})
+        return replace(with_newcomers(state, first), start=start)
 
     def round(self, fed: Federation, state: MtgcState) -> MtgcState:
         rest, fed = fed, fed if self.leader == "none" else fed.seat(choose(self.leader, fed))

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass as plain_dataclass
+from dataclasses import replace
 from typing import Literal
 
 from pydantic.dataclasses import dataclass
 
 from headwater.algorithms.base import Method, MethodInfo, State, gather, spread
 from headwater.core.federation import CLIENTS, SERVER, Federation, Located, maybe, nothing
+from headwater.core.membership import share_of, with_newcomers
 from headwater.core.params import By, Params
 from headwater.models.base import ModelSpec
 from headwater.specs import LOCAL, STRICT, LocalSpec, Positive
@@ -56,7 +58,7 @@ class Scaffold(Method):
             trained) / (K · lr); it needs plain SGD at a constant rate, and refuses momentum, Adam and `lr_time_decay`.
             Clipping (`local.clip`) is allowed, although the path then consists of clipped gradients. "gradient" (option
             I) works with any optimiser, for one more pass over the data.
-        server_lr: η_g.
+        server_lr: η_g, learning rate of the server.
         by: weight of a client in the model and in `common`; the paper has "uniform".
         reconstruct: do not send variates up; the server computes their change from the clients' models. Needs
             `variates="path"` and no `through_sectors`.
@@ -122,6 +124,12 @@ class Scaffold(Method):
         share = 1 / (sum(fed.tree.client_sizes.values()) if self.by == "samples" else len(fed.tree.holders))
         common = fed.run(shift, at=SERVER, old=state.common, by=change, share=share)
         return ScaffoldState(model, common, fed.update(state.own, new["own"]))
+
+    def admit(self, fed: Federation, state: ScaffoldState, first: ScaffoldState) -> ScaffoldState:
+        """The server's variate is the mean of all clients' variates, and those of newcomers are zero."""
+        common, share = state.common, share_of(fed, fed.clients, self.by)
+        common = fed.run(shift, at=SERVER, old=common, by=common, share=-share)
+        return replace(with_newcomers(state, first), common=common)
 
     def _gathered(self, fed: Federation, state: ScaffoldState, new: Located) -> tuple[Located, Located]:
         """At the server: the mean of models, and the weighted sum of how variates changed."""

@@ -9,6 +9,7 @@ import codecs
 import errno
 import io
 import os
+import re
 import sys
 from collections.abc import Sequence
 from typing import Annotated
@@ -17,7 +18,25 @@ import click
 import typer
 
 from headwater import __version__, startup
-from headwater.cli import compare, deploy, deploy_control, plan, predict, reproduce, run, sweep, theory
+from headwater.cli import (
+    audit,
+    compare,
+    config,
+    deploy,
+    deploy_control,
+    deploy_enrol,
+    deploy_members,
+    new,
+    plan,
+    predict,
+    reproduce,
+    run,
+    runs,
+    sweep,
+    theory,
+    tune,
+    watch,
+)
 from headwater.cli import list as listing
 from headwater.cli.options import command_group
 from headwater.cli.terminal import closest_characters, say
@@ -38,17 +57,25 @@ app = command_group(
 app.command("run")(run.run)
 app.command("compare")(compare.compare)
 app.command("sweep")(sweep.sweep)
+app.command("tune")(tune.tune)
 app.command("reproduce")(reproduce.reproduce)
 app.command("partition")(plan.partition)
 app.command("plan")(plan.plan)
 app.add_typer(theory.app, name="theory")
 app.command("report")(compare.report)
+app.command("watch")(watch.watch)
 app.command("predict")(predict.predict)
 app.command("export")(predict.export)
 app.command("list")(listing.list_)
+app.command("audit")(audit.audit)
+app.command("config")(config.config)
+app.command("new")(new.new)
+app.command("runs")(runs.runs)
 app.command("resume")(run.resume)
-for steer in (deploy_control.pause, deploy_control.resume, deploy_control.stop):
+for steer in (deploy_control.pause, deploy_control.resume, deploy_control.stop, deploy_members.add):
     deploy.app.command()(steer)
+for enrolment in (deploy_enrol.enrol, deploy_enrol.approve, deploy_enrol.rotate):
+    deploy.app.command()(enrolment)
 app.add_typer(deploy.app, name="deploy")
 
 
@@ -117,6 +144,11 @@ def _usage(error: click.ClickException) -> str:
         word = error.message.split("'")[1] if "'" in error.message else ""
         of = f" in {error.ctx.command_path}" if error.ctx.parent is not None else ""
         return f"there is no command {word!r}{of}{nearest(word, known)} (commands: {', '.join(known)})"
+    if isinstance(error, click.NoSuchOption):
+        close = " or ".join(error.possibilities or ())
+        where = error.ctx.command_path if error.ctx is not None else "headwater"
+        hint = f"; did you mean {close}?" if close else ""
+        return f"there is no such option: {error.option_name}{hint} ({where} --help lists all)"
     text = error.format_message().rstrip(".")
     return f"{text[:1].lower()}{text[1:]}"
 
@@ -124,7 +156,10 @@ def _usage(error: click.ClickException) -> str:
 def _system(error: OSError) -> int:
     where = f"{_short_path(str(error.filename))}: " if error.filename else ""
     if error.errno in DISK:
-        say(f"{where}the disk is full; make room or choose another --out, then give the same command to carry on")
+        say(
+            f"{where}the disk is full; make room, then carry on with headwater resume DIR, or with the same command if "
+            "it had --out"
+        )
         return 2
     if error.errno in PLACE:
         say(f"{where}{(error.strerror or str(error)).lower()}; choose a place that can be read and written")
@@ -133,6 +168,7 @@ def _system(error: OSError) -> int:
 
 
 def _short_path(path: str) -> str:
+    path = re.sub(r"/\.([^/]+)\.\d+\.draft(?=/|$)", r"/\1", path)  # a directory gets its name when it is complete
     return path if len(path) <= LONGEST else f"{path[: LONGEST // 2]}… ({len(path):,} letters)"
 
 

@@ -8,16 +8,22 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from headwater import startup
+from headwater.cli.default_directory import directory_for
+from headwater.cli.directories import check_path, claim, plain_name
 from headwater.cli.options import Options, Target, takes
-from headwater.cli.run import INTERRUPTED, check_path, claim, plain_name
+from headwater.cli.run import INTERRUPTED
 from headwater.cli.terminal import RunProgress, as_json, console, print_lines, reading, say, status, table
 from headwater.errors import ConfigError
+from headwater.training.run_numbers import RUNS
 
 if TYPE_CHECKING:
     from headwater.config import Config
     from headwater.report.method_table import MethodTable
 
-Methods = Annotated[list[str], typer.Argument(metavar="METHOD METHOD …", show_default=False)]
+Methods = Annotated[list[str], typer.Argument(metavar="METHOD METHOD … (with --from: DIR DIR …)", show_default=False)]
+Existing = Annotated[
+    bool, typer.Option("--from", help="Compare runs that exist: the arguments are their directories. Trains nothing.")
+]
 Directories = Annotated[list[Path], typer.Argument(metavar="DIR …", show_default=False)]
 Based = Annotated[
     str | None,
@@ -27,17 +33,25 @@ Based = Annotated[
 ]
 
 
-@takes("sets seed seeds rounds target out engine address workers data_dir quiet json force")
-def compare(options: Options, methods: Methods, config: Based = None, target: Target = None) -> int:
+@takes("sets seed seeds rounds target existing out engine address workers data_dir quiet json force")
+def compare(
+    options: Options, methods: Methods, config: Based = None, target: Target = None, existing: Existing = False
+) -> int:
     """Compare methods on the same data.
 
     Each method (see `headwater list algorithms`) gets the same data, split and seeds. Finished runs are kept and
-    skipped on the next call.
+    skipped on the next call. Without --out, results go to runs/compare-DATA-001; the same command carries on there,
+    also with further methods or seeds, and one with other settings gets the next number.
+
+    Examples: `headwater compare fedavg feddf fedhead --seeds 0,1,2 --set partition.alpha=0.1`,
+    `headwater compare --from runs/fedavg-digits-001 runs/fedhead-digits-001`
     """
     from headwater.config import Config
     from headwater.report.method_table import check_target
 
     check_target(target, "--target")
+    if existing:
+        return _compare_existing([Path(each) for each in methods], target, options)
     repeated = [method for method in methods if methods.count(method) > 1]
     if repeated:
         raise ConfigError(f"{repeated[0]!r} is named twice; name each method once")
@@ -45,8 +59,8 @@ def compare(options: Options, methods: Methods, config: Based = None, target: Ta
         Config.load_each(methods, config, options.sets or [], **options.keys() | {"seed": seed})
         for seed in options.all_seeds()
     ]  # by seed and method; a seed of None is left out
-    out = options.out or Path("runs") / f"compare-{plain_name(configs[0][0].data.name)}"
-    check_path(out)
+    check_path(options.out or RUNS)
+    out = options.out or _default_out(configs)
     directories: list[Path] = []
     for each in configs:
         if code := _one_seed(each, out, directories, options):
@@ -59,6 +73,8 @@ def report(options: Options, directories: Directories, target: Target = None) ->
     """Write a report from runs.
 
     A page, a picture and tables, of one run or of many. A DIR may also be that of a comparison.
+
+    Example: `headwater report runs/fedavg-digits-001 runs/fedhead-digits-001 --out both`
     """
     from headwater.report import export
     from headwater.report.method_table import check_target, dicts, tabulate
@@ -78,6 +94,48 @@ def report(options: Options, directories: Directories, target: Target = None) ->
         return
     print_method_table(by_method)
     print_lines(*files)
+
+
+def _compare_existing(given: list[Path], target: float | None, options: Options) -> int:
+    """The table and report of runs that exist. They must have the same data and, for each seed, the same split."""
+    from headwater.report.runs import find
+
+    runs = find(given)
+    first = runs[0]
+    for run in runs[1:]:
+        for section in ("data", "partition"):
+            there, here = ({**dict(each.config.get(section, {})), "dir": ""} for each in (first, run))
+            for key in [*there, *(key for key in here if key not in there)]:
+                if there.get(key) != here.get(key):
+                    raise ConfigError(
+                        f"{first.path} and {run.path} cannot be compared: {section}.{key} is {there.get(key)!r} in one "
+                        f"and {here.get(key)!r} in the other; compare runs on the same data and split, or put any runs "
+                        "side by side with headwater report"
+                    )
+    splits: dict[int, tuple[Path, str]] = {}
+    for run in runs:
+        sha256 = str((run.partition or {}).get("sha256", ""))
+        path, known = splits.setdefault(run.seed, (run.path, sha256))
+        if known != sha256:
+            raise ConfigError(
+                f"{path} and {run.path} have the same seed {run.seed} and another split, so their data has changed in "
+                "between; repeat one of them"
+            )
+    check_path(options.out or RUNS)
+    data = plain_name(str(first.config.get("data", {}).get("name", "runs")))
+    asked = {str(run.path.resolve()): "" for run in runs}
+    out = options.out or directory_for(RUNS / f"compare-{data}", {"from": str(sorted(asked))})
+    out.mkdir(parents=True, exist_ok=True)
+    return _show([run.path for run in runs], out, target, options)
+
+
+def _default_out(configs: list[list[Config]]) -> Path:
+    """runs/compare-<data>-001, or the next number if that one compares under other settings."""
+    from headwater.api import place
+    from headwater.sweep import identity
+
+    asked = {str(place(Path(), config)): identity(config) for each in configs for config in each}
+    return directory_for(RUNS / f"compare-{plain_name(configs[0][0].data.name)}", asked)
 
 
 def print_method_table(by_method: MethodTable) -> None:

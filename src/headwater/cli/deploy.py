@@ -30,6 +30,7 @@ Out = Annotated[
     typer.Option("--out", metavar="DIR", help="Where the folders go; `federation` if left out.", show_default=False),
 ]
 Force = Annotated[bool, typer.Option("--force", help="Replace the federation in that directory, keys and all.")]
+Enrol = Annotated[bool, typer.Option("--enrol", help="Make no private keys: each party makes its own.")]
 Port = Annotated[int, typer.Option("--port", metavar="N", help="Of the page; 0 for any free one.")]
 Watch = Annotated[bool, typer.Option("--watch", help="Show it anew every second, until Ctrl-C.")]
 Member = Annotated[str, typer.Argument(metavar="CLIENT", show_default=False)]
@@ -46,12 +47,19 @@ def _group(context: typer.Context) -> None:
 
 
 @app.command()
-@takes("sets seed rounds out data_dir quiet json force")
-def init(options: Options, source: Source = None, out: Out = Path("federation"), force: Force = False) -> None:
+@takes("sets seed rounds out data_dir quiet json enrol force")
+def init(
+    options: Options,
+    source: Source = None,
+    out: Out = Path("federation"),
+    enrol: Enrol = False,
+    force: Force = False,
+) -> None:
     """Write a folder for each party.
 
     The argument is what `headwater run` takes. Each folder holds the agreed configuration, the party's keys and, of a
-    client, its rows of the split: the federation then does what the simulation did.
+    client, its rows of the split: the federation then does what the simulation did. With --enrol each party makes its
+    keys itself.
     """
     config = options.config(source)
     from headwater.cli.terminal import status as progress
@@ -64,7 +72,7 @@ def init(options: Options, source: Source = None, out: Out = Path("federation"),
         startup.freeze_gc()
         experiment = prepare(config)
     with progress("writing folders and keys …", options.quiet):
-        written = folders.init(experiment, out, force=force)
+        written = folders.init(experiment, out, force=force, enrol=enrol)
     if written.left_out:
         say(f"left out, since there is no data for it: {', '.join(written.left_out)}")
     if options.json:
@@ -76,6 +84,7 @@ def init(options: Options, source: Source = None, out: Out = Path("federation"),
                 "sectors": written.sectors,
                 "left_out": list(written.left_out),
                 "packages": list(written.packages),
+                "enrol": written.enrol,
             }
         )
         return
@@ -119,6 +128,22 @@ def client(
     metrics: Metrics = None,
 ) -> int:
     """Run a client from its folder."""
+    return serve_party("client", directory, options, log_format, log_level, metrics)
+
+
+@app.command()
+@takes("quiet")
+def join(
+    options: Options,
+    directory: Directory,
+    log_format: LogFormat = "text",
+    log_level: LogLevel = "info",
+    metrics: Metrics = None,
+) -> int:
+    """Run a client that comes after the others have begun.
+
+    The same as `client`: it takes part from the next round on, and its log says which that is or why it cannot.
+    """
     return serve_party("client", directory, options, log_format, log_level, metrics)
 
 
@@ -197,9 +222,10 @@ def revoke(options: Options, name: Member, directory: Host = Path()) -> None:
     folder = revoke_party(directory, name)
     if not options.quiet:
         say(
-            f"{name} is revoked: {folder.name} admits it no longer, from now on and after any restart. To admit it "
-            f"again, move {name}.pub from {folder.keys / 'revoked'} back to {folder.keys / 'members'} and start "
-            f"{folder.name} again"
+            f"{name} is revoked: {folder.name} admits it no longer, from now on and after any restart, whatever key of "
+            f"it is approved later. To admit it again, move {name}.pub from {folder.keys / 'revoked'} back to "
+            f"{folder.keys / 'members'}, or for a new key remove it and install the approval, and start {folder.name} "
+            "again"
         )
 
 

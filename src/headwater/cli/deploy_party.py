@@ -55,7 +55,7 @@ def serve_party(
         )
     if find_spec("flwr") is None:
         raise MissingExtra("a federation between machines", "flower")
-    from headwater.deploy import keys
+    from headwater.deploy import key_check
     from headwater.deploy.party_log import FORMATS, LEVELS, LogStyle
     from headwater.deploy.transport import Address as Where
 
@@ -65,7 +65,7 @@ def serve_party(
     if address is not None and find_spec("prometheus_client") is None:
         raise MissingExtra("--metrics", "metrics")
     folder = PartyFolder.open(directory)
-    for warning in keys.check(folder):
+    for warning in key_check.check(folder):
         say(warning)
     before = signal.getsignal(signal.SIGTERM)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # sent by service managers, and means Ctrl-C

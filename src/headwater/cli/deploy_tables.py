@@ -37,7 +37,14 @@ def next_steps(written: WrittenFederation) -> Iterator[str]:
     """What to do after `deploy init`."""
     out, first = written.out, next(iter(written.sectors))
     examples = (("server", "server"), ("sector", first), ("client", written.sectors[first][0]))
-    if written.local:
+    if written.enrol:
+        here = shlex.quote(str(out))
+        yield "Next, send each folder to its party, who makes its keys there and sends its request back:"
+        yield f"  headwater deploy enrol {written.sectors[first][0]}"
+        yield "Then here, where ca/ is, and afterwards at every party:"
+        yield f"  headwater deploy approve {here} *.request.json"
+        yield f"  headwater deploy enrol {written.sectors[first][0]} --approval approval.json"
+    elif written.local:
         yield "Next, here, each in a terminal of its own:"
         yield from (f"  headwater deploy {role} {shlex.quote(str(out / name))}" for role, name in examples)
         rest = len(written.parties) - len(examples)
@@ -48,7 +55,7 @@ def next_steps(written: WrittenFederation) -> Iterator[str]:
         yield from (f"  headwater deploy {role} {name}" for role, name in examples)
     if written.packages:
         yield f"The configuration names {', '.join(written.packages)}, which has to be installed at every party."
-    yield f"{out / 'ca'} can sign certificates for this federation: keep it to yourself."
+    yield f"{out / 'ca'} can sign certificates and approve keys for this federation: keep it to yourself."
 
 
 def status_table(rows: Sequence[dict[str, Any]]) -> Table:
@@ -67,6 +74,12 @@ def status_table(rows: Sequence[dict[str, Any]]) -> Table:
 
 
 def _presence(row: dict[str, Any]) -> str:
+    late = row.get("late") if isinstance(row.get("late"), dict) else {}
+    told = [f"{name} {text}" for name, text in (late or {}).items()]
+    return ", ".join(filter(None, [_below(row), listed(told, SHOWN)]))
+
+
+def _below(row: dict[str, Any]) -> str:
     below = row.get("below") if isinstance(row.get("below"), dict) else {}
     gone = {name for name, member in (below or {}).items() if member.get("revoked")}
     members, present = [name for name in row["members"] or [] if name not in gone], row["present"] or []

@@ -8,11 +8,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from headwater.cli.default_directory import directory_for
+from headwater.cli.directories import check_path, plain_name
 from headwater.cli.options import Options, Source, takes
-from headwater.cli.run import TIERS, check_path, plain_name
+from headwater.cli.run import TIERS
 from headwater.cli.terminal import as_json, console, pairs, print_lines, reading, status, table
 from headwater.errors import OutputError
 from headwater.report.numbers import count, duration, size
+from headwater.training.run_numbers import RUNS
 
 if TYPE_CHECKING:
     from headwater.partition.partition import Partition
@@ -39,6 +42,8 @@ def plan(options: Options, source: Source = None) -> None:
     """Show what a run will send, compute and need.
 
     Bytes by link and round, gradient steps, memory and time, before anything is trained: nothing is written.
+
+    Example: `headwater plan fedhead --set data.name=cifar10 --set model.name=resnet8 --rounds 50`
     """
     config = options.config(source)
     with status(f"{reading(config.data.name)} …", options.quiet):
@@ -81,7 +86,8 @@ def _lines(planned: Plan) -> Iterator[tuple[str, str]]:
     if planned.seconds:
         early = "at most " if any(each.stops for each in planned.steps or ()) else ""
         load = f"with a load of {planned.measured['load']:.1f} on {planned.measured['cores']} cores, as now"
-        yield "time", f"{early}about {duration(planned.seconds['total'])} {load}"
+        now, idle = duration(planned.seconds["total"]), duration(planned.seconds["idle"])
+        yield "time", f"{early}about {now} {load}" + (f"; {idle} on an idle machine" if idle != now else "")
         yield from (("", line) for line in _times(planned))
     for sentence in planned.cautions:
         yield "caution", sentence
@@ -161,23 +167,31 @@ def _times(planned: Plan) -> Iterator[str]:
 def partition(options: Options, source: Source = None) -> None:
     """Show a split before using it.
 
-    Who would hold what: counts, label distances from the whole, a figure and the manifest with its hash.
+    Who would hold what: counts, label distances from the whole, a figure and the manifest with its hash. Without
+    --out they go to runs/partition-DATA-001, another split to -002 and so on.
+
+    Example: `headwater partition --set data.name=fashion_mnist --set partition.scheme=shards`
+
+    Keys that are often set: data.name, partition.scheme, partition.alpha, partition.clients, partition.sectors,
+    partition.assign.
     """
     config = options.config(source)
-    out = options.out or Path("runs") / f"partition-{plain_name(config.data.name)}-seed{config.seed}"
-    check_path(out)
+    check_path(options.out or RUNS)
     with status(f"{reading(config.data.name)} …", options.quiet):
-        from headwater.partition.summary import figure, summarise
+        from headwater.partition.summary import summarise
+        from headwater.report import figures
         from headwater.training.experiment import prepare
 
         experiment = prepare(config)
     labels, classes = experiment.split.train.y.numpy(), experiment.split.classes
     summary = summarise(experiment.partition, labels, classes)
     manifest = experiment.manifest()
+    stem = RUNS / f"partition-{plain_name(config.data.name)}"
+    out = options.out or directory_for(stem, {MANIFEST: experiment.partition.sha256})
     _check_free(out / MANIFEST, experiment.partition.sha256, options.force)
     out.mkdir(parents=True, exist_ok=True)
     with status("drawing the split …", options.quiet):
-        figure(experiment.partition, labels, classes, out / PICTURE, experiment.class_names)
+        figures.partition(experiment.partition, labels, classes, out / PICTURE, experiment.class_names)
     (out / MANIFEST).write_text(json_text.dumps(manifest), encoding="utf-8")
     if options.json:
         as_json(_split_facts(summary, manifest, out))

@@ -135,7 +135,7 @@ def export(
 
 def _test_rows(model: TrainedModel, folder: Path, options: Options) -> tuple[Tensor, str]:
     """The test set of the run, or artificial inputs if its data is not here."""
-    from headwater.cli.run import CONFIG, stored
+    from headwater.cli.directories import CONFIG, stored
     from headwater.config.load import nested
     from headwater.training.experiment import prepare
 

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from headwater.cli.default_directory import directory_for
+from headwater.cli.directories import check_path
 from headwater.cli.options import Options, RunsAtOnce, takes
-from headwater.cli.run import INTERRUPTED, check_path
+from headwater.cli.run import INTERRUPTED
 from headwater.cli.sweep import exit_status, prepare_directories, say_interrupted, start_workers, train_all
 from headwater.cli.terminal import as_json, console, print_lines, say, status, table
 from headwater.report.numbers import duration
+from headwater.training.run_numbers import RUNS
 
 if TYPE_CHECKING:
     from headwater.papers.table import PaperTable
@@ -49,7 +53,10 @@ def reproduce(
     """Run a paper's table and put its numbers beside ours.
 
     PAPER alone stands for all of its tables; `--list` or no argument shows what there is. A table of your own is a
-    TOML file in the same form. The same command carries on what was interrupted, and skips what is finished.
+    TOML file in the same form. The same command carries on what was interrupted, and skips what is finished. Without
+    --out, results go to runs/reproduce/TABLE-SCALE-001, with other settings to the next number.
+
+    Example: `headwater reproduce fedhead/table2 --scale smoke`
     """
     from headwater import papers
 
@@ -61,11 +68,13 @@ def reproduce(
     chosen = scales.find(scale)
     tables = [load(name, scales.names()) for name in papers.meant(source)]
     seeds = [seed for seed in options.all_seeds() if seed is not None] or None
-    places = [_place(options.out, each, scale, alone=len(tables) == 1) for each in tables]
-    for place in places:
-        check_path(place)
+    check_path(options.out or RUNS)
     processes, engine_keys = start_workers(options, workers)
     keys = {key: value for key, value in options.keys().items() if key != "seed"} | engine_keys
+    asked = json.dumps([sorted(options.sets or []), options.rounds])
+    places = [_place(options.out, each, scale, asked, alone=len(tables) == 1) for each in tables]
+    for place in places:
+        check_path(place)
     plans: list[TablePlan] = []
     reports: list[TableReport] = []
     statuses = [0]
@@ -132,11 +141,14 @@ def _seeds(count: int) -> str:
     return "1 seed" if count == 1 else f"{count} seeds"
 
 
-def _place(out: Path | None, table: PaperTable, scale: str, *, alone: bool) -> Path:
-    """The directory of a table; several tables get one each below `out`."""
+def _place(out: Path | None, table: PaperTable, scale: str, asked: str, *, alone: bool) -> Path:
+    """The directory of a table; several tables get one each below `out`.
+
+    Without `out` it is numbered; `asked` are the settings that make another run of it.
+    """
     name = table.name if not table.name.endswith(".toml") else Path(table.name).stem
     if out is None:
-        return Path("runs") / "reproduce" / f"{name.replace('/', '-')}-{scale}"
+        return directory_for(RUNS / "reproduce" / f"{name.replace('/', '-')}-{scale}", {"settings": asked})
     return out if alone else out / name.partition("/")[2]
 
 

@@ -1,4 +1,4 @@
-"""`headwater run` and `headwater resume`, and the checks of the directory that a run writes to."""
+"""`headwater run` and `headwater resume`."""
 
 from __future__ import annotations
 
@@ -10,31 +10,28 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headwater import startup
+from headwater.cli.directories import check_path, claim, run_stem, stored, write_config
 from headwater.cli.options import Options, Source, takes
 from headwater.cli.terminal import as_json, console, pairs, reading, say
-from headwater.errors import ConfigError, OutputError
+from headwater.errors import DataError, OutputError
 from headwater.report.numbers import count, duration, percent, size
+from headwater.training.run_numbers import LATEST, RUNS, numbered, point_latest
 
 if TYPE_CHECKING:
     from headwater.config import Config
-    from headwater.training.run_directory import RunDirectory
 
 Directory = Annotated[Path, typer.Argument(metavar="DIR", show_default=False)]
-CONFIG, CHECKPOINTS = "config.toml", "checkpoints"
-FILES = (
-    "rounds.jsonl",
-    "timeline.jsonl",
-    "result.json",
-    "model.safetensors",
-    "model.md",
-    "partition.json",
-    "report.html",
-    "cell.json",  # of a run of a sweep
-)
+DirectoryOrNewest = Annotated[Path | None, typer.Argument(metavar="[DIR]", show_default=False)]
+Start = Annotated[
+    Path | None,
+    typer.Option("--from", metavar="DIR", help="Start from the trained model of another run (model.start)."),
+]
+Show = Annotated[
+    bool, typer.Option("--show", help="Print the whole configuration, where each value comes from, and stop.")
+]
 TakeOver = Annotated[
     bool, typer.Option("--force", help="Carry on although a process of another machine, which is gone, left its lock.")
 ]
-LONGEST = 100  # letters of a method's or data set's name in the name of a directory
 INTERRUPTED = 130  # exit status after Ctrl-C
 REPORT, RESULT = "report.html", "result.json"
 INTERVALS = {
@@ -44,25 +41,60 @@ INTERVALS = {
 TIERS = {"server_sector": "server – sectors", "sector_client": "sectors – clients"}
 
 
-@takes("sets seed rounds out engine address workers data_dir quiet json force")
-def run(options: Options, source: Source = None) -> int:
+@takes("sets seed rounds out start show engine address workers data_dir quiet json force")
+def run(options: Options, source: Source = None, start: Start = None, show: Show = False) -> int:
     """Train one method.
 
     The argument is a preset (see `headwater list presets`), a TOML file or simply the name of a method; without it,
-    FedHEAD on the embedded digits.
+    FedHEAD on the embedded digits. Results go to runs/METHOD-DATA-001, the next run to -002 and so on; runs/latest is
+    the newest.
+
+    Example: `headwater run fedavg --set data.name=fashion_mnist --set partition.alpha=0.3 --rounds 50`
+
+    Keys that are often set: data.name, partition.clients, partition.sectors, partition.alpha, model.name,
+    local.epochs, local.lr, local.batch. `headwater config` explains all.
     """
-    config = options.config(source)
-    return _train(config, options.out or default_out(config), options)
+    from headwater.config import Config
+
+    if start is not None and not start.expanduser().exists():
+        raise OutputError(f"--from: there is no {start}; name the directory of a finished run (model.start)")
+    keys = options.keys() | ({} if start is None else {"model__start": str(start.expanduser().resolve())})
+    config = Config.load(source, options.sets or [], **keys)
+    if show:
+        return _show(config, source, keys, options)
+    return _train(config, options.out, options)
+
+
+def _show(config: Config, source: str | None, keys: dict[str, Any], options: Options) -> int:
+    from headwater.cli.show import annotated
+    from headwater.cli.terminal import status
+
+    with status(f"{reading(config.data.name)} …", options.quiet):
+        from headwater.training.experiment import prepare
+
+        try:
+            config = prepare(config).config
+        except DataError as error:
+            say(f"without keys that follow from the data, since that cannot be read: {error}")
+    if options.json:
+        as_json(config.tree())
+    else:
+        print(annotated(config, source, options.sets or [], keys))
+    return 0
 
 
 @takes("engine address workers data_dir quiet json force")
-def resume(options: Options, directory: Directory, force: TakeOver = False) -> int:
+def resume(options: Options, directory: DirectoryOrNewest = None, force: TakeOver = False) -> int:
     """Carry on a run that stopped.
 
-    DIR is where it writes its results. It ends with the same bits as a run that was never stopped.
+    DIR is where it writes its results; without it, runs/latest. It ends with the same bits as a run that was never
+    stopped. `headwater runs` lists what there is.
+
+    Example: `headwater resume runs/fedhead-digits-001`
     """
     from headwater.config.load import nested
 
+    directory = _newest() if directory is None else _without_link(directory)
     if force and directory.is_dir():
         from headwater.training.run_lock import RunLock
 
@@ -71,16 +103,42 @@ def resume(options: Options, directory: Directory, force: TakeOver = False) -> i
     return _train(stored(directory).merged(nested(options.keys())), directory, options)
 
 
-def _train(config: Config, out: Path, options: Options) -> int:
-    """Train in a directory, continue the run there, or show it if it is finished."""
+def _newest() -> Path:
+    """The run that runs/latest points to."""
+    link = RUNS / LATEST
+    if not link.is_dir():
+        raise OutputError(
+            f"there is no {link}, which is the newest run that was begun without --out; name the directory of a run"
+        )
+    return _without_link(link)
+
+
+def _without_link(directory: Path) -> Path:
+    """The directory itself for a link such as runs/latest, which may soon point to another run."""
+    return directory.parent / directory.readlink() if directory.is_symlink() else directory
+
+
+def _train(config: Config, out: Path | None, options: Options) -> int:
+    """Train in a directory, continue the run there, or show it if it is finished.
+
+    Args:
+        config: the configuration.
+        out: the directory; None for a new one that is numbered.
+        options: of the command.
+    """
     from headwater.cli.terminal import RunProgress, status
 
-    check_path(out)
+    check_path(out or RUNS)
     with status(f"{reading(config.data.name)} …", options.quiet):
         from headwater.training.experiment import prepare
 
         startup.freeze_gc()
         experiment = prepare(config)
+    if out is None:
+        out = numbered(run_stem(config), lambda folder: write_config(folder, experiment.config))
+        point_latest(out)
+        if not options.quiet:
+            say(f"results go to {out}")
     directory = claim(out, experiment.config, options.force)
     progress = RunProgress(config.method, options.quiet)
     try:
@@ -109,16 +167,6 @@ def _train(config: Config, out: Path, options: Options) -> int:
     return 0
 
 
-def default_out(config: Config) -> Path:
-    """runs/<method>-<data>-seed<seed>; data files are named by the last part of their path."""
-    return Path("runs") / f"{plain_name(config.method)}-{plain_name(config.data.name)}-seed{config.seed}"
-
-
-def plain_name(name: str) -> str:
-    """The name of a method or data set as part of a directory name, which cannot be of any length."""
-    return Path(name).name.removesuffix(".npz").replace(":", ".")[:LONGEST]
-
-
 def _lines(facts: dict[str, Any], out: Path) -> Iterator[tuple[str, str]]:
     yield "accuracy", percent(facts["accuracy"])
     intervals = facts.get("intervals", {})
@@ -143,91 +191,3 @@ def _lines(facts: dict[str, Any], out: Path) -> Iterator[tuple[str, str]]:
         yield "remark", sentence
     yield "time", duration(facts["seconds"])
     yield "report", str(out / REPORT)
-
-
-def check_path(out: Path) -> None:
-    """Refuse a path that cannot become a directory, before data is read.
-
-    Raises:
-        OutputError: if the path or one of its parents is a file.
-    """
-    for part in (out, *out.parents):
-        if part.exists() and not part.is_dir():
-            raise OutputError(f"{part} is a file, so results cannot go to {out}; choose another --out")
-
-
-def claim(out: Path, config: Config, force: bool) -> RunDirectory:
-    """Open the directory of a run.
-
-    Args:
-        out: the directory.
-        config: the configuration of the run.
-        force: remove the files of another run there; other files are kept.
-
-    Raises:
-        OutputError: if the directory holds another run or foreign files, or `force` and a process writes to it.
-    """
-    from headwater.config.tree import HEADER
-    from headwater.training.run_directory import RunDirectory
-    from headwater.training.run_lock import RunLock
-
-    check_path(out)
-    file = out / CONFIG
-    if file.exists() and not file.read_bytes().startswith(HEADER.splitlines()[0].encode()):
-        raise OutputError(f"{file} was not written by a run and is left alone; choose another --out")
-    if force and out.is_dir():
-        with RunLock(out, force=True):
-            clear(out)
-    elif not file.exists() and any((out / name).exists() for name in (*FILES, CHECKPOINTS)):
-        raise OutputError(
-            f"{out} holds parts of a run but no {CONFIG}; choose another --out, or start anew with --force"
-        )
-    try:
-        return RunDirectory(out, config)
-    except (ConfigError, UnicodeDecodeError) as error:
-        raise OutputError(
-            f"{file} cannot be read ({error}); choose another --out, or start anew with --force"
-        ) from None
-
-
-def clear(out: Path) -> None:
-    """Remove the files of a run and no others.
-
-    The configuration is removed last, so that an interrupted removal still leaves a run.
-    """
-    checkpoints = out / CHECKPOINTS
-    for folder, pattern in (
-        (checkpoints, "round-*.json"),
-        (checkpoints, CONFIG),
-        (checkpoints, ".*.draft"),
-        (checkpoints / "values", "*"),
-        (out, ".*.draft"),
-    ):
-        for item in folder.glob(pattern):
-            item.unlink()
-    for folder in (checkpoints / "values", checkpoints):
-        if folder.is_dir() and not any(folder.iterdir()):
-            folder.rmdir()
-    for name in (*FILES, CONFIG):
-        (out / name).unlink(missing_ok=True)
-
-
-def stored(directory: Path) -> Config:
-    """The configuration of the run in a directory.
-
-    Raises:
-        OutputError: if there is no run, or its configuration cannot be read.
-    """
-    from headwater.config import Config
-
-    file = directory / CONFIG
-    if not directory.is_dir():
-        raise OutputError(f"there is no directory {directory}; name the directory of a run")
-    if not file.is_file():
-        raise OutputError(
-            f"{directory} holds no {CONFIG}, so it is not the directory of a run; name the one that --out gave"
-        )
-    try:
-        return Config.from_toml(file.read_text(encoding="utf-8"))
-    except (ConfigError, UnicodeDecodeError) as error:
-        raise OutputError(f"{file} cannot be read ({error}); restore it, or start the run anew") from None

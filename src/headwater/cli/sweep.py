@@ -17,10 +17,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import click
 import typer
 
+from headwater.cli.default_directory import directory_for
+from headwater.cli.directories import check_path, clear, plain_name
 from headwater.cli.options import Options, RunsAtOnce, Source, takes
-from headwater.cli.run import INTERRUPTED, check_path, clear, plain_name
+from headwater.cli.run import INTERRUPTED
 from headwater.cli.terminal import SweepProgress, as_json, print_lines, say, status
 from headwater.errors import ConfigError, OutputError
+from headwater.training.run_numbers import RUNS
 
 if TYPE_CHECKING:
     from headwater.config import Config
@@ -43,10 +46,15 @@ def sweep(
 ) -> int:
     """Train one run for every combination of values.
 
-    Example: `--grid local.lr=0.01,0.1 --grid algorithm.name=fedavg,fedhead`. Finished runs are kept and skipped on the
-    next call; interrupted runs are continued.
+    Finished runs are kept and skipped on the next call; interrupted runs are continued. Without --out, results go to
+    runs/sweep-METHOD-DATA-KEYS-001; the same command, also with a wider grid, carries on there, and one with other
+    settings gets the next number.
+
+    Example: `headwater sweep --grid local.lr=0.01,0.1 --grid algorithm.name=fedavg,fedhead --rounds 10`
+
+    Keys that are often swept: local.lr, local.epochs, partition.alpha, partition.clients, algorithm.name.
     """
-    axes = [_axis(text) for text in grid or []]
+    axes = [axis(text) for text in grid or []]
     if not axes:
         raise ConfigError("a sweep needs at least one --grid KEY=V1,V2, such as --grid local.lr=0.01,0.1")
     for key, _ in axes:
@@ -60,9 +68,9 @@ def sweep(
         [_config(source, options.sets or [], point, keys | {"seed": seed}, methods) for seed in options.all_seeds()]
         for point in points
     ]
-    out = options.out or _default_out(configs[0][0], axes)
-    check_path(out)
+    check_path(options.out or RUNS)
     names = [", ".join(f"{key}={value}" for key, value in point.items()) for point in points]
+    out = options.out or _default_out(configs[0][0], axes, _cells(names, configs, Path())[1])
     places, cells = _cells(names, configs, out)
     waiting = prepare_directories(cells, force=options.force)
     if not options.quiet:
@@ -79,7 +87,8 @@ def sweep(
     return exit_status(list(outcomes.values()))
 
 
-def _axis(text: str) -> Axis:
+def axis(text: str) -> Axis:
+    """Key and values of one `--grid`."""
     key, equals, values = text.partition("=")
     parts = [value.strip() for value in _split(values)]
     if not equals or not key.strip() or not all(parts):
@@ -162,9 +171,13 @@ def _folders(names: Sequence[str]) -> list[str]:
     return folders
 
 
-def _default_out(config: Config, axes: Sequence[Axis]) -> Path:
+def _default_out(config: Config, axes: Sequence[Axis], cells: Sequence[Cell]) -> Path:
+    """runs/sweep-<method>-<data>-<keys>-001, or the next number if that one has other settings."""
+    from headwater.sweep import identity
+
     keys = "-".join(key.rpartition(".")[2] for key, _ in axes)
-    return Path("runs") / f"sweep-{plain_name(config.method)}-{plain_name(config.data.name)}-{keys}"
+    stem = RUNS / f"sweep-{plain_name(config.method)}-{plain_name(config.data.name)}-{keys}"
+    return directory_for(stem, {str(cell.path): identity(cell.config) for cell in cells})
 
 
 def _show(
@@ -183,11 +196,13 @@ def _show(
     good = [(name, point, paths) for name, point, paths in good if paths]
     by_method = tabulate([MethodRuns(name, tuple(read(path) for path in paths)) for name, _, paths in good])
     if by_method.rows:
+        from headwater.report import write
         from headwater.training.checkpoint import write_whole
 
-        with status("writing the table …", options.quiet):
+        with status("writing the report …", options.quiet):
             write_whole(out / "table.csv", csv_text(by_method))
             write_whole(out / "table.md", markdown(by_method))
+            write([path for *_, paths in good for path in paths], out / "report.html", keys=list(rows[0][1]))
     if options.json:
         lines = [row | {"settings": point} for row, (_, point, _) in zip(dicts(by_method), good, strict=True)]
         as_json({"rows": lines, "failed": {str(path): sentence for path, sentence in failed.items()}})
@@ -196,8 +211,7 @@ def _show(
         print_method_table(by_method)
     print_lines(*(f"{path} failed: {sentence}" for path, sentence in failed.items()))
     if by_method.rows:
-        print_lines(out / "table.md", out / "table.csv")
-    print_lines(f"pages and curves: headwater report {shlex.quote(str(out))}")
+        print_lines(out / "table.md", out / "table.csv", f"report: {out / 'report.html'}")
 
 
 # -- shared with `headwater reproduce`

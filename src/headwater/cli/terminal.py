@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -49,7 +50,8 @@ def console() -> Console:
 def _console(terminal: bool, *, stderr: bool = False) -> Console:
     from rich.console import Console
 
-    return Console(highlight=False, stderr=stderr, width=None if terminal else 140)
+    fixed = None if terminal or os.environ.get("COLUMNS") else 140
+    return Console(highlight=False, stderr=stderr, width=fixed)
 
 
 def table(
@@ -71,9 +73,12 @@ def table(
     from rich.table import Table
     from rich.text import Text
 
-    grid = Table(box=SIMPLE_HEAD, title=title or None, title_justify="left", title_style="bold", pad_edge=False)
+    grid = Table(
+        box=SIMPLE_HEAD, title=Text(title) if title else None, title_justify="left", title_style="bold", pad_edge=False
+    )
     for heading in headings:
-        grid.add_column(heading, justify="right" if heading in right else "left", overflow="fold")
+        longest = max(map(len, heading.split()), default=0)  # no word of a heading is split
+        grid.add_column(heading, justify="right" if heading in right else "left", overflow="fold", min_width=longest)
     for row in rows:
         grid.add_row(*(Text(cell) if isinstance(cell, str) else _best(*cell) for cell in row))
     return grid
@@ -91,7 +96,9 @@ def pairs(rows: Iterable[tuple[str, str]], title: str) -> Table:
     from rich.table import Table
     from rich.text import Text
 
-    grid = Table(box=None, title=title, title_justify="left", title_style="bold", show_header=False, pad_edge=False)
+    grid = Table(
+        box=None, title=Text(title), title_justify="left", title_style="bold", show_header=False, pad_edge=False
+    )
     grid.add_column(style="dim")
     grid.add_column(overflow="fold")
     for name, value in rows:

@@ -120,8 +120,11 @@ def build(section: str, kind: type[Built], values: Mapping[str, Any], ready: Map
             raise ConfigError(f"{section}.{key} is needed and was not given; it must be {describe(setting.annotation)}")
     try:
         return kind(**fit, **ready)
-    except ValidationError as error:
-        first = error.errors()[0]
+    except (ValidationError, ConfigError) as error:
+        original = error if isinstance(error, ValidationError) else error.__context__
+        if not isinstance(original, ValidationError):
+            raise
+        first = original.errors()[0]
         reason = first.get("ctx", {}).get("error", first["msg"])
         raise ConfigError(f"{'.'.join([section, *map(str, first['loc'])])}: {reason}") from None
 

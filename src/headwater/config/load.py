@@ -99,7 +99,7 @@ def _value(key: str, text: str) -> Any:
 
 
 def _written(source: str | Path | None) -> Tree:
-    return reduce(merge, _layers(source), {})
+    return reduce(merge, (tree for _, tree in layers(source)), {})
 
 
 def _asked(sets: Sequence[str], direct: Mapping[str, Any]) -> Tree:
@@ -114,9 +114,9 @@ def nested(direct: Mapping[str, Any]) -> Tree:
     return tree
 
 
-def _layers(source: str | Path | None) -> list[Tree]:
-    """The content of a source and of all that it extends, the most general first."""
-    layers: list[Tree] = []
+def layers(source: str | Path | None) -> list[tuple[str, Tree]]:
+    """Name and content of a source and of all that it extends, the most general first."""
+    found: list[tuple[str, Tree]] = []
     seen: list[str] = []
     here: Path | None = None
     while source is not None:
@@ -127,8 +127,8 @@ def _layers(source: str | Path | None) -> list[Tree]:
         source = tree.pop("extends", None)
         if source is not None and not isinstance(source, str):
             raise ConfigError(f"extends must be the name of a preset or the path of a file, got {source!r} in {name}")
-        layers.insert(0, tree)
-    return layers
+        found.insert(0, (name, tree))
+    return found
 
 
 def _find(source: str | Path, here: Path | None) -> tuple[str, Tree, Path | None]:
@@ -149,7 +149,8 @@ def _find(source: str | Path, here: Path | None) -> tuple[str, Tree, Path | None
         methods = list(catalog.methods()) if here is None else []
         raise ConfigError(
             f"there is no {'method, ' if methods else ''}preset or file called {short_name(name)}"
-            f"{nearest(name, [*methods, *known])} (presets: {', '.join(known)})"
+            f"{nearest(name, [*methods, *known], most=3)} (headwater list presets shows all presets"
+            f"{', headwater list algorithms all methods' if methods else ''})"
         )
     try:
         text = path.read_text(encoding="utf-8")

@@ -15,7 +15,9 @@ from headwater.errors import ConfigError
 from headwater.partition import PARTITIONS
 
 Tree = dict[str, Any]
+MOST_LISTED, MOST_DRAWN = 1_000_000, 100_000_000  # clients, where all samples are listed and where they are drawn
 HEADER = "# Written by Headwater: the whole configuration of a run. `headwater run` on this file repeats it.\n\n"
+MOST_OWNERS = 4  # parts that a suggestion names
 # Keys that say where and when a run is computed. They never change a result.
 ELSEWHERE = (
     "data.dir",
@@ -94,10 +96,29 @@ def unknown(key: str, section: str, accepted: Sequence[str], choice: str = "") -
     elsewhere = [other for other in catalog.every_key().get(key, []) if other != dotted]
     close = difflib.get_close_matches(key, accepted, n=1, cutoff=0.5)
     better = elsewhere or [f"{section}.{word}" if section else word for word in close]
-    hint = f"; did you mean {' or '.join(repr(other) for other in better)}?" if better else ""
+    hint = (
+        f"; did you mean {' or '.join(repr(other) + _owners(other, accepted) for other in better)}?" if better else ""
+    )
     where = f"[{section}]{f' with {choice!r}' if choice else ''}" if section else "the top level"
     listed = f"accepted in {where}: {', '.join(accepted)}" if accepted else f"{where} takes no keys in this version"
     return f"there is no setting called {dotted!r}{hint} ({listed})"
+
+
+def _owners(key: str, accepted: Sequence[str]) -> str:
+    """Of a key that only some data sets, schemes, models or methods have: which do.
+
+    Empty if the chosen one has it (it is `accepted`), or the one that is chosen by default.
+    """
+    section, _, last = key.rpartition(".")
+    if section not in catalog.SELECTORS or last in catalog.common(section):
+        return ""
+    if last in accepted or last in (catalog.own(section, catalog.chosen({}, section)) or {}):
+        return ""
+    parts = [name for name in catalog.REGISTRIES[section] if last in (catalog.own(section, name) or {})]
+    if not parts or len(parts) == len(catalog.REGISTRIES[section]):
+        return ""
+    more = f" and {len(parts) - MOST_OWNERS} more" if len(parts) > MOST_OWNERS else ""
+    return f" (of {', '.join(parts[:MOST_OWNERS])}{more})"
 
 
 def to_toml(tree: Mapping[str, Any]) -> str:
@@ -208,6 +229,11 @@ def _check_together(tree: Tree) -> None:
         raise ConfigError(
             f"partition.assign = 'balanced' looks at what clients hold, but {split['scheme']!r} decides that by their "
             "sectors; use 'random', 'blocks' or a list"
+        )
+    if split["clients"] > (most := MOST_DRAWN if built.SHARED else MOST_LISTED):
+        raise ConfigError(
+            f"partition.clients must be at most {most:,} with scheme {split['scheme']!r}, got {split['clients']:,}"
+            + ("" if built.SHARED else "; 'drawn' allows more")
         )
     check_assign(split["assign"], split["clients"], split["sectors"])
     if split["assign"] == "balanced" and built.SHARED and split["clients"] > MOST_COUNTED:

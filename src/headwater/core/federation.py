@@ -14,15 +14,15 @@ from typing import Any, Self
 
 import numpy as np
 
-from headwater.core import moves
+from headwater.core import moves, runs
 from headwater.core.lazy_clients import Joined
 from headwater.core.ledger import Path
-from headwater.core.precompute import add_precomputation
 from headwater.core.rng import Key, stream
 from headwater.core.session import Session
 from headwater.core.tree import CLIENTS, ROOT, SECTORS, SERVER, Place, Tree
-from headwater.core.values import Located, each, inputs_for, maybe, names_in, nothing, split_inputs
-from headwater.engines.jobs import LOST, Job, Ref, field_names, rebuilt
+from headwater.core.values import Located, each, maybe, names_in, nothing
+from headwater.engines.jobs import LOST, Ref, field_names, rebuilt
+from headwater.engines.refs import fetched
 from headwater.errors import PlaceError
 
 __all__ = ["CLIENTS", "SECTORS", "SERVER", "Federation", "Located", "Session", "each", "maybe", "nothing"]
@@ -161,33 +161,7 @@ class Federation:
         Raises:
             PlaceError: if an input is not where the task runs.
         """
-        title = getattr(task, "__name__", str(task))
-        nth = self.session.calls[title]
-        self.session.calls[title] += 1
-        same, by_node = split_inputs(inputs, title)
-        plain, jobs, refs = frozenset(same), [], {}
-        sizes, seats, round = self.tree.sizes, self.seats, self.round
-        for group in self.session.groups(task, self.nodes(at), sizes):
-            name, several = self.session.name(round, f"{title}@{group[0]}"), len(group) > 1
-            for node in group:
-                home = seats.get(node, node)
-                values = same | inputs_for(by_node, title, at, node, home, seats.get(node))
-                key, lost = (round, title, nth, node), self._is_lost(home, title, nth)
-                jobs.append(Job(name, task, node, home, values, key, lost, sizes[home], plain))
-                refs[node] = Ref(name, home, (), node if several else "")
-        self.session.submit(self.round, add_precomputation(self, jobs))
-        return Located(at, refs)
-
-    def _is_lost(self, home: str, title: str, nth: int) -> bool:
-        """Whether simulated dropout loses this task.
-
-        It is drawn by (round, home, task) in program order, so that every engine loses the same clients.
-        """
-        if self.session.dropout and home in self.tree.sector_of and self.purpose == "train":
-            if self.rng("faults", home, title, nth).random() < self.session.dropout:
-                self.session.lost.add(home)
-            return home in self.session.lost
-        return False
+        return runs.run(self, task, at, inputs)
 
     # -- moving
 
@@ -261,8 +235,8 @@ class Federation:
         if isinstance(value, Ref):
             result = self.session.engine.read(value)
             return None if result is LOST else result
-        results = {child: self.session.engine.read(ref) for child, ref in value.refs.items()}
-        return {child: result for child, result in results.items() if result is not LOST}
+        results = fetched(value.refs, self.session.engine.read)
+        return {child: result for _, found in results for child, result in found.items() if result is not LOST}
 
     # -- for the training loop, never for a method
 

@@ -86,8 +86,9 @@ class Ledger:
         for path, name, lower, members in due:
             found = infos[name]
             if isinstance(found, Mapping):
-                sizes = Counter(size for member in members if (size := found.get(member)) is not None)
-                lower = tuple(node for node, member in zip(lower, members, strict=True) if found.get(member))
+                sent = [found.get(member) for member in members]
+                sizes = Counter(size for size in sent if size is not None)
+                lower = tuple(node for node, size in zip(lower, sent, strict=True) if size)
             else:
                 sizes = Counter() if found is None else Counter({found: len(lower)})
             if not sizes:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from headwater.core.ledger import DOWN, UP, Path, Row
 from headwater.core.tree import CLIENTS, ROOT, SECTORS, SERVER, Place
 from headwater.core.values import Located
-from headwater.engines.jobs import EVERY, Bundle, Ref
+from headwater.engines.refs import EVERY, Bundle, Ref, RefGroup, Refs
 from headwater.errors import PlaceError
 
 if TYPE_CHECKING:
@@ -23,6 +23,9 @@ def up(fed: Federation, x: Located, to: Place | None) -> Located:
     to = to or (SECTORS if x.place is CLIENTS else SERVER)
     if to.height <= x.place.height:
         raise PlaceError(f"up() cannot move from {x.place.value} to {to.value}; use down() for that")
+    if to is SERVER and isinstance(x.nodes, Refs) and x.nodes.nodes == fed.clients:
+        path = fed.paths.get((UP, "client", "server")) or _path(fed, UP, "client", "server")
+        return Located(SERVER, {ROOT: Bundle(Refs(_deliver_group(fed, group, path) for group in x.nodes.groups))})
     refs: dict[str, dict[str, Ref]] = {parent: {} for parent in fed.nodes(to)}
     seats, sector_of = fed.seats, fed.tree.sector_of
     for child in fed.nodes_of(x.place, x.nodes):
@@ -42,6 +45,8 @@ def down(fed: Federation, x: Located | Mapping[str, Located], to: Place | None) 
         to, sources = next(iter(tiers.values()), to or CLIENTS), dict(x)
     else:
         to = to or (SECTORS if x.place is SERVER else CLIENTS)
+        if x.place is SERVER and to is CLIENTS and fed.session.takes_groups and ROOT in x.nodes and fed.clients:
+            return _broadcast(fed, x.at(ROOT, ROOT, "down", None))
         sources = dict.fromkeys(fed.nodes(to), x)
     refs: dict[str, dict[str, Ref]] = {}
     last: tuple[Located | None, str, Ref | None] = (None, "", None)  # a broadcast looks its value up once
@@ -79,6 +84,22 @@ def hand(fed: Federation, x: Located) -> Located:
             path = Path(fed.round, fed.purpose, ("sector_client",), direction, roles)
             refs[sector] = _deliver(fed, [(lower, ref, home)], path)[lower]
     return Located(SECTORS, refs)
+
+
+def _broadcast(fed: Federation, ref: Ref) -> Located:
+    """Move a value from the server to all clients of the view."""
+    clients, path = (
+        tuple(fed.clients),
+        fed.paths.get((DOWN, "client", "server")) or _path(fed, DOWN, "client", "server"),
+    )
+    name = _move(fed, ref, clients[0], path, clients)
+    return Located(CLIENTS, Refs([RefGroup(name, clients)]))
+
+
+def _deliver_group(fed: Federation, group: RefGroup, path: Path) -> RefGroup:
+    """Move the clients' values of one group to the server."""
+    name = _move(fed, group.whole, ROOT, path, group.nodes, group.nodes if group.grouped else ())
+    return RefGroup(name, group.nodes, ROOT, (), group.grouped)
 
 
 def _carry(fed: Federation, refs: Mapping[str, Ref], upper: str, direction: str) -> dict[str, Ref]:
@@ -127,14 +148,21 @@ def _path(fed: Federation, direction: str, lower: str, upper: str) -> Path:
 
 def _deliver(fed: Federation, moves: Sequence[Move], path: Path) -> dict[str, Ref]:
     """Move values that share one name, and charge them as one row of the ledger."""
-    session, (_, ref, home) = fed.session, moves[0]
+    _, ref, home = moves[0]
     lower = tuple(node for node, _, _ in moves)
-    name = session.name(fed.round, f"{ref.home}>{home}")
     if several := path.direction == UP and len(moves) > 1 and bool(ref.member):
-        session.engine.move(replace(ref, member=EVERY), home, name, path.tiers)
-        members = tuple(ref.member for _, ref, _ in moves)
-        session.ledger.charge(Row(path, name, lower, members))
+        name = _move(fed, replace(ref, member=EVERY), home, path, lower, tuple(ref.member for _, ref, _ in moves))
     else:
-        session.engine.move(ref, home, name, path.tiers)
-        session.ledger.charge(Row(path, name, lower))
+        name = _move(fed, ref, home, path, lower)
     return {node: Ref(name, home, (), ref.member if several else "") for node, ref, home in moves}
+
+
+def _move(
+    fed: Federation, ref: Ref, home: str, path: Path, lower: tuple[str, ...], members: tuple[str, ...] = ()
+) -> str:
+    """Move one value, or the members of a group, and charge it as one row of the ledger. Returns the new name."""
+    session = fed.session
+    name = session.name(fed.round, f"{ref.home}>{home}")
+    session.engine.move(ref, home, name, path.tiers)
+    session.ledger.charge(Row(path, name, lower, members))
+    return name

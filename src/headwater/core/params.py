@@ -109,6 +109,19 @@ class Params:
         )
 
 
+class ModelRows(list[Params]):
+    """Models of one layout, whose vectors are the rows of a matrix in any order.
+
+    Args:
+        models: the models.
+        matrix: their vectors, and no others.
+    """
+
+    def __init__(self, models: Iterable[Params], matrix: Tensor) -> None:
+        super().__init__(models)
+        self.matrix = matrix
+
+
 def cut(vector: Tensor, shapes: Shapes) -> dict[str, Tensor]:
     """Views of consecutive pieces of a vector."""
     views, at = {}, 0
@@ -130,19 +143,21 @@ def mean(models: Iterable[Params], weight_of: Callable[[Params], float] = lambda
         if weight < 0:
             raise ValueError(f"a model's weight must not be negative, got {weight}")
         if result is None:
-            first, result, counters = model, model.vector.clone(), model.counters.clone()
-        if model.layout.trainable != first.layout.trainable:
-            raise ValueError(f"cannot average {model.layout.arch!r} with {first.layout.arch!r}: they differ in shape")
+            layout, result, counters = model.layout, model.vector.clone(), model.counters.clone()
+            kept, counting = result[layout.size :].clone() if layout.buffers == "first" else None, counters.numel()
+        if model.layout.trainable != layout.trainable:
+            raise ValueError(f"cannot average {model.layout.arch!r} with {layout.arch!r}: they differ in shape")
         total, contributed = total + weight, contributed + model.weight
         if weight:
             result.lerp_(model.vector, weight / total)
-            if len(counters):
+            if counting:
                 torch.maximum(counters, model.counters, out=counters)
+        del model  # the next one may need its memory
     if result is None:
         raise ValueError("there is no model to average")
-    if first.layout.buffers == "first":
-        result[first.layout.size :] = first.vector[first.layout.size :]
-    return Params(result, counters, first.layout, contributed)
+    if kept is not None:
+        result[layout.size :] = kept
+    return Params(result, counters, layout, contributed)
 
 
 def average_of(models: Mapping[str, Params], by: By = "samples") -> Params:

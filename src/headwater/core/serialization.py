@@ -12,7 +12,7 @@ import hashlib
 import json
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, fields, is_dataclass
 from functools import lru_cache
@@ -24,7 +24,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from headwater.core.params import Layout, Params
+from headwater.core.params import Layout, ModelRows, Params
 from headwater.data.base import Examples
 
 ALIGN = 64
@@ -116,6 +116,14 @@ def read_back(value: Any) -> Any:
         return {key: read_back(item) for key, item in value.items()}
     skeleton, tensors = flatten(value)
     return rebuild(skeleton, [aligned(tensor.view(-1).view(tensor.shape)) for tensor in tensors])
+
+
+def as_rows_read(values: Sequence[Any]) -> bool:
+    """True if values are rows of one matrix, of one size, and `read_back` would return all of them unchanged."""
+    if not isinstance(values, ModelRows):
+        return False
+    step = values.matrix.stride(0) * values.matrix.itemsize
+    return as_read(values[0]) and not values.matrix.data_ptr() % ALIGN and not step % ALIGN
 
 
 def aligned(tensor: Tensor) -> Tensor:

@@ -12,6 +12,7 @@ from typing import Any
 from headwater.core.ledger import Ledger
 from headwater.core.precompute import Precompute
 from headwater.engines.base import Engine
+from headwater.engines.job_groups import JobGroup
 from headwater.engines.jobs import Job
 
 
@@ -54,6 +55,11 @@ class Session:
         """True if homes are separate parties that may be lost at any time."""
         return getattr(self.engine, "losing", False)
 
+    @property
+    def takes_groups(self) -> bool:
+        """True if the engine takes a group of jobs as one object, and homes are not separate parties."""
+        return hasattr(self.engine, "submit_group") and not self.losing
+
     def groups(self, task: Any, nodes: Sequence[str], sizes: Mapping[str, int]) -> Iterator[Sequence[str]]:
         """Split nodes into groups that run as one job. Depends only on the configuration and on who takes part.
 
@@ -78,6 +84,12 @@ class Session:
             self.engine.submit(*group)
         if jobs:
             self.submitted[round, jobs[0].phase] += len(jobs)
+
+    def submit_groups(self, round: int, groups: Sequence[JobGroup]) -> None:
+        """Submit the groups of one call of `run` to an engine that takes them as they are."""
+        for group in groups:
+            self.engine.submit_group(group)  # type: ignore[attr-defined]
+            self.submitted[round, group.phase] += len(group.nodes)
 
     def name(self, round: int, what: str) -> str:
         """Return a new name. It depends only on the program, so every engine and every resumed run gives the same."""

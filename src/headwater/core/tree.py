@@ -6,7 +6,7 @@ order, so that long work starts first and results do not depend on which worker 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from enum import Enum
 from functools import cached_property
@@ -69,6 +69,16 @@ class Tree:
         numbers = np.unique(sectors)
         placed = np.searchsorted(numbers, sectors).astype(np.int32)
         return Tree(tuple(f"s{number}" for number in numbers.tolist()), Index.of(sizes, placed), archs)
+
+    def with_sizes(self, sizes: Mapping[str, int]) -> Tree:
+        """The same tree with other sizes of some clients; the order of clients follows."""
+        lengths = self.index.sizes.copy()
+        for client, size in sizes.items():
+            number = self.index.number(client)
+            if number is None:
+                raise ConfigError(f"there is no client {client!r} in the tree")
+            lengths[number] = size
+        return Tree(self.sectors, Index.of(lengths, self.index.sector), self.archs)
 
     def __eq__(self, other: object) -> bool:
         return (

@@ -13,7 +13,8 @@ import torch
 from headwater.core.params import Params
 from headwater.core.tree import CLIENTS, SECTORS, Place
 from headwater.data.base import Examples
-from headwater.engines.jobs import Bundle, Perhaps, Ref, field_names, rebuilt
+from headwater.engines.jobs import field_names, rebuilt
+from headwater.engines.refs import Bundle, Perhaps, Ref, RefGroup, Refs, apart, grouped, parts_of
 from headwater.errors import PlaceError
 
 
@@ -32,7 +33,7 @@ class Located:
     nodes: Mapping[str, Ref | Bundle] = field(default_factory=dict)
 
     def __getitem__(self, key: Any) -> Located:
-        return Located(self.place, {node: ref[key] for node, ref in self.nodes.items()})
+        return Located(self.place, parts_of(self.nodes, key))
 
     @cached_property
     def names(self) -> frozenset[str]:
@@ -44,24 +45,30 @@ class Located:
                         f"the state keeps a value of {node!r} at {ref.home!r}, a seat that ends with the round; "
                         "give it back to the host with unseat().hand() before the round ends"
                     )
-        return frozenset(ref.name for ref in self.refs())
+        return frozenset(leaf.name for leaf in self._leaves())
 
     @cached_property
     def members(self) -> dict[str, set[str]]:
         """Names of all values; for a group, the members that this handle refers to."""
         found: dict[str, set[str]] = {name: set() for name in self.names}
-        for ref in self.refs():
-            if ref.member:
-                found[ref.name].add(ref.member)
+        for leaf in self._leaves():
+            if isinstance(leaf, RefGroup):
+                found[leaf.name].update(leaf.nodes if leaf.grouped else ())
+            elif leaf.member:
+                found[leaf.name].add(leaf.member)
         return found
 
     def refs(self) -> Iterator[Ref]:
         """All references, those inside mappings too."""
-        for held in self.nodes.values():
-            if isinstance(held, Ref):
-                yield held
+        return apart(self._leaves())
+
+    def _leaves(self) -> Iterator[Ref | RefGroup]:
+        """All references, those inside mappings too; those that come in groups as groups."""
+        for held in self.nodes.groups if isinstance(self.nodes, Refs) else self.nodes.values():
+            if isinstance(held, Bundle):
+                yield from grouped(held.refs)
             else:
-                yield from held.refs.values()
+                yield held
 
     def __iter__(self) -> Any:
         raise TypeError(
@@ -167,7 +174,7 @@ def inputs_for(inputs: Any, task: str, at: Place, node: str, home: str, leader: 
                 f"{task} at {node!r}: input {name!r} has no value at {key!r}; "
                 "wrap it in maybe() if that is expected, or run among() the nodes that hold one"
             )
-        refs = (held,) if isinstance(held, Ref) else held.refs.values()
+        refs = (held,) if isinstance(held, Ref) else grouped(held.refs)
         away = next((ref.home for ref in refs if ref.home != home), None)
         if away is not None:
             where = "its host" if away == node else "a former seat"

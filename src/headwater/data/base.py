@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -103,6 +103,9 @@ class Data:
             raise DataError(f"training inputs have shape {shapes[0]} and test inputs {shapes[1]}; give both alike")
         if self._x.dtype != self._x_test.dtype:
             raise DataError("x_train and x_test differ in kind: one holds bytes, the other does not; give both alike")
+        for what, given in (("class_names", class_names), ("client", client), ("sector", sector)):
+            if given is not None and not isinstance(given, Iterable):
+                raise DataError(f"{what} must be a list, got {given!r}")
         names = None if class_names is None else tuple(str(label) for label in class_names)
         self.name = name
         self.classes = count_classes(self._y, self._y_test, names)

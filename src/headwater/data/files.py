@@ -20,6 +20,7 @@ from typing import IO, Any, TypeVar
 import numpy as np
 
 from headwater.data import DATASETS
+from headwater.data.mistakes import mistake_in
 from headwater.errors import AbsentData, DataError, HeadwaterError, said
 
 T = TypeVar("T")
@@ -199,6 +200,8 @@ def reading(path: Path, member: str = "") -> Iterator[None]:
     except HeadwaterError:
         raise
     except Exception as error:  # unpickling damaged bytes can raise anything at all
+        if told := mistake_in(error, f"{path}: {member.removesuffix('.npy')}" if member else str(path)):
+            raise DataError(told) from error
         why = "it is not all in UTF-8; save it in UTF-8" if isinstance(error, UnicodeDecodeError) else said(error)
         raise broken(path, f"{member}: {why}" if member else why) from error
 

@@ -54,9 +54,8 @@ def folder(
 
     Args:
         path: of the folder.
-        label, client, sector, test, columns, drop, text, vocabulary, words, length: as for
-            `headwater.data.tables.table`; only for folders of tables. `client` and `sector` must be empty, since the
-            paths name them.
+        label, test, columns, drop, text, vocabulary, words, length: as for a table; only for folders of tables.
+        client, sector: must be empty, since the paths name them.
         pixels: images are resized to this width and height; 0 keeps their size, or the most common one if they differ.
     """
     if client or sector:

@@ -21,6 +21,7 @@ from headwater.errors import ConfigError, DataError, nearest
 if TYPE_CHECKING:
     from pandas import DataFrame, Series
 
+ENDS = 20  # columns at either end that a message names
 TEST_WORDS = dict.fromkeys(("test", "true", "1", "yes"), True) | dict.fromkeys(("train", "false", "0", "no"), False)
 
 
@@ -208,9 +209,11 @@ def _owner(frame: DataFrame, key: str, column: str, name: str) -> Array | None:
 
 def _column(frame: DataFrame, column: str, key: str, name: str) -> Series[Any]:
     if column not in frame.columns:
+        unset = key == "label" and column == TableOptions.label
+        what = "set data.label to the column to learn" if unset else f"data.{key} must name one"
+        close = "" if unset else nearest(column, map(str, frame.columns), cutoff=0.75)
         raise ConfigError(
-            f"{name} has no column {column!r}{nearest(column, list(frame.columns))} for data.{key}; "
-            f"its columns are {listed(frame)}"
+            f"{name} has no column {column!r} for data.{key}{close or f'; {what}'} (its columns: {listed(frame)})"
         )
     return frame[column]
 
@@ -290,6 +293,8 @@ def marked_for_tests(column: Series[Any], test: str, name: str) -> Array:
 
 
 def listed(frame: DataFrame) -> str:
-    """The names of the first 20 columns, for messages."""
+    """The names of the columns, for messages; of very many the first and the last, where labels usually are."""
     names = [str(column) for column in frame.columns]
-    return ", ".join(names[:20]) + (f" and {len(names) - 20} more" if len(names) > 20 else "")
+    if len(names) <= 2 * ENDS:
+        return ", ".join(names)
+    return f"{', '.join(names[:ENDS])}, … {len(names) - 2 * ENDS} more …, {', '.join(names[-ENDS:])}"

@@ -25,6 +25,7 @@ from headwater.core.tree import Tree
 from headwater.data.base import Examples
 from headwater.data.split import Split
 from headwater.deploy.folder import FEDERATION, INIT_AGAIN
+from headwater.deploy.transport import Address
 from headwater.errors import ConfigError
 from headwater.partition.divide import OwnRows
 from headwater.partition.partition import Partition
@@ -53,6 +54,9 @@ class Agreement:
         names: what the data calls a client or sector, by party.
         preparation: how a client reads data of its own, from `headwater.data.reading.describe`.
         public: number of rows of each public set, from which every party derives what the method does.
+        amendments: clients that were added later, from `headwater.deploy.amendment`.
+        origin: SHA-256 of the file as `init` wrote it, before amendments; names the federation in requests and
+            approvals of keys.
     """
 
     config: Config
@@ -65,6 +69,8 @@ class Agreement:
     names: dict[str, str] = field(default_factory=dict)
     preparation: dict[str, Any] = field(default_factory=dict)
     public: dict[str, int] = field(default_factory=dict)
+    amendments: tuple[dict[str, str], ...] = ()
+    origin: str = ""
 
     @staticmethod
     def read(path: Path) -> Agreement:
@@ -79,6 +85,8 @@ class Agreement:
             raise ConfigError(
                 f"there is no {path}; bring back the one that all parties have, or {INIT_AGAIN}"
             ) from None
+        from headwater.deploy.amendment import unamended
+
         try:
             fields = json.loads(content)
             if fields["version"] != VERSION:
@@ -97,6 +105,8 @@ class Agreement:
                 names={str(party): str(name) for party, name in fields.get("names", {}).items()},
                 preparation={str(key): value for key, value in fields.get("preparation", {}).items()},
                 public={name: int(fields["public"][name]) for name in PUBLIC_SETS},
+                amendments=tuple(dict(row) for row in fields.get("amendments", ())),
+                origin=hashlib.sha256(unamended(content)).hexdigest(),
             )
         except ConfigError as error:
             here = "; install at this party what the configuration names" if "be imported" in str(error) else ""
@@ -106,9 +116,23 @@ class Agreement:
                 f"{path} is not what `headwater deploy init` wrote ({type(error).__name__}: {error}); bring that back"
             ) from None
 
+    @property
+    def stamp(self) -> dict[str, Any]:
+        """Head fields of every message: which agreement it is of."""
+        return {"federation": self.sha256} | ({"amendments": [*self.amendments]} if self.amendments else {})
+
     def members_of(self, party: str) -> tuple[str, ...]:
         """The parties directly below: sectors of the server, clients of a sector."""
         return tuple(self.sectors) if party == "server" else self.sectors.get(party, ())
+
+    def address_of(self, party: str) -> Address:
+        """Where members reach the link of the server or of a sector."""
+        settings = self.config.deploy
+        server = Address.parse(settings.server_address, "deploy.server_address")
+        if party == "server":
+            return server
+        number, hosts = int(party[1:]), settings.sector_addresses
+        return Address.parse(hosts[number], "deploy.sector_addresses") if hosts else server.of_sector(number)
 
     @property
     def sector_of(self) -> dict[str, str]:
@@ -191,7 +215,7 @@ def deployed_experiment(agreement: Agreement, split: Split, sizes: Mapping[str, 
         if stage in stage_fields(kind)
     }
     method = method_from(kind, config.algorithm, stages)
-    partition = Partition(indices, sectors)
+    partition = Partition(indices[: _first_clients(agreement)], sectors[: _first_clients(agreement)])
     names = tuple(agreement.class_names)
     prepared = agreement.preparation
     return DeployedExperiment(config, split, partition, tree, spec, method, {}, {}, names, others, preparation=prepared)
@@ -205,6 +229,13 @@ def _sizes_and_sectors(agreement: Agreement, sizes: Mapping[str, int]) -> tuple[
     gone = [number for number in range(max(known.values()) + 1) if f"s{number}" not in agreement.sectors]
     sectors = [known[f"c{n}"] if f"c{n}" in known else gone.pop() if gone else 0 for n in range(count)]
     return np.array([sizes.get(f"c{n}", 0) for n in range(count)], dtype=np.int64), tuple(sectors)
+
+
+def _first_clients(agreement: Agreement) -> int:
+    """Number of clients without those that were added later: a run keeps the split that it has begun with."""
+    added = {row["client"] for row in agreement.amendments}
+    numbers = [int(client[1:]) for client in agreement.sector_of if client not in added]
+    return max(agreement.config.partition.clients, 1 + max(numbers))
 
 
 def host_context(agreement: Agreement) -> RunContext:

@@ -7,10 +7,11 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from headwater.deploy.census import read_census
+from headwater.core.membership import Membership
 from headwater.deploy.control import Stopped
 from headwater.deploy.final_model import RUN
 from headwater.deploy.hearsay import public
+from headwater.deploy.membership import read_membership
 from headwater.deploy.payload import Refused
 from headwater.deploy.transport import Message, Uplink
 from headwater.deploy.work_messages import Worker
@@ -28,20 +29,22 @@ class Answering:
 
     Args:
         hello: answers a `hello` message.
-        worker: creates the worker of a run, given the number of rows of each client.
+        worker: creates the worker of a run, given who takes part.
         take: takes the final model out of an `end` message.
         on_end: called before the process ends, with why if the run was stopped.
         on_wait: called for every message and at every heartbeat.
         revoked: parties below that were revoked, which every reply names.
+        waiting: parties below that have come and take no part in the run yet, which every reply names.
     """
 
     process: PartyProcess
     hello: Callable[[Mapping[str, Any]], Message]
-    worker: Callable[[str, dict[str, int]], Worker]
+    worker: Callable[[str, Membership], Worker]
     take: Callable[[Message], None] = lambda message: None
     on_end: Callable[[Stopped | None], None] = lambda stopped: None
     on_wait: Callable[[], None] = lambda: None
     revoked: Callable[[], Collection[str]] = frozenset
+    waiting: Callable[[], Collection[str]] = frozenset
     stop: threading.Event = field(default_factory=threading.Event)
     current: tuple[str, Worker | None] = ("", None)  # the run and its worker
     ended: bool = False
@@ -60,12 +63,16 @@ class Answering:
     def answer(self, message: Message) -> Message:
         head = message.head
         if head.get("federation") != self.process.folder.federation.sha256:
-            self.process.fault("refused a message: it is of another federation than this folder's")
-            return Message({"failed": "refused it: its federation.json is another one"})
+            try:
+                self.process.follow(head)
+                self.current = "", None  # it goes on by the new agreement
+            except Refused as error:
+                self.process.fault(f"refused a message: it is of another federation than this folder's ({error})")
+                return Message({"failed": f"refused it: {error}"})
         self.on_wait()
         match head.get("do"):
             case "hello":
-                return self._with_revoked(self.hello(head))
+                return self._with_notices(self.hello(head))
             case "end":
                 return self._end(message)
             case "work" if isinstance(run := head.get("run"), str) and RUN.fullmatch(run):
@@ -76,7 +83,7 @@ class Answering:
     def _work(self, run: str, message: Message) -> Message:
         if self.current[0] != run:
             try:
-                self.current = run, self.worker(run, read_census(message.head, self.process.folder.federation))
+                self.current = run, self.worker(run, read_membership(message.head, self.process.folder.federation))
             except Refused as error:
                 self.process.fault(f"refused a message: {error}")
                 return Message({"failed": f"refused it: {error}"})
@@ -87,11 +94,11 @@ class Answering:
         reply = worker.answer(message)
         self.process.record_control(number, "training losses and times")
         self.process.status.update(phase="waiting")
-        return self._with_revoked(reply)
+        return self._with_notices(reply)
 
-    def _with_revoked(self, reply: Message) -> Message:
-        names = sorted(self.revoked())
-        return Message(reply.head | {"revoked": names}, reply.parts) if names else reply
+    def _with_notices(self, reply: Message) -> Message:
+        notices = {"revoked": sorted(self.revoked()), "waiting": sorted(self.waiting())}
+        return Message(reply.head | {key: names for key, names in notices.items() if names}, reply.parts)
 
     def _end(self, message: Message) -> Message:
         """Take the final model and leave, with a delay, so that the reply is sent first. Without the model, too."""

@@ -149,13 +149,15 @@ class DeployedEngine:
             return
         steps, self._steps = self._steps, []
         round = max(int(step.name.partition(".")[0]) for step in steps)
-        if round != self._round:
+        late = round == 0 and self._round > 0  # clients that join have their round 0 between other rounds
+        if round != self._round and not late:
             self._round, self._void_rounds, self._void = round, self._void_rounds if self._void else 0, False
             self._before_round(round)
         results = self._dispatcher.run(steps, round, self._needed_by_home(steps), self._deadline)
         if round == 0 and results.events:  # a party was lost, which without a first model could not join later
             self._dispatcher.new_attempt()
             results = self._dispatcher.run(steps, round, self._needed_by_home(steps), self._deadline)
+        results.void = results.void and not late
         self._accept(results)
 
     def _accept(self, results: StepResults) -> None:

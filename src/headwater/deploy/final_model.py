@@ -93,15 +93,15 @@ class FinalModel:
         refs = {client: files.there(ref) for client, ref in held.items() if isinstance(ref, Ref)}
         return FinalModel(params, {client: ref for client, ref in refs.items() if ref is not None}, run)
 
-    def message(self, federation: str, clients: Collection[str]) -> Message:
+    def message(self, stamp: Mapping[str, Any], clients: Collection[str]) -> Message:
         """The message `end`.
 
         Args:
-            federation: the SHA-256 of the agreement.
+            stamp: of the agreement.
             clients: those under the receiver; it gets only the names that are for them.
         """
         personal = {c: [ref.name, list(ref.part)] for c, ref in self.personal.items() if c in clients}
-        head = {"do": "end", "federation": federation, "run": self.run, "personal": personal}
+        head = {"do": "end", **stamp, "run": self.run, "personal": personal}
         return pack(head, {f"{PREFIX}{name}": params for name, params in self.params.items()})
 
     @staticmethod
@@ -208,7 +208,7 @@ def _send(
         process.sent.add(agreement.config.rounds, name, "model", TIER, "down", final.nbytes, "the final model")
     below = {client for name in names for client in agreement.sectors.get(name, (name,))}
     seconds = END_SECONDS + len(names) * final.nbytes * SECONDS_PER_BYTE
-    message = final.message(agreement.sha256, below)
+    message = final.message(agreement.stamp, below)
     if stopped is not None:
         message = Message(message.head | {"stopped": stopped.round}, message.parts)
     replies = ask(link, names, message, seconds)

@@ -140,9 +140,13 @@ class PartyFolder:
         return self.link.members if self.link else ()
 
     @staticmethod
-    def open(path: Path) -> PartyFolder:
-        """Read a folder and check all of it; a ConfigError names the file and what to do."""
-        from headwater.deploy import keys
+    def open(path: Path, *, keys_needed: bool = True) -> PartyFolder:
+        """Read a folder and check all of it; a ConfigError names the file and what to do.
+
+        Args:
+            keys_needed: whether all key files must be there; they are not while a party enrols.
+        """
+        from headwater.deploy import key_check
         from headwater.deploy.agreement import Agreement, check_copy
 
         path = Path(path).expanduser().absolute()
@@ -169,8 +173,8 @@ class PartyFolder:
             )
         if folder.insecure:
             _check_loopback(file, folder)
-        else:
-            keys.check_files(folder)
+        elif keys_needed:
+            key_check.check_files(folder)
         if role == "server" and not (path / PUBLIC).is_file():
             raise ConfigError(f"there is no {path / PUBLIC}, which the server needs; bring it back, or {INIT_AGAIN}")
         folder.state.mkdir(mode=0o700, exist_ok=True)

@@ -6,7 +6,6 @@ All folders are written to a draft directory first, which then takes the place o
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import shutil
 from collections.abc import Sequence
@@ -16,12 +15,14 @@ from typing import Any
 
 from headwater.algorithms import ALGORITHMS
 from headwater.config import ARRAYS, CUSTOM, Config
+from headwater.core.membership import Membership
 from headwater.data import PATHS, kind_of_path
-from headwater.deploy import status
+from headwater.deploy import approval, status
 from headwater.deploy.agreement import VERSION, Agreement, public_rows
+from headwater.deploy.amendment import as_file
 from headwater.deploy.folder import PARTY, find
 from headwater.deploy.keys import need_cryptography
-from headwater.deploy.party_files import CA, FILES, FolderWriter, WrittenParty, unit_name
+from headwater.deploy.party_files import CA, FILES, FolderWriter, WrittenParty, request_name, unit_name
 from headwater.deploy.rehearsed_rounds import RehearsedRun
 from headwater.deploy.transport import PORTS, Address
 from headwater.errors import ConfigError, OutputError
@@ -41,6 +42,7 @@ class WrittenFederation:
         left_out: clients without rows, and sectors that have no other clients.
         packages: of the user's own, which every party needs.
         local: whether all links are on this machine.
+        enrol: whether the parties make their keys themselves.
     """
 
     out: Path
@@ -50,6 +52,7 @@ class WrittenFederation:
     left_out: tuple[str, ...]
     packages: tuple[str, ...]
     local: bool
+    enrol: bool = False
 
 
 def check(config: Config, out: Path, *, force: bool) -> None:
@@ -68,6 +71,11 @@ def check(config: Config, out: Path, *, force: bool) -> None:
             f"method {config.method!r} cannot be deployed: it pools every client's rows in one place, which is what a "
             "federation exists to avoid; train it with `headwater run`, or choose another algorithm.name"
         )
+    if config.model.start:
+        raise ConfigError(
+            "model.start is a file of this machine, which the other parties do not have; remove it to deploy with new "
+            "weights"
+        )
     if config.partition.clients > MOST:
         raise ConfigError(
             f"every client gets a folder of its own, and {config.partition.clients} are too many (at most {MOST}); "
@@ -79,13 +87,14 @@ def check(config: Config, out: Path, *, force: bool) -> None:
     _check_out(out, force)
 
 
-def init(experiment: Experiment, out: Path, *, force: bool = False) -> WrittenFederation:
+def init(experiment: Experiment, out: Path, *, force: bool = False, enrol: bool = False) -> WrittenFederation:
     """Write a folder for each party, and one for the authority that signed their certificates.
 
     Args:
         experiment: whose split and configuration the parties get.
         out: directory for the folders.
         force: replace a federation that is there, with new keys.
+        enrol: make no keys; each party makes its own with `headwater deploy enrol`.
 
     Raises:
         ConfigError, OutputError: as `check`.
@@ -104,11 +113,13 @@ def init(experiment: Experiment, out: Path, *, force: bool = False) -> WrittenFe
     server = _server_address(portable)
     hosts = _host_addresses(portable, server, [*every])
     agreed = _agreed(experiment, portable, sectors)
+    sha256 = hashlib.sha256(agreed).hexdigest()
     _check_rehearsal(experiment, portable, sectors)
     whole = out.resolve()
     draft = whole.with_name(f".{whole.name}.{os.getpid()}.draft")
     try:
-        parties = tuple(FolderWriter(experiment, portable, sectors, server, hosts, agreed).write(draft))
+        writer = FolderWriter(experiment, portable, sectors, server, hosts, agreed, sha256, enrol)
+        parties = tuple(writer.write(draft))
         _check_out(out, force)
         _clear(whole)
         _move(draft, whole)
@@ -117,8 +128,7 @@ def init(experiment: Experiment, out: Path, *, force: bool = False) -> WrittenFe
     named = (config.method, config.model.name)
     packages = tuple(dict.fromkeys(name.partition(":")[0].partition(".")[0] for name in named if ":" in name))
     local = all(address.loopback for address in (server, *hosts.values()))
-    sha256 = hashlib.sha256(agreed).hexdigest()
-    return WrittenFederation(out, parties, sectors, sha256, left_out, packages, local)
+    return WrittenFederation(out, parties, sectors, sha256, left_out, packages, local, enrol)
 
 
 def _check_rehearsal(experiment: Experiment, config: Config, sectors: dict[str, tuple[str, ...]]) -> None:
@@ -126,7 +136,7 @@ def _check_rehearsal(experiment: Experiment, config: Config, sectors: dict[str, 
     split, names = experiment.split, experiment.class_names
     facts = (config, split.shape, split.classes, split.words, names, sectors, "")
     census = {client: experiment.tree.sizes[client] for clients in sectors.values() for client in clients}
-    RehearsedRun(Agreement(*facts, public=public_rows(split)), census, None).round(1)
+    RehearsedRun(Agreement(*facts, public=public_rows(split)), Membership(census), None).round(1)
 
 
 def _agreed(experiment: Experiment, config: Config, sectors: dict[str, tuple[str, ...]]) -> bytes:
@@ -146,7 +156,7 @@ def _agreed(experiment: Experiment, config: Config, sectors: dict[str, tuple[str
         fields["names"] = names
     if experiment.prepared:
         fields["preparation"] = experiment.prepared
-    return (json.dumps(fields, indent=1, ensure_ascii=False) + "\n").encode()
+    return as_file(fields)
 
 
 def _names_in_data(experiment: Experiment, sectors: dict[str, tuple[str, ...]]) -> dict[str, str]:
@@ -203,7 +213,7 @@ def _host_addresses(config: Config, server: Address, sectors: Sequence[str]) -> 
             f"{len(sectors)} sectors take the ports after {server.port}, the server's, and there are not so many; "
             "lower the port of deploy.server_address, or set deploy.sector_addresses"
         )
-    hosts = hosts or [Address(server.host, server.port + 1 + at) for at in range(len(sectors))]
+    hosts = hosts or [server.of_sector(number) for number in range(len(sectors))]
     for at, address in enumerate(hosts):
         if address in (server, *hosts[:at]):
             raise ConfigError(
@@ -240,13 +250,14 @@ def _clear(out: Path) -> None:
     if not out.exists() or not any(out.iterdir()):
         return
     for party in find(out):
-        for name in (*FILES, unit_name(party.name)):
+        for name in (*FILES, unit_name(party.name), request_name(party.name)):
             (party.path / name).unlink(missing_ok=True)
         for name in ("keys", "state"):
             shutil.rmtree(party.path / name, ignore_errors=True)
         if not any(party.path.iterdir()):
             party.path.rmdir()
     shutil.rmtree(out / CA, ignore_errors=True)
+    (out / approval.FILE).unlink(missing_ok=True)
 
 
 def _move(draft: Path, out: Path) -> None:

@@ -14,8 +14,7 @@ from headwater.deploy.folder import listed
 from headwater.deploy.overview import AWAY, DONE, ENDED, RUNNING, UNKNOWN, WAITING, Node, Overview, ago
 from headwater.report import style
 from headwater.report.numbers import NONE, count, percent, size
-from headwater.report.page import MARK
-from headwater.report.svg import esc
+from headwater.report.page import MARK, esc
 
 SECONDS = 2  # between two renewals
 SIGNS = {RUNNING: "●", WAITING: "◐", AWAY: "✕", ENDED: "■", DONE: "✓", UNKNOWN: "○"}

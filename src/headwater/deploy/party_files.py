@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,9 +13,13 @@ import tomli_w
 from headwater import __version__
 from headwater.config import Config
 from headwater.core import sealed
+from headwater.deploy import approval
 from headwater.deploy.agreement import PUBLIC_SETS
+from headwater.deploy.approval import ApprovedKeys, KeyApproval
+from headwater.deploy.authority import Authority
 from headwater.deploy.folder import CONFIG, DATA, FEDERATION, PARTY, PUBLIC
-from headwater.deploy.keys import Authority, KeyPair, node_keys
+from headwater.deploy.keys import KeyPair, node_keys
+from headwater.deploy.private_files import PRIVATE, directory, write
 from headwater.deploy.transport import Address
 from headwater.training.experiment import Experiment
 
@@ -89,11 +92,12 @@ services:
 """
 README_TEXT = """\
 This is the folder of {who}: it holds {secrets}, so keep it private, and only on the machine of that party.
-There, `pip install 'headwater[flower]=={version}'`{own}; then `headwater deploy {role} DIR` starts it.
+There, `pip install 'headwater[flower]=={version}'`{own}; then {enrol}`headwater deploy {role} DIR` starts it.
 It {speaks}.
 {does}
 `headwater deploy status DIR` shows its status, `headwater deploy audit DIR` what it has sent.
 """
+ENROL_FIRST = "`headwater deploy enrol DIR` makes its keys and a request to the operator; when that is approved, "
 PURPOSE = {
     "server": "Results are in state/run, as `headwater run` writes them. After a restart it continues from state/.",
     "sector": "It averages or passes on what its clients send. After a restart it continues from state/.",
@@ -124,6 +128,42 @@ class WrittenParty:
 
 
 @dataclass(frozen=True)
+class MadeKeys:
+    """The authority of a new federation and the keys that were made for its parties.
+
+    Args:
+        nodes: of parties that join a link; empty where each party makes its own.
+        links: of parties that run one; likewise.
+    """
+
+    authority: Authority
+    nodes: Mapping[str, KeyPair]
+    links: Mapping[str, KeyPair]
+
+    def approved(self, name: str) -> ApprovedKeys:
+        """The public keys of a party."""
+        return ApprovedKeys(*(made[name].public.decode() if name in made else "" for made in (self.nodes, self.links)))
+
+    def write(self, keys: Path, name: str, members: Sequence[str]) -> None:
+        """Write the folder `keys` of a party.
+
+        Args:
+            members: that join its link.
+        """
+        directory(keys)
+        write(keys / "ca.crt", self.authority.pair.public)
+        for kind, made, public in (("link", self.links, "link.crt"), ("node", self.nodes, "node.pub")):
+            if name in made:
+                write(keys / public, made[name].public)
+                write(keys / f"{kind}.key", made[name].private, PRIVATE)
+        if members:
+            directory(keys / "members")
+        for member in members:
+            if member in self.nodes:
+                write(keys / "members" / f"{member}.pub", self.nodes[member].public)
+
+
+@dataclass(frozen=True)
 class FolderWriter:
     """Writes the folders of all parties.
 
@@ -134,6 +174,8 @@ class FolderWriter:
         server: address of the server's link.
         hosts: addresses of the links of sectors.
         agreed: content of federation.json.
+        sha256: of that.
+        enrol: whether parties make their keys themselves; else they are made here.
     """
 
     experiment: Experiment
@@ -142,67 +184,79 @@ class FolderWriter:
     server: Address
     hosts: dict[str, Address]
     agreed: bytes
+    sha256: str
+    enrol: bool = False
 
     def write(self, out: Path) -> Iterator[WrittenParty]:
         """Write all folders below `out`, and one for the certificate authority."""
-        authority = Authority()
-        _directory(out)
-        _directory(out / CA)
-        _write(out / CA / "ca.crt", authority.pair.public)
-        _secret(out / CA / "ca.key", authority.pair.private)
-        names = (*self.sectors, *(client for clients in self.sectors.values() for client in clients))
-        nodes = {name: node_keys(name) for name in names}
-        yield self._server(out / "server", authority, nodes)
+        made = self._make_keys()
+        directory(out)
+        directory(out / CA)
+        write(out / CA / "ca.crt", made.authority.pair.public)
+        write(out / CA / "ca.key", made.authority.pair.private, PRIVATE)
+        write(out / CA / FEDERATION, self.agreed)  # with it and the register, keys are approved later
+        register = KeyApproval(self.sha256, 1, {name: made.approved(name) for name in (*made.links, *made.nodes)})
+        write(out / CA / approval.FILE, approval.approval_text(register, made.authority))
+        yield self._server(out / "server", made)
         for sector in self.sectors:
-            yield self._sector(out / sector, sector, authority, nodes)
+            yield self._sector(out / sector, sector, made)
         for sector, clients in self.sectors.items():
             for client in clients:
-                yield self._client(out / client, client, sector, authority, nodes[client])
+                yield self._client(out / client, client, sector, made)
 
-    def _server(self, folder: Path, authority: Authority, nodes: dict[str, KeyPair]) -> WrittenParty:
+    def _make_keys(self) -> MadeKeys:
+        authority = Authority()
+        if self.enrol:
+            return MadeKeys(authority, {}, {})
+        reach = {"server": self.server} | {sector: self.hosts[sector] for sector in self.sectors}
+        names = (*self.sectors, *(client for clients in self.sectors.values() for client in clients))
+        links = {name: authority.link(name, address) for name, address in reach.items()}
+        return MadeKeys(authority, {name: node_keys(name) for name in names}, links)
+
+    def _server(self, folder: Path, made: MadeKeys) -> WrittenParty:
         party = WrittenParty("server", "server", listens=str(self.server))
-        self._common(folder, party, {"link": _link_table(self.server, [*self.sectors])}, authority)
-        _link_keys(folder, "server", self.server, [*self.sectors], authority, nodes)
+        self._common(folder, party, {"link": _link_table(self.server, [*self.sectors])}, made)
         public = {name: getattr(self.experiment.split, name) for name in PUBLIC_SETS}
-        _write(folder / PUBLIC, b"")
+        write(folder / PUBLIC, b"")
         with (folder / PUBLIC).open("wb") as file:
             sealed.write(public, file)
         return party
 
-    def _sector(self, folder: Path, name: str, authority: Authority, nodes: dict[str, KeyPair]) -> WrittenParty:
+    def _sector(self, folder: Path, name: str, made: MadeKeys) -> WrittenParty:
         host, clients = self.hosts[name], self.sectors[name]
         party = WrittenParty(name, "sector", listens=str(host), joins=str(self.server))
         tables = {"above": {"address": str(self.server)}, "link": _link_table(host, clients)}
-        self._common(folder, party, tables, authority)
-        _link_keys(folder, name, host, clients, authority, nodes)
-        _node_keys(folder, nodes[name])
+        self._common(folder, party, tables, made)
         return party
 
-    def _client(self, folder: Path, name: str, sector: str, authority: Authority, pair: KeyPair) -> WrittenParty:
+    def _client(self, folder: Path, name: str, sector: str, made: MadeKeys) -> WrittenParty:
         rows = self.experiment.partition.indices[int(name[1:])]
         party = WrittenParty(name, "client", joins=str(self.hosts[sector]), rows=len(rows))
         tables = {"above": {"address": str(self.hosts[sector])}, "data": {"name": DATA}}
-        self._common(folder, party, tables, authority)
-        _node_keys(folder, pair)
+        self._common(folder, party, tables, made)
         own = self.experiment.split.train.take(rows.copy())  # the partition's own array is read-only
-        _secret(folder / DATA, b"")
+        write(folder / DATA, b"", PRIVATE)
         np.savez(folder / DATA, x=own.x.numpy(), y=own.y.numpy())
         return party
 
-    def _common(self, folder: Path, party: WrittenParty, tables: dict[str, Any], authority: Authority) -> None:
-        _directory(folder)
-        _directory(folder / "keys")
-        _write(folder / "keys" / "ca.crt", authority.pair.public)
-        settings = tomli_w.dumps({"role": party.role, "name": party.name, "insecure": False, **tables})
+    def _common(self, folder: Path, party: WrittenParty, tables: dict[str, Any], made: MadeKeys) -> None:
         members = tables["link"]["members"] if "link" in tables else ()
+        directory(folder)
+        made.write(folder / "keys", party.name, members)
+        settings = tomli_w.dumps({"role": party.role, "name": party.name, "insecure": False, **tables})
         packages = tuple(name for name in (self.config.method, self.config.model.name) if ":" in name)
-        _write(folder / PARTY, (PARTY_HEAD + settings).encode())
-        _write(folder / FEDERATION, self.agreed)
-        _write(folder / CONFIG, self.config.to_toml().encode())
-        _write(folder / README, _readme(party, len(members), packages).encode())
-        _write(folder / unit_name(party.name), _unit(party).encode())
+        write(folder / PARTY, (PARTY_HEAD + settings).encode())
+        write(folder / FEDERATION, self.agreed)
+        write(folder / CONFIG, self.config.to_toml().encode())
+        write(folder / README, _readme(party, len(members), packages, self.enrol).encode())
+        write(folder / unit_name(party.name), _unit(party).encode())
         compose = COMPOSE_TEXT.format(version=__version__, role=party.role, name=party.name)
-        _write(folder / COMPOSE, compose.encode())
+        write(folder / COMPOSE, compose.encode())
+
+
+def request_name(name: str) -> str:
+    """File name of a party's request for the approval of its keys."""
+    return f"{name}.request.json"
 
 
 def unit_name(name: str) -> str:
@@ -215,7 +269,7 @@ def _unit(party: WrittenParty) -> str:
     return UNIT_TEXT.format(unit=unit_name(party.name), role=party.role, name=party.name, pause=pause)
 
 
-def _readme(party: WrittenParty, members: int, packages: Sequence[str]) -> str:
+def _readme(party: WrittenParty, members: int, packages: Sequence[str], enrol: bool) -> str:
     role = party.role
     links = [f"listens at {party.listens} for {members} {'sectors' if role == 'server' else 'clients'}"]
     links = (links if party.listens else []) + ([f"joins the link at {party.joins}"] if party.joins else [])
@@ -226,6 +280,7 @@ def _readme(party: WrittenParty, members: int, packages: Sequence[str]) -> str:
         secrets="private keys and data" if role == "client" else "private keys",
         version=__version__,
         own=own,
+        enrol=ENROL_FIRST if enrol else "",
         speaks=" and ".join(links),
         does=PURPOSE[role],
     )
@@ -234,34 +289,3 @@ def _readme(party: WrittenParty, members: int, packages: Sequence[str]) -> str:
 def _link_table(reach: Address, members: Sequence[str]) -> dict[str, Any]:
     table: dict[str, Any] = {"address": str(reach.listen_address)}
     return table | ({"reach": str(reach)} if reach.listen_address != reach else {}) | {"members": list(members)}
-
-
-def _link_keys(
-    folder: Path, name: str, reach: Address, members: Sequence[str], authority: Authority, nodes: dict[str, KeyPair]
-) -> None:
-    pair = authority.link(name, reach)
-    _write(folder / "keys" / "link.crt", pair.public)
-    _secret(folder / "keys" / "link.key", pair.private)
-    _directory(folder / "keys" / "members")
-    for member in members:
-        _write(folder / "keys" / "members" / f"{member}.pub", nodes[member].public)
-
-
-def _node_keys(folder: Path, pair: KeyPair) -> None:
-    _secret(folder / "keys" / "node.key", pair.private)
-    _write(folder / "keys" / "node.pub", pair.public)
-
-
-def _directory(path: Path) -> None:
-    path.mkdir(parents=True)
-    path.chmod(0o700)  # independent of the umask
-
-
-def _write(path: Path, content: bytes, mode: int = 0o644) -> None:
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode), "wb") as file:
-        os.fchmod(file.fileno(), mode)
-        file.write(content)
-
-
-def _secret(path: Path, content: bytes) -> None:
-    _write(path, content, 0o600)

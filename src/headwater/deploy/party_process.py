@@ -10,6 +10,7 @@ Clients and hosts of sectors answer the messages of the party above. There are t
 
 from __future__ import annotations
 
+import hashlib
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -18,21 +19,25 @@ from typing import Any
 
 import torch
 
+from headwater.core.membership import Membership
 from headwater.deploy import steps
-from headwater.deploy.agreement import client_context, host_context
+from headwater.deploy.agreement import Agreement, client_context, host_context
+from headwater.deploy.amendment import followed, replace_agreement
 from headwater.deploy.answering import Answering
 from headwater.deploy.audit import CONTROL, SentLog
-from headwater.deploy.census import AnnouncedRows, agrees, is_row_count
+from headwater.deploy.census import AnnouncedRows, is_row_count
 from headwater.deploy.control import Stopped
 from headwater.deploy.dispatch import Dispatcher
 from headwater.deploy.final_model import FinalModel, tell_end
-from headwater.deploy.folder import PartyFolder
+from headwater.deploy.folder import FEDERATION, PartyFolder
 from headwater.deploy.hearsay import quoted
+from headwater.deploy.membership import FILE as MEMBERS
+from headwater.deploy.membership import RunMembers, from_round
 from headwater.deploy.observation import Observation
 from headwater.deploy.own_data import own_data
 from headwater.deploy.party_log import PLAIN, LogStyle, PartyLog
 from headwater.deploy.party_run import PartyRun, ValueStore
-from headwater.deploy.payload import PayloadReader
+from headwater.deploy.payload import PayloadReader, Refused
 from headwater.deploy.permissions import Permissions
 from headwater.deploy.refusals import RefusedLog
 from headwater.deploy.revocation import Revocations
@@ -108,22 +113,27 @@ class PartyProcess:
         self.links.append(link := self.seen.uplink(opened))
         return link
 
-    def party_run(self, run: str, context: RunContext, census: Mapping[str, int]) -> PartyRun:
+    def party_run(self, run: str, context: RunContext, members: Membership, known: Mapping[str, int]) -> PartyRun:
         """This party in one run.
 
         Args:
             run: its random name, which the server chose.
-            census: number of rows by client, which the server announced.
+            members: who takes part, as the server announced it.
+            known: numbers of rows that this party knows itself.
+
+        Raises:
+            Refused: the announcement contradicts what this party knows.
         """
         agreement = self.folder.federation
         config = agreement.config
         store = self.store(run)
         trusted = steps.trust(config.method, config.model.name)
-        stamp = {"federation": agreement.sha256, "run": run, "census": dict(census)}
-        updates = UpdateCheck(census, agreement.sector_of, config.deploy.max_norm)
+        stamp = {**agreement.stamp, "run": run}
+        followed = RunMembers(agreement, run, members, known, self.folder.state / MEMBERS)
+        updates = UpdateCheck(members.rows, agreement.sector_of, config.deploy.max_norm)
         name, record = self.folder.name, StepRecord(self.folder.state / "steps", run)
-        permissions = Permissions(agreement, name, census, record)
-        own = (name, context, store, self.reader(context), self.sent, trusted, stamp, permissions)
+        permissions = Permissions(agreement, name, members, record)
+        own = (name, context, store, self.reader(context), self.sent, trusted, stamp, followed, permissions)
         return PartyRun(*own, self.fault, self.fault, self.refused.add, updates)
 
     def store(self, run: str) -> ValueStore:
@@ -133,6 +143,27 @@ class PartyProcess:
 
     def reader(self, context: RunContext) -> PayloadReader:
         return PayloadReader(context.models, self.max_bytes)
+
+    def follow(self, head: Mapping[str, Any]) -> None:
+        """Take over the amended agreement that a message is of, if nothing but clients was added.
+
+        Raises:
+            Refused: it is of another federation, or this party's operator has to act first.
+        """
+        folder, known = self.folder, self.folder.federation
+        file, name = folder.path / FEDERATION, folder.name
+        content = file.read_bytes()
+        if hashlib.sha256(content).hexdigest() == head.get("federation"):  # its operator was faster
+            more = Agreement.read(file).amendments[len(known.amendments) :]
+            if any(row["sector"] == name for row in more):
+                raise Refused(f"{name} has to be started again to admit a client that was added")
+        else:
+            content, rows = followed(content, head, name, known.config.partition.clients)
+            kept, more = replace_agreement(folder.path, content), tuple(rows)
+            self.log(f"the federation was amended; the agreement before is {kept}")
+        self.folder = replace(folder, federation=Agreement.read(file))
+        for row in more:
+            self.log(f"{row['client']} was added to {row['sector']}, with the key {row['key'] or 'of nobody'}")
 
     def log(self, sentence: str, level: str = "info") -> None:
         self.file_log(sentence, level)
@@ -162,21 +193,32 @@ class PartyProcess:
 def _run_client(process: PartyProcess) -> None:
     folder = process.folder
     data = own_data(folder, process.log)
-    context = replace(client_context(folder.federation, folder.name, data), secret=_noise_secret(folder))
-    size = len(context.rows[folder.name])
+
+    def context() -> RunContext:
+        return replace(client_context(process.folder.federation, folder.name, data), secret=_noise_secret(folder))
+
+    size = len(context().rows[folder.name])
     process.log(f"client {folder.name} has {size} rows to train on; it joins {folder.above}")
 
     def hello(head: Mapping[str, Any]) -> Message:
+        if isinstance(why := head.get("refused"), str):
+            process.status.update(late={folder.name: "refused"})
+            process.fault(f"{folder.name} came late and has no part in this run; the server says {quoted(why)}")
+            return Message({})
         process.record_control(0, "how many rows it trains on")
         return Message({"size": size})
 
-    def worker(run: str, census: dict[str, int]) -> ClientWorker:
-        agrees(census, {folder.name: size})
-        return ClientWorker(process.party_run(run, context, census))
+    def worker(run: str, members: Membership) -> ClientWorker:
+        made = ClientWorker(process.party_run(run, context(), members, {folder.name: size}))
+        for joined in members.joined:
+            if joined.client == folder.name:
+                process.status.update(late={folder.name: from_round(joined)})
+                process.log(f"client {folder.name} came late and takes part {from_round(joined)}")
+        return made
 
     def take(message: Message) -> None:
-        final = FinalModel.of(message, process.reader(context))
-        process.log(final.write(folder.path, folder.name, folder.federation, process.store(final.run)))
+        final = FinalModel.of(message, process.reader(context()))
+        process.log(final.write(folder.path, folder.name, process.folder.federation, process.store(final.run)))
 
     Answering(process, hello, worker, take).run(process.uplink())
 
@@ -194,10 +236,15 @@ def _noise_secret(folder: PartyFolder) -> str:
 
 def _run_sector(process: PartyProcess) -> None:
     folder = process.folder
-    context = host_context(folder.federation)
+
+    def context() -> RunContext:
+        return host_context(process.folder.federation)
+
     link, clients = process.downlink(), folder.federation.members_of(folder.name)
     config = folder.federation.config.deploy
     sizes: dict[str, int] = {}
+    unfit: set[str] = set()  # clients whose announcement was refused
+    runs: list[PartyRun] = []
     rows = AnnouncedRows(folder)
     gone = Revocations(folder, link, process.log)
     process.log(f"sector {folder.name} waits for {', '.join(folder.members)} at {folder.link and folder.link.address}")
@@ -211,27 +258,35 @@ def _run_sector(process: PartyProcess) -> None:
 
     def hello(head: Mapping[str, Any]) -> Message:
         unknown = [name for name in sorted(link.present() - gone()) if name not in sizes]
-        for name, reply in ask(link, unknown, Message(dict(head)), HELLO_SECONDS).items():
+        asked = Message({key: value for key, value in head.items() if key != "refused"})
+        for name, reply in ask(link, unknown, asked, HELLO_SECONDS).items():
             if is_row_count(size := reply.head.get("size"), config.max_rows):
                 sizes[name] = size
-            else:
+            elif name not in unfit:
+                unfit.add(name)
                 process.fault(f"{name} announces {quoted(size, 30)} rows, which is refused (deploy.max_rows)")
+        if isinstance(refused := head.get("refused"), dict):
+            for name in sorted(link.present() & refused.keys()):
+                ask(link, [name], Message(dict(head) | {"refused": str(refused[name])}), HELLO_SECONDS)
         rows.update(sizes)
         process.record_control(0, "how many rows each client trains on")
         return Message({"sizes": {name: size for name, size in sizes.items() if name not in gone()}})
 
-    def worker(run: str, census: dict[str, int]) -> HostWorker:
-        agrees(census, rows)
-        party = process.party_run(run, context, census)
+    def waiting() -> set[str]:
+        """Clients that have come and have no part in the run yet."""
+        return set(link.present() - gone() - unfit - runs[-1].members.now.rows.keys()) if runs else set()
+
+    def worker(run: str, members: Membership) -> HostWorker:
+        runs.append(party := process.party_run(run, context(), members, rows))
         dispatcher = Dispatcher(party, below, link, "sector_client", config.quorum, show_present, gone)
         return HostWorker(party, dispatcher)
 
     finals = [FinalModel()]
 
     def take(message: Message) -> None:
-        finals.append(FinalModel.of(message, process.reader(context)))
+        finals.append(FinalModel.of(message, process.reader(context())))
 
     def on_end(stopped: Stopped | None) -> None:
         tell_end(process, link, finals[-1], gone, stopped)
 
-    Answering(process, hello, worker, take, on_end, show_present, gone).run(process.uplink())
+    Answering(process, hello, worker, take, on_end, show_present, gone, waiting).run(process.uplink())

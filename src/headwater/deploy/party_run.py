@@ -12,7 +12,8 @@ from urllib.parse import quote, unquote
 
 from headwater.core import sealed, serialization
 from headwater.core.sealed import Damaged
-from headwater.deploy.payload import PayloadReader
+from headwater.deploy.membership import RunMembers
+from headwater.deploy.payload import PayloadReader, Refused
 from headwater.deploy.steps import Choice, Trusted
 from headwater.deploy.updates import UpdateCheck
 from headwater.engines.jobs import LOST, Ref, pick
@@ -158,7 +159,8 @@ class PartyRun:
         reader: checks and reads values of messages.
         sent: records what it sends.
         trusted: whether tasks of a module may be run.
-        stamp: head fields of every message: the federation, the run, and how many rows each client has.
+        stamp: head fields of every message: the federation and the run.
+        members: who takes part in the run, which every message says, too.
         permissions: what it may be asked to do.
         log: takes one log line.
         log_from_below: takes a log line that a party below reported.
@@ -173,11 +175,33 @@ class PartyRun:
     sent: SendRecorder
     trusted: Trusted
     stamp: Mapping[str, Any]
+    members: RunMembers
     permissions: Permissions
     log: Callable[[str], None]
     log_from_below: Callable[[str], None] = lambda line: None
     refused: Callable[[int, str, str], None] = lambda round, by, why: None
     updates: UpdateCheck = field(default_factory=UpdateCheck)
+
+    def head(self) -> dict[str, Any]:
+        """Head fields of every message of this run."""
+        return {**self.stamp, **self.members.head()}
+
+    def follow(self, head: Mapping[str, Any]) -> None:
+        """Take in clients that have joined the run, as a message of the party above announces it.
+
+        Raises:
+            Refused: the announcement is not valid, or the message is of another federation or run.
+        """
+        for key, expected in self.stamp.items():
+            if head.get(key) != expected:
+                raise Refused(f"this message is of another {key} than {self.name}'s own")
+        if self.members.follow(head):
+            self.grow()
+
+    def grow(self) -> None:
+        """Work by the membership as it is now."""
+        self.permissions.follow(self.members.now)
+        self.updates.rows = self.members.now.rows
 
     def fetch(self, ref: Ref) -> Any:
         return pick(self.store[ref.name], ref)

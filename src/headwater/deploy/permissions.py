@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from headwater.core import records
+from headwater.core.membership import Membership
 from headwater.deploy.agreement import Agreement
 from headwater.deploy.payload import Refused
 from headwater.deploy.permitted_steps import (
@@ -33,7 +34,7 @@ from headwater.deploy.permitted_steps import (
     keys_of,
     shape_of,
 )
-from headwater.deploy.rehearsed_rounds import RehearsedRun
+from headwater.deploy.rehearsed_rounds import RehearsedRound, RehearsedRun
 from headwater.deploy.step_record import Mark, StepRecord, content_digests
 from headwater.deploy.steps import Choice, Move, Step
 from headwater.deploy.transport import Message
@@ -70,14 +71,14 @@ class Permissions:
     Args:
         agreement: the agreed configuration.
         name: of this party.
-        census: number of rows by client, as the server announced it for this run.
+        members: number of rows by client, and who joined later, as the server announced it for this run.
         record: what this party remembers.
     """
 
-    def __init__(self, agreement: Agreement, name: str, census: Mapping[str, int], record: StepRecord) -> None:
+    def __init__(self, agreement: Agreement, name: str, members: Membership, record: StepRecord) -> None:
         self.place = Place(name, agreement.sectors)
         self.record = record
-        self._rehearsed = RehearsedRun(agreement, census, self.place.sector)
+        self._rehearsed, self._members = RehearsedRun(agreement, members, self.place.sector), members
         self._rounds: dict[int, PermittedSteps] = {}
         self._origins: dict[str, frozenset[Origin]] = {}
         self._next = 0
@@ -98,19 +99,37 @@ class Permissions:
         """
         if not 0 <= number <= self._rehearsed.rounds + 1:
             raise Refused(f"the run has {self._rehearsed.rounds} rounds and no round {number}")
-        if number in self._rounds:
+        until = max([number, *(each.round for each in self._members.joined if number == 0)])
+        if number in self._rounds and until < self._next:
             return self._rounds[number]
-        if number < self._next:  # an earlier round again, as after a restart of the server
-            self._next, self._origins, self._rounds = 0, {}, {}
-        while self._next <= number:
+        if number and number < self._next:  # an earlier round again, as after a restart of the server
+            self._forget()
+        while self._next <= until:
             rehearsed = self._rehearsed.round(self._next)
-            found = PermittedSteps(self.place, rehearsed, self._origins)
-            every = self._origins | found.origins
-            self._origins = {name: every[name] for name in rehearsed.kept if name in every}
-            self._rounds[self._next] = found
-            self._rounds.pop(self._next - CACHED, None)
+            if rehearsed.entry is not None:  # clients that come late are asked for steps of round 0
+                self._rounds[0].add(self._permit(rehearsed.entry))
+            self._rounds[self._next] = self._permit(rehearsed)
+            if self._next > CACHED:
+                self._rounds.pop(self._next - CACHED, None)
             self._next += 1
         return self._rounds[number]
+
+    def _permit(self, rehearsed: RehearsedRound) -> PermittedSteps:
+        found = PermittedSteps(self.place, rehearsed, self._origins)
+        every = self._origins | found.origins
+        self._origins = {name: every[name] for name in rehearsed.kept if name in every}
+        return found
+
+    def follow(self, members: Membership) -> None:
+        """Take in clients that have joined since."""
+        more = members.joined[len(self._members.joined) :]
+        self._members = members
+        self._rehearsed.follow(members)
+        if any(each.round < self._next for each in more):
+            self._forget()
+
+    def _forget(self) -> None:
+        self._next, self._origins, self._rounds = 0, {}, {}
 
     def reply_limit(self, round: int, names: Iterable[str]) -> int | None:
         """The largest payload of a reply with these values; None if only training can tell."""
@@ -224,7 +243,7 @@ class _Check:
             raise Refused(f"{what} is not a step of the method at {self._place.name} in round {self._round}")
         for slot, origin in taken.items():
             if slot not in lost and origin not in permit.origins.get(slot, ()):
-                raise Refused(f"{what} takes a value of {_told(*origin)}, which the method does not give it")
+                raise Refused(f"{what} takes a value of {origin[0].told(origin[1])}, which the method does not give it")
         self._count(key, what)
         if isinstance(step, Job):
             self._check_job(step, key, permit.nth, [f"{slot}={mark.digest}" for slot, mark in marks.items()])
@@ -269,12 +288,6 @@ class _Check:
                 raise Refused(f"nothing is known of where {ref.name!r:.80} comes from")
             return LOST_MARK
         return mark
-
-
-def _told(origin: Origin, age: str) -> str:
-    if origin.maker == FROM_ABOVE.maker:
-        return "the party above"
-    return f"{origin.maker.rpartition(':')[2]}{origin.part} of {age}"
 
 
 def named(step: Step) -> str:

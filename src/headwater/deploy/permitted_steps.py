@@ -45,6 +45,10 @@ class Origin(NamedTuple):
         """The origin of a part of the value."""
         return self._replace(part=self.part + "".join(f"[{key!r}]" for key in part))
 
+    def told(self, age: str) -> str:
+        """In a sentence, with the round that the value is of."""
+        return "the party above" if self.maker == ABOVE else f"{self.maker.rpartition(':')[2]}{self.part} of {age}"
+
 
 Origins = frozenset[tuple[Origin, str]]  # with NOW or BEFORE
 FROM_ABOVE = Origin(ABOVE)
@@ -174,7 +178,7 @@ class PermittedSteps:
     """
 
     def __init__(self, place: Place, rehearsed: RehearsedRound, before: Mapping[str, frozenset[Origin]]) -> None:
-        self.number, self.sizes = rehearsed.number, rehearsed.sizes
+        self.number, self.sizes = rehearsed.number, dict(rehearsed.sizes)
         self.permits: dict[str, Permit] = {}
         self.origins: dict[str, frozenset[Origin]] = {}  # of this round's values without losses, for later rounds
         self.largest = max((size for size in rehearsed.sizes.values() if size), default=0)
@@ -215,6 +219,16 @@ class PermittedSteps:
                 for slot, held in taken.items():
                     permit.origins[slot] = permit.origins.get(slot, frozenset()) | held
         self.origins = {name: frozenset(origin for origin, _ in held) for name, held in found.items()}
+
+    def add(self, other: PermittedSteps) -> None:
+        """Permit the steps of another party's set-up, too: that of clients which joined later."""
+        for key, permit in other.permits.items():
+            own = self.permits.setdefault(key, permit)
+            own.count, own.nth = max(own.count, permit.count), max(own.nth, permit.nth)
+            for slot, held in permit.origins.items():
+                own.origins[slot] = own.origins.get(slot, frozenset()) | held
+        self.sizes = {**self.sizes, **other.sizes}
+        self.largest, self.known = max(self.largest, other.largest), self.known and other.known
 
     def _permit(self, key: str, counts: Counter[str]) -> Permit:
         permit = self.permits.setdefault(key, Permit(0, 0))

@@ -52,7 +52,7 @@ class Request:
         """The `work` message of this request; its values are recorded as sent."""
         charged = {step.name for step in self.steps if isinstance(step, Move) and tier in step.tiers}
         values = {name: party.store[name] for name in self.cargo}
-        head = {"do": "work", **party.stamp, "round": round, **head}
+        head = {"do": "work", **party.head(), "round": round, **head}
         message = pack(head | {"steps": [step_format.encode(step) for step in self.steps]}, values)
         self.most = party.permissions.reply_limit(round, self.expected)
         message = replace(message, most=self.most)

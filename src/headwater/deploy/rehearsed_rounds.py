@@ -17,8 +17,9 @@ import torch
 
 from headwater.algorithms.base import outputs
 from headwater.core import serialization
-from headwater.core.federation import SERVER, Federation
+from headwater.core.federation import SERVER, Federation, Located
 from headwater.core.ledger import Ledger
+from headwater.core.membership import Membership
 from headwater.core.sampling import participants
 from headwater.core.serialization import ValueInfo
 from headwater.core.values import names_in
@@ -32,6 +33,7 @@ from headwater.planning.trials import UNKNOWN
 from headwater.tasks.average import initial
 from headwater.tasks.cost import ITSELF, Cost
 from headwater.tasks.task import TaskContext
+from headwater.training.arrivals import admit
 from headwater.training.evaluation import submit_evaluation, tests_for
 from headwater.training.experiment import Experiment
 from headwater.training.opening import open_federation, run_context
@@ -127,12 +129,14 @@ class RehearsedRound:
         ways: the steps without losses, then with losses of leaders at each point where the method waits.
         sizes: bytes of each value by name, without losses; None if only training can tell.
         kept: names of the values that later rounds use.
+        entry: what clients that join with this round get before it; its steps count as steps of round 0.
     """
 
     number: int
     ways: tuple[tuple[Step, ...], ...]
     sizes: Mapping[str, int | None]
     kept: frozenset[str] = frozenset()
+    entry: RehearsedRound | None = None
 
 
 class RehearsedRun:
@@ -140,14 +144,24 @@ class RehearsedRun:
 
     Args:
         agreement: the agreed configuration.
-        census: number of rows by client.
+        members: number of rows by client, and who joins later.
         sector: the sector in which leaders may be lost; None for the server.
     """
 
-    def __init__(self, agreement: Agreement, census: Mapping[str, int], sector: str | None) -> None:
-        self.experiment = _rehearsal_experiment(agreement, census)
-        self._sector = sector
+    def __init__(self, agreement: Agreement, members: Membership, sector: str | None) -> None:
+        self.experiment = _rehearsal_experiment(agreement, members.first)
+        self._members, self._sector = members, sector
         self._next = 0
+        self._fed: Federation
+        self._state: Any
+        self._tests: Located
+
+    def follow(self, members: Membership) -> None:
+        """Take in clients that have joined. Rounds that were rehearsed without them are rehearsed again."""
+        more = members.joined[len(self._members.joined) :]
+        self._members = members
+        if any(each.round < self._next for each in more):
+            self._next = 0
 
     @property
     def rounds(self) -> int:
@@ -184,23 +198,45 @@ class RehearsedRun:
 
     def _rehearse(self, number: int) -> RehearsedRound:
         """Rehearse the next round and go on to the one after it."""
+        entry = None
         if number == 0:
             found = self._open()
         else:
+            entry = self._enter(number)
             state, ways = self._submit(number, inf), []
             if self._sector and self._engine.waits:
                 ways = [self._way(number, lost_from) for lost_from in range(self._engine.waits)]
                 state = self._submit(number, inf)  # last, since values of one name replace each other
             self._state = state
             found = RehearsedRound(number, (tuple(self._engine.steps), *ways), self._engine.sizes)
+        self._next = number + 1
+        return replace(found, kept=self._tidy(), entry=entry)
+
+    def _tidy(self) -> frozenset[str]:
+        """Drop all values but those that later rounds use, and return their names."""
         session, kept = self._fed.session, names_in([self._state, self._tests])
         session.release(kept)
         session.opened.clear()
         session.ledger = Ledger()
         self._engine.works.clear()
         self._engine.finish(list(self._engine._infos))
-        self._next = number + 1
-        return replace(found, kept=frozenset(kept))
+        return frozenset(kept)
+
+    def _enter(self, number: int) -> RehearsedRound | None:
+        """What clients get that join with this round; None if nobody does."""
+        self._engine.begin(inf)
+        whole = self._fed
+        admitted = admit(self.experiment, whole, self._state, self._tests, self._members.joined, number)
+        self._fed, self._state, self._tests = admitted
+        if self._fed is whole:
+            return None
+        steps, clients = tuple(self._engine.steps), self._fed.tree.sector_of
+        if any(isinstance(step, Move) and step.ref.home in clients for step in steps):
+            raise ConfigError(
+                f"{self.experiment.config.method} collects something from all clients before round 1, so a client that "
+                "comes later cannot take part"
+            )
+        return RehearsedRound(0, (steps,), self._engine.sizes, self._tidy())
 
     def _way(self, number: int, lost_from: int) -> tuple[Step, ...]:
         self._submit(number, lost_from)
@@ -218,13 +254,13 @@ class RehearsedRun:
 
     def _submit(self, number: int, lost_from: float) -> Any:
         """Submit a round as the training loop does, and return the state after it."""
-        config, tree, state = self.experiment.config, self.experiment.tree, self._state
+        config, tree, state = self.experiment.config, self._fed.tree, self._state
         self._engine.begin(lost_from)
         last, share = config.rounds, config.partition.participation
         taking_part = participants(tree, share, config.seed, number) if number <= last else tree.holders
         fed = self._fed.begin(number, taking_part)
         if number <= last:
-            state = fed.restore_lost(state, self.experiment.method.round(fed, state))
+            state = fed.restore_lost(state, self.experiment.after_round(fed, state))
         if number >= last or number % config.eval_every == 0:
             submit_evaluation(fed, state, self._tests, self._own_tests, number >= last)
         if number >= last:

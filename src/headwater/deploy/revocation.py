@@ -35,7 +35,7 @@ def revoke(directory: Path, name: str) -> PartyFolder:
     Raises:
         ConfigError: if no party there runs the link of `name`, or if it was revoked before.
     """
-    hosts = [PartyFolder.open(party.path) for party in find(directory) if party.role != "client"]
+    hosts = [PartyFolder.open(party.path, keys_needed=False) for party in find(directory) if party.role != "client"]
     folder = next((host for host in hosts if name in host.federation.members_of(host.name)), None)
     if folder is None:
         known = [member for host in hosts for member in host.federation.members_of(host.name)]
@@ -86,7 +86,8 @@ class Revocations:
 
 
 class RevocationNotices:
-    """A `Downlink` that takes note of what hosts report in their replies: which of their clients were revoked.
+    """A `Downlink` that takes note of what hosts report in their replies: which of their clients were revoked, and
+    which have come and take no part in the run yet.
 
     Args:
         folder: of the server.
@@ -98,6 +99,7 @@ class RevocationNotices:
         self._folder, self._link, self._log, self._path = folder, link, log, folder.state / FILE
         self._to: dict[int, str] = {}  # receiver by number of the exchange
         self.names: set[str] = set()
+        self.waiting: dict[str, set[str]] = {}  # by sector, as it last said
         with suppress(OSError, ValueError, TypeError):  # never written, or damaged: the hosts report it again
             self.names = {name for name in json.loads(self._path.read_text(encoding="utf-8")) if isinstance(name, str)}
 
@@ -113,8 +115,9 @@ class RevocationNotices:
         replies = self._link.replies(seconds)
         for number, reply in replies:
             sector = self._to.pop(number, "")
-            if isinstance(reply, Message) and isinstance(names := reply.head.get("revoked"), list):
-                self._note(sector, {name for name in names if isinstance(name, str)})
+            if isinstance(reply, Message):
+                self._note(sector, _names(reply.head.get("revoked")))
+                self.waiting[sector] = _names(reply.head.get("waiting"))
         return replies
 
     def forget(self, number: int) -> None:
@@ -140,3 +143,7 @@ class RevocationNotices:
             self.names.update(new)
             write_whole(self._path, json.dumps(sorted(self.names)))
             self._log(f"{sector} has revoked {', '.join(new)}; the run goes on without")
+
+
+def _names(words: object) -> set[str]:
+    return {name for name in words if isinstance(name, str)} if isinstance(words, list) else set()

@@ -21,16 +21,15 @@ from headwater.deploy.dispatch import Dispatcher
 from headwater.deploy.final_model import FinalModel, tell_end
 from headwater.deploy.folder import INIT_AGAIN, PUBLIC
 from headwater.deploy.hearsay import quoted
+from headwater.deploy.late_clients import BEGUN, LateClients, begun_membership, warn_of_the_largest, write_begun
 from headwater.deploy.party_process import HELLO_SECONDS, PartyProcess
 from headwater.deploy.revocation import RevocationNotices, Revocations
 from headwater.deploy.transport import Downlink, Message, ask
 from headwater.errors import ConfigError, OutputError, TaskError, said
-from headwater.training.checkpoint import write_whole
 from headwater.training.loop import train
 from headwater.training.opening import run_context
 from headwater.training.result import Event
 
-BEGUN = "begun.json"
 RETRY = 2.0  # seconds between two rounds of `hello`
 PHASES = {"train": "clients train", "distill": "distilling", "average": "averaging", "evaluate": "measuring"}
 
@@ -61,14 +60,17 @@ def run_server(process: PartyProcess) -> None:
         begun = _begin(process, link, revoked, control)
         split = server_split(agreement, _public_sets(folder.path / PUBLIC))
         experiment = deployed_experiment(agreement, split, begun["sizes"])
-        party = process.party_run(begun["run"], run_context(experiment), begun["sizes"])
+        party = process.party_run(begun["run"], run_context(experiment), begun_membership(begun), {})
         sector_of = agreement.sector_of
 
         def below(home: str) -> str | None:
             return home if home in agreement.sectors else sector_of.get(home)
 
-        def before_round(round: int) -> None:
+        def hold(round: int) -> None:
             control.hold(round, lambda: process.show_present(link, phase="paused"))
+
+        def before_round(round: int) -> None:
+            hold(round)
             process.status.update(round=round, phase="waiting for sectors")
             sectors = set(agreement.sectors) - revoked()
             _await_sectors(process, link, sectors, max(1, -int(-config.quorum * len(sectors) // 1)), round, control)
@@ -80,7 +82,8 @@ def run_server(process: PartyProcess) -> None:
 
         dispatcher = Dispatcher(party, below, link, "server_sector", config.quorum, show_present, revoked)
         engine = DeployedEngine(party.store, dispatcher, config.deadline, before_round)
-        run = train(experiment, out=out, engine=engine, watch=lambda event: _show(process, event))
+        late = LateClients(process, party, link, revoked, begun, hold)
+        run = train(experiment, out=out, engine=engine, watch=lambda event: _show(process, event), arrivals=late)
         from headwater import report
 
         report.write([out], out / "report.html")
@@ -132,7 +135,7 @@ def _begin(process: PartyProcess, link: RevocationNotices, revoked: Revocations,
     process.status.update(phase="waiting for everybody")
     while missing or not sizes:
         sectors = [s for s in sorted(link.present()) if missing.intersection(agreement.sectors[s]) or not missing]
-        hello = Message({"do": "hello", "federation": agreement.sha256})
+        hello = Message({"do": "hello", **agreement.stamp})
         for sector, reply in ask(link, sectors, hello, 2 * HELLO_SECONDS).items():
             reported = reply.head.get("sizes")
             for client, size in reported.items() if isinstance(reported, dict) else ():
@@ -155,17 +158,12 @@ def _begin(process: PartyProcess, link: RevocationNotices, revoked: Revocations,
     if missing:
         process.log(
             f"{', '.join(sorted(missing))} did not come within deploy.start = {agreement.config.deploy.start:g} s; the "
-            "run begins without"
+            "run begins without, and a client that comes later takes part from the next round on"
         )
     begun = {"run": secrets.token_hex(8), "sizes": sizes}
-    write_whole(path, json.dumps(begun))
+    write_begun(path, begun)
     process.log(f"{len(sizes)} clients are there with {sum(sizes.values())} rows in all; the run begins")
-    if (largest := max(sizes, key=lambda client: sizes[client])) and 2 * sizes[largest] > sum(sizes.values()):
-        process.log(
-            f"{largest} announces {sizes[largest]} of these rows, more than all others together, so that its model "
-            "alone decides a mean; if that cannot be, revoke it, or set deploy.max_rows",
-            "warning",
-        )
+    warn_of_the_largest(process, sizes)
     return begun
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 FILE, LOCK = "status.json", "party.lock"
 OFTEN = 0.5  # shortest time in seconds between two writes
 PATIENCE = 2.0  # seconds to wait for the lock, which `deploy status` holds for a moment
-FIELDS = ("round", "rounds", "phase", "accuracy", "present", "members", "message")
+FIELDS = ("round", "rounds", "phase", "accuracy", "present", "members", "message", "late")
 LIVE = ("below", "above", "awaited", "visitors", "other_visitors", "sent", "refusals", "faults")  # from `Status.live`
 
 
@@ -57,6 +57,7 @@ class Status:
             "present": [],
             "members": list(folder.link.members) if folder.link else [],
             "message": "",
+            "late": {},  # by client that came after the run had begun: its first round, or that it was refused
         }
         self.live: Callable[[], dict[str, Any]] = dict  # gives LIVE fields whenever the file is written
         self._timer: threading.Timer | None = None

@@ -77,6 +77,10 @@ class Address(NamedTuple):
             return self
         return Address("::" if self.ip is not None and self.ip.version == 6 else "0.0.0.0", self.port)
 
+    def of_sector(self, number: int) -> Address:
+        """Of a server's address: where the link of a sector is unless it is set, on the ports after the server's."""
+        return Address(self.host, self.port + 1 + number)
+
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 

@@ -38,9 +38,7 @@ class Worker:
         """The reply, or a reply that says under `failed` why there is none. A refused message changes nothing."""
         party = self._party
         try:
-            for key, expected in party.stamp.items():
-                if message.head.get(key) != expected:
-                    raise Refused(f"this message is of another {key} than {party.name}'s own")
+            party.follow(message.head)
             values = party.reader.unpack(message)
             steps = [step_format.decode(row, party.trusted) for row in message.head.get("steps", ())]
             round, keep = _round_and_keep(message.head)

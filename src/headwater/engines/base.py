@@ -19,6 +19,8 @@ To write an engine:
   `headwater.engines.workers.engine.WorkerEngine` has all the bookkeeping for engines with worker processes.
 - Execute jobs with `execute`, and groups of jobs with `execute_together` (`headwater.engines.execution`). They replace
   names by values, seed the random streams by `Job.key`, and check results for NaN.
+- Optionally add `submit_group(group)`, which takes a `JobGroup` in place of its jobs. Broadcast values, and results of
+  groups, then come as groups of refs (`headwater.engines.refs`), and `read` takes a ref with `member == EVERY`.
 - Pass values on as `headwater.core.serialization` would read them back, so that strides and alignment are the same on
   every engine.
 - Add `INFO = ValueInfo(name, summary)` and the class method `from_config` (see `ConfiguredEngine`). An engine in this

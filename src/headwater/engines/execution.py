@@ -1,18 +1,22 @@
-"""Execution of jobs at a home, the same on every engine: availability, inputs, random seed, NaN check, report."""
+"""Execution of jobs at a home, the same on every engine: inputs, random seed, NaN check, report."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
 
 from headwater.core import serialization
-from headwater.core.rng import derive, stream
+from headwater.core.rng import derive
+from headwater.core.serialization import ValueInfo
 from headwater.engines.base import Done
-from headwater.engines.jobs import LOST, Bundle, Job, LostInput, Ref, Stream, resolve
+from headwater.engines.job_groups import JobGroup
+from headwater.engines.jobs import LOST, Bundle, Call, Job, LostInput, Stream, resolve
 from headwater.engines.nan_check import BAD, Complaint, all_sound
+from headwater.engines.refs import Ref, RefGroup
 from headwater.errors import Diverged, TaskError, UserError
 from headwater.tasks.task import ALONE, RunContext, TaskContext
 
@@ -20,38 +24,8 @@ Fetch = Callable[[Ref], Any]
 LEARNING_PHASES = ("train", "distill")  # their results must be finite, and availability delays them
 
 
-class Availability:
-    """Simulated client availability: delays the start of tasks, never changes results.
-
-    A client is available for the first `availability` of each period. Every client's periods have an offset of their
-    own. Only training and distilling at a client are delayed.
-
-    Args:
-        context: the run; `availability` is a share of the time, `period` is in seconds.
-    """
-
-    def __init__(self, context: RunContext) -> None:
-        self._context, self._began = context, time.monotonic()
-        self._offsets: dict[str, float] = {}
-
-    def delay(self, job: Job) -> float:
-        """Return the seconds until this job may begin."""
-        context = self._context
-        if context.availability >= 1 or job.phase not in LEARNING_PHASES or job.home not in context.rows:
-            return 0.0
-        if job.home not in self._offsets:
-            self._offsets[job.home] = stream(context.seed, "availability", job.home).random() * context.period
-        since = (time.monotonic() - self._began + self._offsets[job.home]) % context.period
-        return 0.0 if since < context.availability * context.period else context.period - since
-
-    def sleep(self, jobs: Sequence[Job]) -> None:
-        """Wait until the client of every job has been available once."""
-        if seconds := max((self.delay(job) for job in jobs if not job.lost), default=0.0):
-            time.sleep(seconds)
-
-
 def execute(
-    job: Job, context: RunContext, fetch: Fetch, release: Callable[[Ref], None], worker: int = 0
+    job: Job, context: RunContext, fetch: Fetch, release: Callable[[Ref | RefGroup], None], worker: int = 0
 ) -> tuple[Any, Done]:
     """Execute one job.
 
@@ -85,8 +59,8 @@ def execute(
         if inputs is not None:
             inputs |= {name: Stream(job, name, fetch, release) for name in streamed}
             value = _call(job, context, ctx, inputs)
-    (value,) = _checked([job], context, [ctx], [value])
-    return value, _report([job], [ctx], begun, worker)
+    (value,) = _checked(job, context, {job.node: ctx}, [value])
+    return value, _report(job, {job.node: ctx}, begun, worker)
 
 
 def execute_together(
@@ -103,27 +77,46 @@ def execute_together(
     Returns:
         node → value, `LOST` for a lost one, and one report for all.
     """
-    group = GroupExecution(jobs, context)
-    group.fetch_inputs(fetch)
+    group = GroupExecution(JobGroup.of(tuple(jobs)), context)
+    group.prepare(fetch)
     group.compute()
-    return group.results(worker)
+    values, done = group.results(worker)
+    return {job.node: value for job, value in zip(jobs, values, strict=True)}, done
 
 
 class GroupExecution:
-    """Execution of a group in three steps: `fetch_inputs`, `compute`, `results`. Another thread may do the second.
+    """Execution of a group in three steps: `prepare`, `compute`, `results`. Another thread may do the second.
+
+    The first step does as much as it can of what needs Python's interpreter, which only one thread has at a time.
 
     The task's `together` computes the jobs that it can. The others are executed one by one in the last step, since
     they draw from the random generator of the whole process.
     """
 
-    def __init__(self, jobs: Sequence[Job], context: RunContext) -> None:
-        self._jobs, self._context = jobs, context
-        self._task_contexts = [TaskContext(context, job.home, job.key) for job in jobs]
-        self._inputs: dict[int, dict[str, Any]] = {}  # by position in jobs; lost ones are left out
+    def __init__(self, group: JobGroup, context: RunContext) -> None:
+        self._group, self._context = group, context
+        self._inputs: dict[str, dict[str, Any]] = {}  # by node; lost ones are left out
         self._values: Sequence[Any] = ()
         self._finite: list[bool] | None = None  # result of the NaN check, if it is done already
+        if group.broadcast:
+            keys = {node: (node, (*group.key, node)) for node in group.nodes}
+        else:
+            keys = {job.node: (job.home, job.key) for job in group.jobs}
+        self._task_contexts = {node: TaskContext(context, *of_task) for node, of_task in keys.items()}
 
-    def fetch_inputs(self, fetch: Fetch) -> None:
+    def prepare(self, fetch: Fetch) -> None:
+        """Fetch the inputs, and begin what the task can begin beforehand."""
+        self._fetch_broadcast(fetch) if self._group.broadcast else self._fetch_inputs(fetch)
+        task: Any = self._group.task
+        given = [self._task_contexts[node] for node in self._inputs], list(self._inputs.values())
+        self._work = partial(task.together, *given)
+        if getattr(task, "prepare", None) is not None:
+            try:
+                self._work = task.prepare(*given)
+            except Exception as error:  # raised by a later call, as any error of a task
+                self._work = partial(_raise, error)
+
+    def _fetch_inputs(self, fetch: Fetch) -> None:
         known: dict[tuple[Any, ...], Any] = {}  # a broadcast value has one name for all jobs
 
         def fetch_once(ref: Ref) -> Any:
@@ -132,34 +125,54 @@ class GroupExecution:
                 known[key] = fetch(ref)
             return known[key]
 
-        for at, job in enumerate(self._jobs):
+        for job in self._group.jobs:
             with _task_errors(job):
                 inputs = _resolved(job, fetch_once)
             if inputs is not None:
-                self._inputs[at] = inputs
+                self._inputs[job.node] = inputs
+
+    def _fetch_broadcast(self, fetch: Fetch) -> None:
+        group, inputs = self._group, dict(self._group.inputs)
+        if len(group.lost) == len(group.nodes):
+            return
+        for name, item in group.inputs.items():
+            if isinstance(item, RefGroup):
+                inputs[name] = fetch(item.whole)
+                if inputs[name] is LOST:
+                    return
+        self._inputs = {node: inputs for node in group.nodes if node not in group.lost}
 
     def compute(self) -> None:
         self._begun = time.time()
-        task: Any = self._jobs[0].task
-        with _task_errors(self._jobs[0], len(self._jobs)):
-            self._values = task.together([self._task_contexts[at] for at in self._inputs], list(self._inputs.values()))
-        complete = len(self._inputs) == len(self._jobs) and not any(value is None for value in self._values)
-        if complete and self._jobs[0].phase in LEARNING_PHASES:
+        group = self._group
+        with _task_errors(group):
+            self._values = self._work()
+        self._complete = len(self._inputs) == len(group.nodes) and not any(value is None for value in self._values)
+        if self._complete and group.phase in LEARNING_PHASES:
             self._finite = all_sound(self._values)
         self._ended = time.time()
 
-    def results(self, worker: int = 0) -> tuple[dict[str, Any], Done]:
-        """Return node → value, and the report."""
-        jobs, values = self._jobs, [LOST] * len(self._jobs)
-        for at, value in zip(self._inputs, self._values, strict=True):
-            if value is None:
-                with _task_errors(jobs[at]):
-                    value = _call(jobs[at], self._context, self._task_contexts[at], self._inputs[at])
-                self._ended = time.time()
-            values[at] = value
-        values = _checked(jobs, self._context, self._task_contexts, values, self._finite)
-        done = _report(jobs, self._task_contexts, self._begun, worker, self._ended)
-        return {job.node: value for job, value in zip(jobs, values, strict=True)}, done
+    def results(self, worker: int = 0) -> tuple[Sequence[Any], Done]:
+        """Return the value of each node, `LOST` for a lost one, and the report."""
+        group, values = self._group, self._values
+        if not self._complete:
+            found = dict(zip(self._inputs, values, strict=True))
+            values = [self._single(node, found[node]) if node in found else LOST for node in group.nodes]
+        values = _checked(group, self._context, self._task_contexts, values, self._finite)
+        return values, _report(group, self._task_contexts, self._begun, worker, self._ended)
+
+    def _single(self, node: str, value: Any) -> Any:
+        """The value of a node, computed now if `together` could not."""
+        if value is None:
+            job = self._group.jobs[self._group.nodes.index(node)]
+            with _task_errors(job):
+                value = _call(job, self._context, self._task_contexts[node], self._inputs[node])
+            self._ended = time.time()
+        return value
+
+
+def _raise(error: Exception) -> Any:
+    raise error
 
 
 def as_read_back(job: Job, value: Any) -> Any:
@@ -170,11 +183,26 @@ def as_read_back(job: Job, value: Any) -> Any:
         raise TaskError(f"{job.title} at {job.node} (home {job.home}) failed: TypeError: {error}") from error
 
 
+def group_as_read_back(group: JobGroup, values: Sequence[Any]) -> tuple[dict[str, Any], dict[str, ValueInfo | None]]:
+    """Return a group's results by node as other engines get them, without lost ones, and the size of each."""
+    nodes = group.nodes
+    if serialization.as_rows_read(values):
+        return dict(zip(nodes, values, strict=True)), dict.fromkeys(nodes, serialization.info(values[0]))
+    try:
+        found = {node: v if v is LOST else serialization.read_back(v) for node, v in zip(nodes, values, strict=True)}
+    except TypeError:
+        for job, value in zip(group.jobs, values, strict=True):
+            as_read_back(job, value)  # names the job in question
+        raise
+    infos = {node: None if value is LOST else serialization.info(value) for node, value in found.items()}
+    return {node: value for node, value in found.items() if value is not LOST}, infos
+
+
 def _resolved(job: Job, fetch: Fetch, streamed: Collection[str] = ()) -> dict[str, Any] | None:
     """Inputs with values in place of refs; None if the job or an input it needs was lost."""
-    for ref in job.refs():
-        if ref.home != job.home:
-            raise TaskError(f"{job.title} at {job.node} was given a value that lives at {ref.home}, not at {job.home}")
+    for leaf in job.leaves:
+        if leaf.home != job.home:
+            raise TaskError(f"{job.title} at {job.node} was given a value that lives at {leaf.home}, not at {job.home}")
     if job.lost:
         return None
     try:
@@ -201,37 +229,38 @@ def _call(job: Job, context: RunContext, ctx: TaskContext, inputs: dict[str, Any
 class _task_errors:  # noqa: N801 (used as a statement; a class, since a generator is slower)
     """Raises any exception of a task as a TaskError that names task, node and home."""
 
-    def __init__(self, job: Job, count: int = 1) -> None:
-        self._job, self._count = job, count
+    def __init__(self, job: Job | JobGroup) -> None:
+        self._job = job
 
     def __enter__(self) -> None: ...
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
         if not isinstance(error, Exception) or isinstance(error, TaskError | UserError):
             return
-        job, others = self._job, f" and {self._count - 1} more" if self._count > 1 else ""
+        jobs = self._job.jobs if isinstance(self._job, JobGroup) else (self._job,)
+        job, others = jobs[0], f" and {len(jobs) - 1} more" if len(jobs) > 1 else ""
         raise TaskError(
             f"{job.title} at {job.node} (home {job.home}){others} failed: {type(error).__name__}: {error}"
         ) from error
 
 
 def _checked(
-    jobs: Sequence[Job],
+    call: Call,
     context: RunContext,
-    contexts: Sequence[TaskContext],
-    values: list[Any],
+    contexts: Mapping[str, TaskContext],
+    values: Sequence[Any],
     finite: list[bool] | None = None,
-) -> list[Any]:
-    """Replace values that are not finite by `LOST`, or end the run. The jobs are of one task."""
-    if jobs[0].phase not in LEARNING_PHASES:
+) -> Sequence[Any]:
+    """Replace values that are not finite by `LOST`, or end the run. The contexts are by node."""
+    if call.phase not in LEARNING_PHASES:
         return values
     finite = all_sound(values) if finite is None else finite
     if all(finite):
         return values
     checked = []
-    for job, ctx, value, fine in zip(jobs, contexts, values, finite, strict=True):
+    for (node, ctx), value, fine in zip(contexts.items(), values, finite, strict=True):
         if not fine and context.bad_update == "stop":
-            raise Diverged(Complaint(context, job.phase, job.title, job.node, job.round).ended)
+            raise Diverged(Complaint(context, call.phase, call.title, node, call.round).ended)
         if not fine:
             ctx.note(**{BAD: 1})
         checked.append(value if fine else LOST)
@@ -239,8 +268,8 @@ def _checked(
 
 
 def _report(
-    jobs: Sequence[Job], contexts: Sequence[TaskContext], begun: float, worker: int, ended: float | None = None
+    job: Job | JobGroup, contexts: Mapping[str, TaskContext], begun: float, worker: int, ended: float | None = None
 ) -> Done:
     """Report of a job, or of several of one task in one round."""
-    first, notes = jobs[0], {job.node: ctx.notes for job, ctx in zip(jobs, contexts, strict=True)}
-    return Done(first.name, first.title, first.phase, notes, first.round, begun, ended or time.time(), worker)
+    notes = {node: ctx.notes for node, ctx in contexts.items()}
+    return Done(job.name, job.title, job.phase, notes, job.round, begun, ended or time.time(), worker)

@@ -2,40 +2,15 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Any, NamedTuple
 
 from headwater.engines.base import Done
 from headwater.engines.execution import Fetch, GroupExecution
-from headwater.engines.jobs import Job, Ref, refs_in
+from headwater.engines.job_groups import JobGroup
 from headwater.tasks.batched.threads import Helpers
 from headwater.tasks.task import RunContext
-
-
-class JobGroup:
-    """Several jobs of one task that are executed as one, under one name."""
-
-    def __init__(self, jobs: tuple[Job, ...]) -> None:
-        self.jobs, self.name = jobs, jobs[0].name
-        self._refs = tuple(ref for job in jobs for ref in job.refs())
-        self.uses = Counter([ref.name for ref in self._refs])
-        self.needs = dict.fromkeys(ref.name for job in jobs if not job.lost for ref in job.refs())
-
-    def refs(self) -> tuple[Ref, ...]:
-        return self._refs
-
-
-def uses_of(job: Job | JobGroup) -> Counter[str]:
-    """Return how often a job names each of its inputs."""
-    return job.uses if isinstance(job, JobGroup) else Counter([ref.name for ref in job.refs()])
-
-
-def unstreamed_refs(job: Job) -> Sequence[Ref]:
-    """Return the refs of a job, without those of its streaming inputs."""
-    streamed = getattr(job.task, "streaming", ())
-    return refs_in([x for name, x in job.inputs.items() if name not in streamed]) if streamed else job.refs()
 
 
 class PendingGroup(NamedTuple):
@@ -62,17 +37,17 @@ class GroupScheduler:
         return bool(self._pending)
 
     def add(self, group: JobGroup) -> None:
-        threaded = self._helpers is not None and getattr(group.jobs[0].task, "stacked", False)
-        self._pending[group.name] = group, PendingGroup(GroupExecution(group.jobs, self._context), threaded)
+        threaded = self._helpers is not None and getattr(group.task, "stacked", False)
+        self._pending[group.name] = group, PendingGroup(GroupExecution(group, self._context), threaded)
 
     def claim(self, name: str) -> PendingGroup:
         """Remove a group from the pending ones, so that it is begun only once."""
         return self._pending.pop(name)[1]
 
     def begin(self, name: str, pending: PendingGroup, fetch: Fetch) -> None:
-        """Fetch a group's inputs and have it computed."""
+        """Prepare a group and have it computed."""
         execution, threaded = pending
-        execution.fetch_inputs(fetch)
+        execution.prepare(fetch)
         if self._helpers is None or not threaded:
             computed: Future[None] = Future()
             execution.compute()
@@ -93,8 +68,8 @@ class GroupScheduler:
     def begun(self, name: str) -> bool:
         return name in self._begun
 
-    def results(self, name: str) -> tuple[Mapping[str, Any], Done]:
-        """Return node → value, and the report, of a group that was begun.
+    def results(self, name: str) -> tuple[Sequence[Any], Done]:
+        """Return the value of each node, and the report, of a group that was begun.
 
         Rather than wait, the calling thread computes groups that no helper thread has taken yet.
         """

@@ -20,10 +20,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from headwater.core import sealed, serialization
+from headwater.engines.availability import Availability
 from headwater.engines.base import Done, Files, Infos, infos_of
-from headwater.engines.execution import Availability, as_read_back, execute
-from headwater.engines.groups import GroupScheduler, JobGroup, unstreamed_refs, uses_of
+from headwater.engines.execution import as_read_back, execute, group_as_read_back
+from headwater.engines.groups import GroupScheduler
+from headwater.engines.job_groups import JobGroup
 from headwater.engines.jobs import EVERY, LOST, Job, Ref, pick
+from headwater.engines.refs import RefGroup
 from headwater.engines.workers.spill_cache import SpillCache, budget_of
 from headwater.registry import Info
 from headwater.tasks.batched.threads import Helpers
@@ -81,18 +84,21 @@ class Inline:
         self.done.clear()
 
     def submit(self, *jobs: Job) -> None:
-        job = jobs[0] if len(jobs) == 1 else JobGroup(jobs)
-        refs, depth = job.refs(), self._depth_of(job)
+        self._accept(jobs[0]) if len(jobs) == 1 else self.submit_group(JobGroup.of(jobs))
+
+    def submit_group(self, group: JobGroup) -> None:
+        self._accept(group)
+        self._groups.add(group)
+        self._begin_ready()
+
+    def _accept(self, job: Job | JobGroup) -> None:
+        depth = self._depth_of(job)
         if depth > MAX_DEPTH:
-            for ref in refs:
-                self._fetch(ref)
+            self._execute_pending(job.uses)
             depth = 1
         self._jobs[job.name], self._depth[job.name] = job, depth
-        for name, count in uses_of(job).items():
+        for name, count in job.uses.items():
             self._uses[name] += count
-        if isinstance(job, JobGroup):
-            self._groups.add(job)
-            self._begin_ready()
 
     def move(self, ref: Ref, home: str, name: str, tiers: tuple[str, ...] = ()) -> None:
         ref = self._origin(ref)
@@ -128,7 +134,7 @@ class Inline:
         names = list(names)
         wanted = dict.fromkeys(self._sources.pop(name, name) for name in names)
         while left := [name for name in wanted if name in self._jobs]:
-            needed = {self._root(ref.name) for name in left for ref in self._jobs[name].refs()}
+            needed = {self._root(used) for name in left for used in self._jobs[name].uses}
             for name in left:
                 if name not in needed and name in self._jobs:  # it executes its inputs first, except for lost jobs
                     self._execute(name)
@@ -182,14 +188,13 @@ class Inline:
 
     def _depth_of(self, job: Job | JobGroup) -> int:
         depth = 0
-        for name in uses_of(job):
+        for name in job.uses:
             depth = max(depth, self._depth.get(self._root(name), 0))
         return 1 + depth
 
     def _root(self, name: str) -> str:
         """First name of a value."""
-        alias = self._aliases.get(name)
-        return name if alias is None else alias.name
+        return name if (alias := self._aliases.get(name)) is None else alias.name
 
     def _origin(self, ref: Ref) -> Ref:
         """The same value under its first name, at the home that computed it."""
@@ -210,7 +215,7 @@ class Inline:
         del self._jobs[name], self._depth[name]
         released: list[str] = []  # inputs that a stream released by itself
 
-        def release(ref: Ref) -> None:
+        def release(ref: Ref | RefGroup) -> None:
             released.append(ref.name)
             self._release(ref.name)
 
@@ -218,7 +223,7 @@ class Inline:
             value = self._fetch(job.inputs["new"])
             value = self._fetch(job.inputs["old"]) if value is LOST else value
         else:
-            self._execute_inputs(job)
+            self._execute_pending(job.needs)  # beforehand, so that the reported time of a job is its own
             if self._delayed:
                 self._availability.sleep((job,))
             value, done = execute(job, self._context, self._fetch, release)
@@ -234,18 +239,15 @@ class Inline:
         self._begin_ready()
         results, done = self._groups.results(group.name)
         del self._jobs[group.name], self._depth[group.name]
-        value = {job.node: as_read_back(job, results[job.node]) for job in group.jobs if results[job.node] is not LOST}
+        value, infos = group_as_read_back(group, results)
         self._report(done)
-        infos = {job.node: serialization.info(value[job.node]) if job.node in value else None for job in group.jobs}
         self._group_names.add(group.name)
         self._values.put(group.name, value, sum(info.bytes for info in infos.values() if info is not None))
         self._complete(group, value, infos, [])
 
     def _begin(self, group: JobGroup) -> None:
         pending = self._groups.claim(group.name)
-        for name in group.needs:
-            if (root := self._root(name)) in self._jobs:
-                self._execute(root)
+        self._execute_pending(group.needs)
         if self._delayed:
             self._availability.sleep(group.jobs)
         self._groups.begin(group.name, pending, self._fetch)
@@ -268,8 +270,7 @@ class Inline:
         for alias, ref in self._pending_aliases.pop(job.name, {}).items():
             whole = not ref.part and ref.member in ("", EVERY)
             self._infos[alias] = infos if whole else infos_of(pick(value, ref), ref)
-        uses = uses_of(job)
-        for used, count in (uses - Counter(released) if released else uses).items():
+        for used, count in (job.uses - Counter(released) if released else job.uses).items():
             self._release(used, count)
         if self._groups:
             self._begin_ready()
@@ -278,11 +279,10 @@ class Inline:
         self._uses[name] -= count
         self._release_unused(name)
 
-    def _execute_inputs(self, job: Job) -> None:
-        """Compute inputs that are not streamed, so that the reported time of a job is its own."""
-        for ref in () if job.lost else unstreamed_refs(job):
-            if (name := self._root(ref.name)) in self._jobs:
-                self._execute(name)
+    def _execute_pending(self, names: Iterable[str]) -> None:
+        for name in names:
+            if (root := self._root(name)) in self._jobs:
+                self._execute(root)
 
     def _release_unused(self, name: str) -> None:
         """Delete a value that was dropped, once no pending job and no alias uses it."""

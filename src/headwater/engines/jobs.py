@@ -7,70 +7,33 @@ inputs are plain Python values with refs and bundles in place of the values that
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
+from functools import cached_property
 from typing import Any
 
 from headwater.core.rng import Key
 from headwater.core.serialization import part_of
+from headwater.engines.refs import EVERY, Bundle, Perhaps, Ref, RefGroup, apart, fetched, grouped
 from headwater.errors import TaskError
 
-EVERY = "*"  # all members of a group
-
-
-@dataclass(slots=True, unsafe_hash=True)
-class Ref:
-    """Name of one value at one home, or of a part of it.
-
-    Treat it as immutable. It is not frozen because a round creates hundreds of refs, and frozen ones are slower to
-    create.
-
-    Args:
-        name: name of the value. A value that was broadcast has one name at all homes that received it.
-        home: node that holds the value.
-        part: keys and indices that lead to the part, outermost first; empty for the whole value.
-        member: jobs that are executed as one group produce one value, {node: result}. `member` is the node whose result
-            is meant, or `EVERY` for all of them. Empty for a value that is not a group.
-    """
-
-    name: str
-    home: str
-    part: tuple[Any, ...] = ()
-    member: str = ""
-
-    def __getitem__(self, key: Any) -> Ref:
-        return Ref(self.name, self.home, (*self.part, key), self.member)
-
-    @property
-    def key(self) -> str:
-        """Unique name of this value, also where it is a member of a group."""
-        return f"{self.name}/{self.member}" if self.member else self.name
-
-    def under(self, other: Ref) -> Ref:
-        """Return the ref to the same value by way of `other`, which `self.name` is an alias of."""
-        own = self.member and other.member in ("", EVERY)
-        return Ref(other.name, other.home, other.part + self.part, self.member if own else other.member)
-
-
-@dataclass(frozen=True)
-class Bundle:
-    """Values of a parent's children after `up`, in tree order.
-
-    Args:
-        refs: child → its value, which is at the parent's home now.
-    """
-
-    refs: Mapping[str, Ref]
-
-    def __getitem__(self, key: Any) -> Bundle:
-        return Bundle({child: ref[key] for child, ref in self.refs.items()})
-
-
-@dataclass(frozen=True)
-class Perhaps:
-    """Optional input: the task gets None if its value was lost."""
-
-    held: Ref | Bundle
+__all__ = [
+    "EVERY",
+    "LOST",
+    "Bundle",
+    "Job",
+    "Lost",
+    "LostInput",
+    "Perhaps",
+    "Ref",
+    "Stream",
+    "field_names",
+    "pick",
+    "rebuilt",
+    "refs_in",
+    "resolve",
+]
 
 
 class Lost:
@@ -89,8 +52,29 @@ class LostInput(Exception):  # noqa: N818 (a signal, not an error)
     """A task needs a value that was lost, so its own result is lost too."""
 
 
+class Call:
+    """What a job and a group of jobs have in common."""
+
+    task: Callable[..., Any]
+    key: tuple[Key, ...]
+
+    @property
+    def title(self) -> str:
+        """Name of the task function."""
+        return str(getattr(self.task, "__name__", self.task))
+
+    @property
+    def phase(self) -> str:
+        """Phase of the task, such as "train" or "distill"."""
+        return str(getattr(self.task, "phase", "task"))
+
+    @property
+    def round(self) -> int:
+        return self.key[0] if self.key and isinstance(self.key[0], int) else 0
+
+
 @dataclass(eq=False)
-class Job:
+class Job(Call):
     """One call of a task at one home. Treat it as immutable.
 
     Jobs that are executed as one group have the same name, under which their results are {node: result}.
@@ -117,30 +101,33 @@ class Job:
     size: int = 0
     plain: frozenset[str] = frozenset()
 
-    @property
-    def title(self) -> str:
-        """Name of the task function."""
-        return str(getattr(self.task, "__name__", self.task))
-
-    @property
-    def phase(self) -> str:
-        """Phase of the task, such as "train" or "distill"."""
-        return str(getattr(self.task, "phase", "task"))
-
-    @property
-    def round(self) -> int:
-        return self.key[0] if self.key and isinstance(self.key[0], int) else 0
+    @cached_property
+    def leaves(self) -> tuple[Ref | RefGroup, ...]:
+        """All refs among the inputs, in order; those that come in groups as groups."""
+        found: list[Ref | RefGroup] = []
+        for name, item in self.inputs.items():
+            if name not in self.plain:
+                _collect(item, found)
+        return tuple(found)
 
     def refs(self) -> tuple[Ref, ...]:
-        """Return all refs among the inputs, in order. They are collected at the first call and cached."""
-        known: tuple[Ref, ...] | None = self.__dict__.get("_refs")
-        if known is None:
-            found: list[Ref] = []
-            for name, item in self.inputs.items():
-                if name not in self.plain:
-                    _collect(item, found)
-            known = self.__dict__["_refs"] = tuple(found)
-        return known
+        """Return all refs among the inputs, in order."""
+        return tuple(apart(self.leaves))
+
+    @cached_property
+    def uses(self) -> Counter[str]:
+        """How often the job names each of its inputs."""
+        return Counter([leaf.name for leaf in self.leaves])
+
+    @property
+    def needs(self) -> Collection[str]:
+        """Names of inputs that must exist before the job begins: not those that it streams, none if it is lost."""
+        streamed = getattr(self.task, "streaming", ())
+        if self.lost or not streamed:
+            return () if self.lost else self.uses
+        found: list[Ref | RefGroup] = []
+        _collect([item for name, item in self.inputs.items() if name not in streamed], found)
+        return [leaf.name for leaf in found]
 
 
 def field_names(kind: Any) -> tuple[str, ...]:
@@ -155,16 +142,16 @@ _FIELDS: dict[Any, tuple[str, ...]] = {}  # cache: every job looks here
 
 def refs_in(inputs: Any) -> list[Ref]:
     """Return all refs at any depth of a value, in order."""
-    found: list[Ref] = []
+    found: list[Ref | RefGroup] = []
     _collect(inputs, found)
-    return found
+    return list(apart(found))
 
 
-def _collect(thing: Any, found: list[Ref]) -> None:
+def _collect(thing: Any, found: list[Ref | RefGroup]) -> None:
     if isinstance(thing, Ref):
         found.append(thing)
     elif isinstance(thing, Bundle):
-        found.extend(thing.refs.values())
+        found.extend(grouped(thing.refs))
     elif isinstance(thing, SEVERAL):
         for item in thing:
             _collect(item, found)
@@ -199,13 +186,13 @@ class Stream:
         job: the job whose input this is, for messages.
         name: name of the input.
         fetch: returns the value of a ref.
-        release: called with each ref after its value was used.
+        release: called with each ref, or group of refs, after its value was used.
     """
 
     job: Job
     name: str
     fetch: Callable[[Ref], Any]
-    release: Callable[[Ref], None]
+    release: Callable[[Ref | RefGroup], None]
     _begun: bool = field(default=False)
 
     def items(self) -> Iterator[tuple[str, Any]]:
@@ -222,13 +209,13 @@ class Stream:
                 "declare it without streaming or copy it to a dict"
             )
         self._begun, any_value = True, False
-        for child, ref in job.inputs[self.name].refs.items():
-            value = self.fetch(ref)
-            if value is not LOST:
-                any_value = True
-                yield child, value
-            del value
-            self.release(ref)
+        for leaf, found in fetched(job.inputs[self.name].refs, self.fetch):
+            for child, value in found.items():
+                if value is not LOST:
+                    any_value = True
+                    yield child, value
+            found, value = {}, None  # the next one may need their memory
+            self.release(leaf)
         if not any_value:
             raise LostInput
 
@@ -236,6 +223,7 @@ class Stream:
         """Yield the values alone; see `items`."""
         for _, value in self.items():
             yield value
+            del value
 
 
 def resolve(inputs: Any, fetch: Callable[[Ref], Any]) -> Any:
@@ -276,7 +264,7 @@ def pick(value: Any, ref: Ref) -> Any:
     Lost members are absent from a group; picking one returns `LOST`.
     """
     if ref.member == EVERY:
-        return {node: part_of(held, ref.part) for node, held in value.items()}
+        return value if not ref.part else {node: part_of(held, ref.part) for node, held in value.items()}
     if ref.member and value is not LOST:
         value = value.get(ref.member, LOST)
     return value if value is LOST or not ref.part else part_of(value, ref.part)

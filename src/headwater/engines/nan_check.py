@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from math import isfinite
 from typing import Any
 
@@ -12,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from headwater.core.params import Params
+from headwater.core.params import ModelRows, Params
 from headwater.data.base import Examples
 from headwater.tasks.task import RunContext
 
@@ -38,22 +37,10 @@ def sound(value: Any) -> bool:
 
 
 def all_sound(values: Sequence[Any]) -> list[bool]:
-    """`sound` for each value. Models that are rows of one matrix, as in a stack, are checked in one pass."""
-    rows = [value.vector for value in values if isinstance(value, Params)]
-    if len(rows) == len(values) > 1 and (matrix := _matrix_of(rows)) is not None and isfinite(matrix.sum().item()):
+    """`sound` for each value. Models that are rows of one matrix are checked in one pass."""
+    if isinstance(values, ModelRows) and isfinite(values.matrix.sum().item()):
         return [True] * len(values)
     return list(map(sound, values))
-
-
-def _matrix_of(rows: Sequence[Tensor]) -> Tensor | None:
-    """The matrix whose rows these vectors are, in any order; None if there is no such matrix."""
-    first = rows[0]
-    kinds = {(row.untyped_storage().data_ptr(), row.dtype, len(row), row.stride()) for row in rows}
-    places = sorted(row.storage_offset() for row in rows)
-    steps = {after - before for before, after in pairwise(places)}
-    if len(kinds) > 1 or len(steps) > 1 or not first.is_floating_point() or first.stride() != (1,):
-        return None
-    return first.as_strided((len(rows), len(first)), (steps.pop(), 1), places[0])
 
 
 @dataclass(frozen=True)
@@ -85,7 +72,8 @@ class Complaint:
 
     @property
     def _cure(self) -> str:
-        section = "local" if self.phase == "train" else "server" if self.node == "server" else "sector"
+        blamed = self.phase == "train" or self.context.causes.get(self.phase, "").startswith("local.lr ")
+        section = "local" if blamed else "server" if self.node == "server" else "sector"
         return f"lower {section}.lr, set {section}.clip"
 
     @property

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headwater.core import serialization
-from headwater.engines.execution import Availability
+from headwater.engines.availability import Availability
 from headwater.engines.jobs import Ref, pick
 from headwater.engines.workers.engine import MAX_DEATHS, WorkerEngine
 from headwater.engines.workers.process import ChildProcess

@@ -24,6 +24,7 @@ from headwater.data.folders import files_below
 from headwater.data.reading import IMAGES, TABLE, TEXT, Reading
 from headwater.errors import DataError
 from headwater.models.base import ModelSpec
+from headwater.registry import path_exists
 
 Say = Callable[[str], None]
 READER = "this model"  # in messages about tables
@@ -79,7 +80,7 @@ class InputReader:
         if self.reading.kind == TEXT and not isinstance(data, str | Path):
             return None  # a list of texts
         found = [Path(path).expanduser() for path in paths]
-        if len(found) == 1 and found[0].is_dir():
+        if len(found) == 1 and path_exists(found[0]) and found[0].is_dir():
             files = [file for file in files_below(found[0]) if file.suffix.lower() in IMAGE_FILES]
             if not files:
                 raise DataError(f"the folder {found[0]} holds no images (.png, .jpg, …); name a folder that has some")
@@ -114,9 +115,10 @@ class InputReader:
         return as_float(inputs(data, "the data", tokens=self.spec.tokens))
 
     def _file(self, path: Path) -> Any:
-        if not path.exists():
+        if not path_exists(path):
             raise DataError(
-                f"there is no file {path}; name a .csv, .parquet or .npz file, an image or a folder of images"
+                f"there is no file {str(path)[:200]}; name a .csv, .parquet or .npz file, an image or a folder "
+                "of images"
             )
         if path.name.lower().endswith(TABLES):
             return ClientTable.read(path, [*self.reading.worded, self.reading.text], READER)
@@ -145,12 +147,20 @@ class InputReader:
         import pandas as pd
 
         columns = self.reading.columns
-        rows = np.asarray(data)
+        try:
+            rows = np.asarray(data)
+        except ValueError as error:
+            raise DataError(f"the data is not a regular array ({error}); every row needs the same length") from error
         if rows.ndim != 2 or rows.shape[1] != len(columns):
             raise DataError(
                 f"the data has shape {rows.shape}, and this model takes rows of {len(columns)} columns "
                 f"({', '.join(columns[:8])}{', …' if len(columns) > 8 else ''}); give these in this order, or a "
                 "DataFrame, whose columns may have any order"
+            )
+        if (empty := pd.isna(rows).any(axis=1)).any():
+            raise DataError(
+                f"the data holds NaN, the first in row {int(empty.argmax()) + 1}; replace it, leave the row out, or "
+                "give a DataFrame, in which empty cells count as missing values"
             )
         return self._table(
             ClientTable.of(pd.DataFrame(rows, columns=[*columns]).infer_objects(), self.reading.worded, READER)

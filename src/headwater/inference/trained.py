@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -18,6 +19,7 @@ from headwater.config import CUSTOM
 from headwater.data.reading import Reading
 from headwater.errors import ConfigError, OutputError, nearest, said
 from headwater.models.base import ModelSpec
+from headwater.registry import path_exists
 
 if TYPE_CHECKING:
     from headwater.inference.inputs import InputReader
@@ -149,8 +151,8 @@ class TrainedModel:
             batch: rows of a forward pass.
             say: called with a sentence about values that are accepted but may be a mistake.
         """
-        if batch < 1:
-            raise ConfigError(f"batch must be at least 1, got {batch}")
+        if not isinstance(batch, int) or isinstance(batch, bool) or batch < 1:
+            raise ConfigError(f"batch must be at least 1, a whole number, got {batch!r}")
         module = self.module
         with torch.no_grad():
             for rows in self.reader(say).batches(x, batch):
@@ -181,14 +183,16 @@ def load(source: str | Path, model: Callable[[], nn.Module] | None = None) -> Tr
     """
     from safetensors import safe_open
 
+    if not isinstance(source, str | os.PathLike):
+        raise OutputError(f"hw.load takes the directory of a finished run, or its {FILE}, got {source!r}")
     path = Path(source).expanduser()
-    file = path / FILE if path.is_dir() else path
-    if not file.is_file():
+    file = path / FILE if path_exists(path) and path.is_dir() else path
+    if not path_exists(file) or not file.is_file():
         raise OutputError(
-            f"there is no {file}; a finished run leaves it in its directory"
+            f"there is no {str(file)[:200]}; a finished run leaves it in its directory"
             + (
-                ", and this run is not finished: headwater resume carries it on"
-                if (path / "config.toml").exists()
+                f", and this run is not finished; carry it on with: headwater resume {path}"
+                if path_exists(path / "config.toml")
                 else ""
             )
         )

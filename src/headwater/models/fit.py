@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from headwater.errors import ConfigError, said
+from headwater.errors import ConfigError, HeadwaterError, said
 from headwater.models import MODELS
 from headwater.models.base import ModelSpec
 from headwater.models.parts import split
@@ -31,7 +31,7 @@ def fitted(spec: ModelSpec, words: int | None) -> ModelSpec:
         _check_tokens(spec, words)
         return spec
     with torch.random.fork_rng(devices=[]):
-        module = spec.build()
+        module = _built(spec)
         _check_numbers(spec, module)
         if not callable(getattr(module, "loss", None)):  # with a loss of its own, outputs may be anything
             for training, rows in ((False, 2), (False, 1), (True, 2)):
@@ -41,6 +41,16 @@ def fitted(spec: ModelSpec, words: int | None) -> ModelSpec:
             return replace(spec, head=split(module, spec.probe()))
         except Exception:  # any error; `need_parts` reports it if a method needs two parts
             return spec
+
+
+def _built(spec: ModelSpec) -> nn.Module:
+    try:
+        return spec.build()
+    except HeadwaterError:
+        raise
+    except Exception as error:  # the user's own code may raise anything
+        reason = f"{type(error).__name__}: {said(error)}"
+        raise ConfigError(f"model {spec.name!r} could not be built ({reason}); correct the function") from error
 
 
 def _needs_channel_first(module: nn.Module, x: Tensor) -> bool:

@@ -5,10 +5,10 @@ All but the last take cells: {column: {row: [rows of rounds.jsonl, for each seed
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import base64
+import io
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from math import ceil
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -25,8 +25,7 @@ from headwater.core.tree import ROOT
 from headwater.data.datasets.embedded import REACH
 from headwater.engines.inline import Inline
 from headwater.errors import ConfigError
-from headwater.report import style
-from headwater.report.figures import add_band, add_grid, add_legend, line_style, new_figure
+from headwater.report import charts, style
 from headwater.tasks.average import initial
 from headwater.tasks.ensemble import ensemble
 from headwater.tasks.task import TaskContext
@@ -38,6 +37,9 @@ Cells = Mapping[str, Mapping[str, Sequence[History]]]
 Measured = list[tuple[int, float, float, float]]  # round; mean, lowest and highest seed in per cent
 BEFORE, AFTER = "average_accuracy", "accuracy"
 WIDE = 3  # panels in a row
+SIDE = 250  # pixels of a panel
+UP = "Accuracy, %"
+Floats = np.ndarray[Any, np.dtype[np.float64]]
 STEPS = 121  # grid points in each direction, for decision boundaries
 
 
@@ -50,43 +52,60 @@ def curves(cells: Cells, path: Path, *, key: str = AFTER) -> Path:
         key: key of the rows to draw.
     """
     names = _rows(cells)
-    with _panels(path, list(cells)) as panels:
-        for column, axes in panels:
-            for slot, name in enumerate(names):
-                _curve(axes, over_seeds(cells[column].get(name, ()), key), name, slot)
-    return path
+    panels = {
+        column: _lines({name: over_seeds(rows.get(name, ()), key) for name in names}) for column, rows in cells.items()
+    }
+    return _write(path, panels, shared=True)
 
 
 def before_after(cells: Cells, path: Path) -> Path:
     """Accuracy of each round's average before fusion and of the fused model after it; one panel per cell."""
     cells = _merged(cells)
-    places = [(column, row) for row in _rows(cells) for column in cells if row in cells[column]]
-    with _panels(path, [f"{column}\n{row}" for column, row in places], wide=len(cells)) as panels:
-        for (column, row), (_, axes) in zip(places, panels, strict=True):
-            drawn = [over_seeds(cells[column][row], key) for key in (BEFORE, AFTER)]
-            if not drawn[0]:
+    panels = {}
+    for row in _rows(cells):
+        for column in cells:
+            if row not in cells[column]:
+                continue
+            before, after = (over_seeds(cells[column][row], key) for key in (BEFORE, AFTER))
+            if not before:
                 raise ConfigError(
                     f"{column}, {row} has no accuracy before fusion; set algorithm.before_fusion = true for feddf"
                 )
-            for slot, (name, points) in enumerate(zip(("before fusion", "after fusion"), drawn, strict=True)):
-                _curve(axes, points, name, slot)
-            rounds, means = [point[0] for point in drawn[0]], [[point[1] for point in points] for points in drawn]
-            axes.fill_between(rounds, *means, color=style.LIGHT.grid, linewidth=0)
-    return path
+            spec = _lines({"before fusion": before, "after fusion": after})
+            between = [
+                {"round": at, "before": low, "after": high}
+                for (at, low, *_), (_, high, *_) in zip(before, after, strict=False)
+            ]
+            places = {"y": {"field": "before", "type": "quantitative"}, "y2": {"field": "after"}}
+            gap = {"data": {"values": between}, "mark": {"type": "area", "color": "var(--grid)", "opacity": 1}}
+            spec["layer"].insert(0, gap | {"encoding": places | {"color": {"value": "var(--grid)"}}})
+            panels[f"{column}\n{row}"] = spec
+    return _write(path, panels, wide=len(cells), shared=True)
 
 
 def bars(cells: Cells, path: Path, *, key: str = AFTER) -> Path:
     """Accuracy after the last round: one panel per column, one bar per row, with the lowest and the highest seed."""
-    with _panels(path, list(cells), "", "Accuracy, %", legend=False) as panels:
-        for column, axes in panels:
-            found = {name: over_seeds(runs, key)[-1:] for name, runs in cells[column].items()}
-            known = {name: points[0] for name, points in found.items() if points}
-            middles, lows, highs = (np.array([point[i] for point in known.values()]) for i in (1, 2, 3))
-            colours = [style.LIGHT.colours[style.look(slot)[0]] for slot in range(len(known))]
-            away = np.stack([middles - lows, highs - middles]) if (lows < highs).any() else None
-            axes.bar(range(len(known)), middles, color=colours, yerr=away, ecolor=style.LIGHT.ink, capsize=3)
-            axes.set_xticks(range(len(known)), list(known), rotation=45, ha="right", fontsize=8)
-    return path
+    panels = {}
+    for column, rows in cells.items():
+        found = {name: over_seeds(runs, key)[-1:] for name, runs in rows.items()}
+        known = [(name, *points[0][1:]) for name, points in found.items() if points]
+        names = [name for name, *_ in known]
+        values = [{"name": name, "value": value, "low": low, "high": high} for name, value, low, high in known]
+        look = charts.appearance(names)["color"]
+        across = {"field": "name", "type": "nominal", "sort": names, "title": None, "axis": {"labelAngle": -45}}
+        panels[column] = {
+            "data": {"values": values},
+            "encoding": {"x": across},
+            "layer": [
+                {"mark": "bar", "encoding": {"y": {"field": "value", "type": "quantitative", "title": UP}, **look}},
+                {
+                    "transform": [{"filter": "datum.high > datum.low"}],
+                    "mark": {"type": "rule", "color": "var(--ink)", "strokeWidth": 1.5},
+                    "encoding": {"y": {"field": "low", "type": "quantitative"}, "y2": {"field": "high"}},
+                },
+            ],
+        }
+    return _write(path, panels)
 
 
 def over_seeds(runs: Sequence[History], key: str) -> Measured:
@@ -128,18 +147,37 @@ def boundaries(config: Config, path: Path) -> Path:
     line = torch.linspace(-REACH, REACH, STEPS)
     grid = torch.cartesian_prod(line, line).view(STEPS, STEPS, 2).transpose(0, 1).reshape(-1, 2)
     colours = np.array([_rgb(style.LIGHT.colours[i]) for i in range(len(style.LIGHT.colours))])
-    titles = {name: f"{name}\n{100 * found.accuracy[name]:.1f} % of the test set" for name in found.panels}
-    with _panels(path, list(titles.values()), "", "", legend=False, wide=len(titles)) as panels:
-        for (name, predict), (_, axes) in zip(found.panels.items(), panels, strict=True):
-            probs = predict(grid).double().numpy()
-            mixed = (probs @ colours[: probs.shape[1]]).reshape(STEPS, STEPS, 3)
-            image = np.clip(0.35 + 0.65 * mixed, 0, 1)
-            axes.imshow(image, origin="lower", extent=(-REACH, REACH) * 2, interpolation="bilinear")
-            x, y = found.points[name]
-            axes.scatter(*x.T, s=7, c=colours[y.numpy()], edgecolors="white", linewidths=0.3)
-            axes.grid(False)
-            axes.set_aspect("equal")
-    return path
+    panels = {}
+    for name, predict in found.panels.items():
+        probs = predict(grid).double().numpy()
+        mixed = (probs @ colours[: probs.shape[1]]).reshape(STEPS, STEPS, 3)
+        image = np.clip(0.35 + 0.65 * mixed, 0, 1)
+        x, y = found.points[name]
+        dots = [{"x": float(a), "y": float(b), "name": str(int(label))} for (a, b), label in zip(x, y, strict=True)]
+        ends = {"scale": {"domain": [-REACH, REACH], "nice": False}, "axis": {"grid": False, "title": None}}
+        look = charts.appearance([str(label) for label in range(probs.shape[1])])["color"]
+        panels[f"{name}\n{100 * found.accuracy[name]:.1f} % of the test set"] = {
+            "layer": [
+                {
+                    "data": {"values": [{"url": _data_url(image[::-1])}]},
+                    "mark": {"type": "image", "width": SIDE, "height": SIDE, "align": "left", "baseline": "top"},
+                    "encoding": {"url": {"field": "url"}, "x": {"value": 0}, "y": {"value": 0}},
+                },
+                {
+                    "data": {"values": dots},
+                    "mark": {
+                        "type": "circle",
+                        "clip": True,
+                        "size": 16,
+                        "opacity": 1,
+                        "stroke": "white",
+                        "strokeWidth": 0.4,
+                    },
+                    "encoding": {at: {"field": at, "type": "quantitative", **ends} for at in "xy"} | look,
+                },
+            ]
+        }
+    return _write(path, panels, wide=len(panels))
 
 
 def fusion_round(experiment: Experiment) -> FusionRound:
@@ -160,7 +198,7 @@ def fusion_round(experiment: Experiment) -> FusionRound:
             fed.keep(state)
             present = participants(experiment.tree, config.partition.participation, config.seed, number)
             fed = fed.begin(number, present)
-            state = experiment.method.round(fed, state)
+            state = experiment.after_round(fed, state)
         local, mean, fused = (fed.read(x) for x in (state.team.members, state.starts["average"], state.model))
     finally:
         engine.close()
@@ -184,46 +222,33 @@ def fusion_round(experiment: Experiment) -> FusionRound:
 # -- shared
 
 
-@contextmanager
-def _panels(
-    path: Path,
-    titles: Sequence[str],
-    across: str = "Round",
-    up: str = "Accuracy, %",
-    *,
-    legend: bool = True,
-    wide: int = WIDE,
-) -> Iterator[list[tuple[str, Any]]]:
-    """Axes with these titles, on a figure that is written when the block ends."""
-    if not titles:
+def _lines(curves: Mapping[str, Measured]) -> charts.Spec:
+    rows = [
+        {"name": name, "round": at, "value": value, "low": low, "high": high}
+        for name, points in curves.items()
+        for at, value, low, high in points
+    ]
+    return charts.lines(rows, [*curves], up=UP, form="~r")
+
+
+def _write(path: Path, panels: Mapping[str, charts.Spec], *, wide: int = WIDE, shared: bool = False) -> Path:
+    """Write panels with these titles, `wide` in a row; `shared` gives them the same vertical axis."""
+    if not panels:
         raise ConfigError(f"there is nothing to draw for {path.name}: no cell has a finished run yet")
-    beside, below = min(wide, len(titles)), ceil(len(titles) / wide)
-    figure = new_figure(3.6 * beside, 3.3 * below + 0.6)
-    every = (
-        figure.subplots(below, beside, squeeze=False, sharey="row" if across == "Round" else False).flatten().tolist()
+    titled = [spec | {"width": SIDE, "height": SIDE, "title": title.split("\n")} for title, spec in panels.items()]
+    resolve = {"scale": {"y": "shared" if shared else "independent"}}
+    return charts.picture({"concat": titled, "columns": wide, "resolve": resolve}, path)
+
+
+def _data_url(image: Floats) -> str:
+    """An image as the address that a chart reads it from."""
+    from PIL import Image
+
+    file = io.BytesIO()
+    Image.fromarray((255 * image).round().astype(np.uint8)).resize((SIDE, SIDE), Image.Resampling.BILINEAR).save(
+        file, "png"
     )
-    for axes, title in zip(every, titles, strict=False):
-        axes.set_title(title, fontsize=10)
-        add_grid(axes)
-        axes.set_xlabel(across)
-    for axes in every[:: len(every) // below]:
-        axes.set_ylabel(up)
-    for axes in every[len(titles) :]:
-        axes.set_visible(False)
-    yield list(zip(titles, every, strict=False))
-    named = {name: handle for axes in every for handle, name in zip(*axes.get_legend_handles_labels(), strict=True)}
-    if legend:
-        add_legend(figure, list(named.values()))
-    figure.savefig(path)
-
-
-def _curve(axes: Any, points: Measured, name: str, slot: int) -> None:
-    if not points:
-        return
-    rounds, means, lows, highs = zip(*points, strict=True)
-    look = line_style(slot)
-    axes.plot(rounds, means, label=name, marker="o" if len(rounds) <= 26 else None, markersize=3, **look)
-    add_band(axes, rounds, lows, highs, look["color"])
+    return f"data:image/png;base64,{base64.b64encode(file.getvalue()).decode()}"
 
 
 def _merged(cells: Cells) -> Cells:

@@ -1,10 +1,14 @@
 """Partition schemes: the ways to distribute a data set over clients. Listing them imports no torch.
 
-One file per scheme; a class with `INFO = Info(...)` is listed.
+One file per scheme; a class with `INFO = Info(...)` is listed. The package can be called: `hw.partition(...)` is
+`headwater.api.partition`, which shows a split.
 """
 
 from __future__ import annotations
 
+import importlib
+import sys
+from types import ModuleType
 from typing import Any
 
 from headwater.registry import Info, Registry
@@ -21,3 +25,13 @@ class PartitionRegistry(Registry[Info]):
 
 
 PARTITIONS = PartitionRegistry("partition", "headwater.partition")
+
+
+class _CallableModule(ModuleType):
+    """Importing this package sets the name `headwater.partition`, which users call like `hw.run`."""
+
+    def __call__(self, *args: Any, **keywords: Any) -> Any:
+        return importlib.import_module("headwater.api").partition(*args, **keywords)
+
+
+sys.modules[__name__].__class__ = _CallableModule

@@ -135,7 +135,7 @@ class OwnRows(Mapping[str, Ints]):
         if number is None:
             raise KeyError(client)
         indices = self._indices[number]
-        test_size = kept(len(indices), self._share)
+        test_size = kept(len(indices), self._share) if self._share else 0
         if not test_size:  # nothing is drawn
             return indices[:0].copy() if self._test else indices.copy()
         order = stream(self._seed, "local_test", number).permutation(len(indices))

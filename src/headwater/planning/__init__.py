@@ -10,8 +10,10 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
+from headwater.core.ledger import DOWN, TIERS, UP
 from headwater.core.sampling import participants
 from headwater.core.tree import ROOT
 from headwater.engines import ENGINES, choose_engine
@@ -19,8 +21,12 @@ from headwater.planning.planned_traffic import PlannedTraffic
 from headwater.planning.rehearsal import Rehearsal, Work, rehearse
 from headwater.planning.resources import ModelSize, load, memory_of, model_sizes, peak, resident, seconds_of
 from headwater.planning.timing import ASKED, measure
+from headwater.report.notebook import bar, card, sectors
+from headwater.report.numbers import count, duration, size
 from headwater.training.evaluation import cautions
 from headwater.training.experiment import Experiment
+
+LINKS = {"server_sector": "server – sectors", "sector_client": "sectors – clients"}
 
 
 @dataclass(frozen=True)
@@ -52,7 +58,7 @@ class Steps:
     exact: bool
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Plan:
     """Plan of a run. None stands for a quantity that cannot be predicted.
 
@@ -91,6 +97,29 @@ class Plan:
     uncounted: tuple[str, ...]
     unknown: tuple[str, ...]
     cautions: tuple[str, ...]
+
+    def __repr__(self) -> str:
+        clients = f"{self.clients['holding']} clients, {self.rounds} rounds"
+        sent = size(_sent(self.traffic)) if self.traffic else "not known"
+        memory, seconds = size(self.memory["total"]), duration(self.seconds.get("total"))
+        return f"<Plan of {self.method} on {self.data}: {clients}\n {sent} sent, {memory} of memory, about {seconds}>"
+
+    def _repr_html_(self) -> str:
+        rows: list[tuple[str, str]] = [
+            ("clients", f"{count(self.clients['holding'])} in {sectors(self.clients['sectors'])}"),
+            ("model", ", ".join(f"{m.name}: {count(m.numbers)} numbers, {size(m.bytes)}" for m in self.models)),
+        ]
+        totals = {t: [self.traffic.total[t][f"{d}_bytes"] for d in (UP, DOWN)] for t in TIERS} if self.traffic else {}
+        most = max(map(sum, totals.values()), default=0) or 1
+        for tier, words in LINKS.items() if totals else ():
+            up, down = totals[tier]
+            rows.append((words, f"{size(up)} up, {size(down)} down in {count(self.rounds)} rounds"))
+            rows.append(("", bar((up + down) / most, f"{words}: {size(up + down)}")))
+        for each in self.steps or ():
+            rows.append((f"{each.task} steps", f"{count(each.total)} at {each.at}, up to {count(each.most)} a round"))
+        rows.append(("memory", f"about {size(self.memory['total'])}"))
+        rows.append(("time", f"about {duration(self.seconds.get('total'))} on {self.engine['name']}"))
+        return card(f"Plan of {self.method} on {Path(self.data).name}", rows, notes=self.cautions)
 
     def to_dict(self) -> dict[str, Any]:
         """All of it as plain values, for JSON."""
@@ -194,6 +223,10 @@ def steps_of(experiment: Experiment, rehearsal: Rehearsal) -> tuple[Steps, ...]:
             )
         )
     return tuple(result)
+
+
+def _sent(traffic: PlannedTraffic) -> int:
+    return sum(traffic.total[tier][f"{way}_bytes"] for tier in TIERS for way in (UP, DOWN))
 
 
 def _whole(each: Sequence[int], wanted: int) -> int:

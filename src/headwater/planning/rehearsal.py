@@ -269,7 +269,7 @@ def rehearse(experiment: Experiment) -> Rehearsal | None:
         begun, aside = time.process_time(), engine.seconds
         for number in range(1, rounds + 1):
             fed = fed.begin(number, participants(tree, share, seed, number))
-            state = experiment.method.round(fed, state)
+            state = experiment.after_round(fed, state)
             if number % config.eval_every == 0 or number == config.rounds:
                 submit_evaluation(fed, state, tests, own_tests)
             before = so_far(ledger)

@@ -139,7 +139,7 @@ def _rows(experiment: Experiment, home: str) -> int:
 def seconds_of(
     experiment: Experiment, rehearsal: Rehearsal | None, measured: Measured, workers: int, startup: float, pool: bool
 ) -> dict[str, float]:
-    """Seconds of each phase on one worker, and of the whole run.
+    """Seconds of each phase on one worker, and of the whole run: with the load of now, and on an idle machine.
 
     Without a pool, threads share only the groups of clients that are trained together.
     """
@@ -164,12 +164,14 @@ def seconds_of(
     span = setup + (makespan(timed, workers, engine.overlap) - setup) * repeated
     driver = rehearsal.seconds * rounds
     spent = startup + (span + driver if workers == 1 else max(span, driver))
-    return {"total": spent / _cpu_share(workers * engine.threads), **phases, "startup": startup}
+    used = workers * engine.threads
+    idle = spent / _cpu_share(used, 0.0)
+    return {"total": spent / _cpu_share(used, load()), "idle": idle, **phases, "startup": startup}
 
 
-def _cpu_share(threads: int) -> float:
-    """CPU share per thread, given the current load average."""
-    return min(1.0, (os.cpu_count() or 1) / (load() + threads))
+def _cpu_share(threads: int, others: float) -> float:
+    """CPU share per thread beside so many other threads that want a core."""
+    return min(1.0, (os.cpu_count() or 1) / (others + threads))
 
 
 def load() -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -14,13 +14,14 @@ __all__ = ["export", "write"]
 Dirs = Path | str | Iterable[Path | str]
 
 
-def write(dirs: Dirs, out: Path | str, *, target: float | None = None) -> Path:
+def write(dirs: Dirs, out: Path | str, *, target: float | None = None, keys: Sequence[str] | None = None) -> Path:
     """Write the HTML page of all runs in and below directories.
 
     Args:
         dirs: directories of runs or comparisons.
         out: the file; in an existing directory, report.html.
         target: accuracy to count rounds and bytes to; None for the highest that all methods reach.
+        keys: the configuration keys of a sweep; None to find them in the configurations.
 
     Returns:
         The path of the page.
@@ -28,7 +29,7 @@ def write(dirs: Dirs, out: Path | str, *, target: float | None = None) -> Path:
     from headwater.report import page, runs
 
     out = Path(out)
-    return _put(out / "report.html" if out.is_dir() else out, page.render(runs.find(dirs), target=target))
+    return _put(out / "report.html" if out.is_dir() else out, page.render(runs.find(dirs), target=target, keys=keys))
 
 
 def export(dirs: Dirs, out_dir: Path | str, *, target: float | None = None) -> list[Path]:

@@ -1,286 +1,246 @@
-"""Curves of the page: accuracy by round and by bytes; teachers and students before and after distillation."""
+"""All charts as Vega-Lite specifications: the page draws them in the browser, `picture` writes them as PNG, SVG or PDF.
+
+A specification is a plain dict, so building one imports nothing. Colours are names of CSS variables, which follow the
+reader's colour scheme on the page; `picture` replaces them by those of the light theme.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from headwater.report import style
-from headwater.report.grouping import MethodRuns, Point, Series, over_seeds
-from headwater.report.numbers import log_ticks, mean, number, percent, plain, short_size, size, size_unit, ticks
-from headwater.report.runs import RowValue
-from headwater.report.svg import (
-    WIDE,
-    Axis,
-    accuracy_axis,
-    axes,
-    card,
-    cut,
-    esc,
-    pct,
-    picture,
-    px,
-    rule,
-    script_json,
-    spread_labels,
-    stretch,
-)
+from headwater.report.grouping import MethodRuns, Series, over_seeds
 
-HEIGHT = 300
-LEFT = 52
-USUAL = 440  # assumed width of the drawing area, for deciding whether labels or marks would touch
-APART = 13  # least pixels between marks; closer ones would hide the curve
-INLINE = 6  # up to so many curves are named where they end, more at the right edge
-NAMED = 20  # more than this are named in the legend only
-ROLES = (("teacher_accuracy", "teacher"), ("student_before", "student before"), ("student_after", "student after"))
-
-
-@dataclass(frozen=True)
-class ChartLayout:
-    """Positions of the points of one chart."""
-
-    ident: str
-    x: Axis
-    y: Axis
-    place: Callable[[Point], float]
-    where: Callable[[Point], str]  # text of a point's position, for the hover box
-    family: str  # the legend switches series of one family in all charts together
-    nearest: str  # "x": the hover box lists every curve at this x; "xy": the nearest point only
-
-    def across(self, point: Point) -> float:
-        return self.x.share(self.place(point))
-
-    def down(self, value: float) -> float:
-        return HEIGHT * (1 - self.y.share(value))
-
-    def group(self, series: Series, inner: str, kind: str) -> str:
-        """An svg group with the curve's colour and the id by which the legend switches it."""
-        own = f'data-series="{self.family}{series.slot}"'
-        return f'<g class="{kind} {style.classes(series.slot)}" {own}>{inner}</g>'
+Spec = dict[str, Any]
+X_AXES = {
+    "round": ("Round", "format(datum.value, ',~f')"),
+    "bytes": ("Bytes between server and sectors", "format(datum.value, '~s') + 'B'"),
+    "time": (
+        "Simulated time",
+        "datum.value < 120 ? format(datum.value, '~r') + ' s' : datum.value < 7200 ? format(datum.value / 60, '~r') + "
+        "' min' : format(datum.value / 3600, '~r') + ' h'",
+    ),
+}
+Y_AXES = {"accuracy": ("Accuracy on the test set", "~%"), "loss": ("Loss on the test set", "~r")}
+SHAPES = ("circle", "square", "triangle-up", "diamond", "triangle-down", "cross")
+MARKS = 12  # symbols on a curve; more would hide it
+HOVERED = 600  # points that react to the pointer; of more, every second, third, … round
+ROLES = {"teacher_accuracy": "teacher", "student_before": "student before", "student_after": "student after"}
+CONFIG: Spec = {
+    "background": None,
+    "font": "system-ui, -apple-system, 'Segoe UI', Roboto, Arial, sans-serif",
+    "aria": False,  # the element around a chart has its description
+    "view": {"stroke": None},
+    "axis": {
+        "labelColor": "var(--muted)", "titleColor": "var(--muted)", "gridColor": "var(--grid)", "labelFontSize": 12,
+        "domainColor": "var(--line)", "tickColor": "var(--line)", "titleFontSize": 12, "titleFontWeight": "normal",
+        "labelLimit": 140,
+    },
+    "legend": {"labelColor": "var(--ink)", "titleColor": "var(--muted)", "labelFontSize": 12, "labelLimit": 300},
+    "title": {"color": "var(--ink)", "subtitleColor": "var(--muted)", "fontSize": 13, "anchor": "start"},
+    "text": {"color": "var(--ink)", "fontSize": 12},
+}  # fmt: skip
 
 
-def by_round(series: Sequence[Series]) -> str:
-    """Accuracy against rounds."""
-    layout = _against_rounds("by-round", series, "m")
-    return card("Accuracy by round", _chart(layout, series, "Accuracy on the test set by round"), _band_note(series))
+def points(groups: Sequence[MethodRuns]) -> list[Spec]:
+    """Rows of the curves: mean, lowest and highest seed by method and round, with bytes and seconds so far."""
+    rows = []
+    for slot, group in enumerate(groups):
+        losses = {point.round: point for point in over_seeds(group.runs, "loss", costs=False)}
+        series = Series(group.label, slot, over_seeds(group.runs))
+        every = max(1, -(-len(series.points) // MARKS))
+        for tail, part in ((0, series.full), (1, series.tail)):
+            for at, point in enumerate(part):
+                loss = losses.get(point.round)
+                rows.append(
+                    {"name": group.label, "tail": tail, "seeds": point.seeds, "round": point.round}
+                    | {"bytes": point.bytes, "near": point.near, "seconds": round(point.seconds, 4)}
+                    | {"accuracy": point.value, "accuracy_low": point.low, "accuracy_high": point.high}
+                    | ({"loss": loss.value, "loss_low": loss.low, "loss_high": loss.high} if loss else {})
+                    | {"mark": at % every == 0 or point is series.points[-1], "last": point is series.points[-1]}
+                )
+    return rows
 
 
-def by_bytes(series: Sequence[Series]) -> str:
-    """Accuracy against bytes between server and sectors; a method that sends nothing is a horizontal line."""
-    sending = [each for each in series if each.points[-1].bytes > 0]
-    still = [each for each in series if each.points[-1].bytes <= 0]
-    heading = "Accuracy by bytes sent"
-    if not sending:
-        return card(heading, '<p class="empty">No bytes between server and sectors were recorded in these runs.</p>')
-    layout = ChartLayout(
-        "by-bytes",
-        _traffic(sending),
-        _accuracies(series),
-        lambda point: point.bytes,
-        lambda point: f"round {point.round}, {size(point.bytes)}",
-        "m",
-        "xy",
-    )
-    note = "Bytes sent up and down between server and sectors, without the setup."
-    if layout.x.log:
-        note += " The axis of bytes is logarithmic."
-    if still:
-        names = ", ".join(esc(each.label) for each in still)
-        note += f" {names}: nothing is sent, so the last accuracy is drawn as a horizontal line."
-    title = "Accuracy on the test set by bytes sent between server and sectors"
-    return card(heading, _chart(layout, sending, title, still), note)
+def curves(names: Sequence[str], x: str, y: str, rounds: int, *, legend: bool = False) -> Spec:
+    """Accuracy or loss by round, bytes or time, over the data source "points".
 
-
-def distillation(group: MethodRuns, ident: str) -> str:
-    """Teachers and students by round, at sectors and at the server; empty if the method does not distil."""
-    if not any(isinstance(row.get("distill"), dict) for run in group.runs for row in run.rows):
-        return _distilled(group, f"distil-{ident}", "", {key: key for key, _ in ROLES})
-    at_sectors = {key: _at(key, server=False) for key, _ in ROLES}
-    at_server = {key: _at(key, server=True) for key, _ in ROLES}
-    return _distilled(group, f"distil-{ident}", " at sectors", at_sectors) + _distilled(
-        group, f"distil-{ident}s", " at the server", at_server
-    )
-
-
-def _distilled(group: MethodRuns, ident: str, where: str, measures: Mapping[str, RowValue]) -> str:
-    found = [Series(name, slot, over_seeds(group.runs, measures[key])) for slot, (key, name) in enumerate(ROLES)]
-    series = [each for each in found if each.points]
-    if not series:
-        return ""
-    layout = _against_rounds(ident, series, f"{ident}-")
-    title = f"{group.label}: accuracy of teachers and of students before and after distillation{where}, by round"
-    note = f"On the validation set, before and after distillation{where}. {_band_note(series)}"
-    return card(f"Teacher and student{where}", _chart(layout, series, title), note)
-
-
-def _at(key: str, *, server: bool) -> Callable[[dict[str, Any]], float | None]:
-    """The mean of a recorded value over the sectors, or its value at the server."""
-
-    def measure(row: dict[str, Any]) -> float | None:
-        places = row.get("distill")
-        nodes = places.items() if isinstance(places, dict) else ()
-        return mean(
-            number(values.get(key))
-            for node, values in nodes
-            if (node == "server") == server and isinstance(values, dict)
-        )
-
-    return measure
-
-
-def _against_rounds(ident: str, series: Sequence[Series], family: str) -> ChartLayout:
-    rounds, accuracies = _rounds(series), _accuracies(series)
-    return ChartLayout(
-        ident, rounds, accuracies, lambda point: point.round, lambda point: f"round {point.round}", family, "x"
-    )
-
-
-def _chart(layout: ChartLayout, series: Sequence[Series], title: str, level: Sequence[Series] = ()) -> str:
-    """Legend, chart and the values for the hover box."""
-    every = [*series, *level]
-    names, right = _direct(layout, series, level)
-    body = [
-        axes(layout.x, layout.y, HEIGHT, left=LEFT),
-        stretch("".join(_line(layout, each) for each in series), HEIGHT),
-        *(_level(layout, each) for each in level),
-        *(_marks(layout, each) for each in series),
-        names,
-    ]
-    ends = [f"{each.label} {percent(each.points[-1].value)} at {layout.where(each.points[-1])}" for each in every]
-    drawing = picture(
-        "".join(body),
-        ident=layout.ident,
-        title=title,
-        desc=f"Last values: {'; '.join(ends)}.",
-        height=HEIGHT,
-        pad=(30, right, 50, LEFT),
-        kind="curves",
-    )
-    values = script_json({"nearest": layout.nearest, "series": [_hover(layout, each) for each in series]})
-    return f'{_legend(layout, every)}{drawing}<script type="application/json" class="hover">{values}</script>'
-
-
-def _legend(layout: ChartLayout, series: Sequence[Series]) -> str:
-    """Names with a sample of their line; the page's script turns them into switches."""
-    if len(series) < 2:
-        return ""
-    line = '<line class="curve" x1="1" y1="6" x2="27" y2="6"/>'
-    items = (
-        f'<li data-switch="{layout.family}{each.slot}">'
-        f'<svg class="{style.classes(each.slot)}" width="28" height="12" aria-hidden="true">{line}</svg>'
-        f"<span>{esc(each.label)}</span></li>"
-        for each in series
-    )
-    return f'<ul class="legend">{"".join(items)}</ul>'
-
-
-def _line(layout: ChartLayout, series: Series) -> str:
-    def places(points: Sequence[Point], height: Callable[[Point], float]) -> list[str]:
-        return [f"{px(WIDE * layout.across(point))},{px(layout.down(height(point)))}" for point in points]
-
-    parts = []
-    if any(point.high > point.low for point in series.points):
-        upper = places(series.points, lambda point: point.high)
-        lower = places(series.points, lambda point: point.low)[::-1]
-        parts.append(f'<polygon class="band" points="{" ".join(upper + lower)}"/>')
-    for kind, points in (("curve", series.full), ("curve tail", series.tail)):
-        if len(points) > 1:
-            parts.append(f'<polyline class="{kind}" points="{" ".join(places(points, lambda point: point.value))}"/>')
-    return layout.group(series, "".join(parts), "series")
-
-
-def _level(layout: ChartLayout, series: Series) -> str:
-    at = layout.down(series.points[-1].value)
-    return layout.group(series, rule("0", at, "100%", at, "curve"), "series level")
-
-
-def _marks(layout: ChartLayout, series: Series) -> str:
-    """A mark at each point if there is room, else at the last one only."""
-    shares = [layout.across(point) for point in series.points]
-    roomy = all(after - before >= APART / USUAL for before, after in pairwise(shares))
-    dots = [
-        f'<circle cx="{pct(layout.across(point))}" cy="{px(layout.down(point.value))}" r="{radius}">'
-        f"<title>{esc(f'{series.label}, {layout.where(point)}: {_value(point)}')}</title></circle>"
-        for point, radius in [*((point, 3) for point in series.points[:-1] if roomy), (series.points[-1], 4)]
-    ]
-    return layout.group(series, "".join(dots), "dots")
-
-
-def _direct(layout: ChartLayout, series: Sequence[Series], level: Sequence[Series]) -> tuple[str, int]:
-    """Names at the ends of the curves, and the pixels they need at the right."""
-    every = [*series, *level]
-    if not 2 <= len(every) <= NAMED:
-        return "", 20
-    crowded = len(every) > INLINE
-    names = [cut(each.label, 18) for each in every]
-    ends = [layout.across(each.points[-1]) for each in series] + [1.0] * len(level)
-    shares = [1.0] * len(every) if crowded else ends
-    boxes = [
-        (share * USUAL, share * USUAL + 7.6 * len(name) + 24, layout.down(each.points[-1].value))
-        for share, name, each in zip(shares, names, every, strict=True)
-    ]
-    heights = spread_labels(boxes, HEIGHT)
-    parts = []
-    for name, share, end, at, each in zip(names, shares, ends, heights, every, strict=True):
-        # The line before a name starts at the end of its curve, or is only a sample of it.
-        start = layout.down(each.points[-1].value) if end == share else at
-        inner = f'<line class="curve" x1="6" y1="{px(start)}" x2="18" y2="{px(at)}"/>'
-        inner += f'<text class="name" x="22" y="{px(at + 4)}">{esc(name)}</text>'
-        parts.append(layout.group(each, f'<svg x="{pct(share)}">{inner}</svg>', "direct"))
-    room = max(right for _, right, _ in boxes) - USUAL
-    return f'<g aria-hidden="true">{"".join(parts)}</g>', int(max(20, room))
-
-
-def _hover(layout: ChartLayout, series: Series) -> dict[str, Any]:
-    points = [
-        [round(layout.across(point), 4), round(layout.down(point.value), 1), layout.where(point), _value(point)]
-        for point in series.points
-    ]
+    Args:
+        names: of the methods, in the order of their colours.
+        x: a key of `X_AXES`.
+        y: a key of `Y_AXES`.
+        rounds: number of rounds, for thinning what reacts to the pointer.
+        legend: whether the chart has its own legend; the page has one for all charts.
+    """
+    title, label = X_AXES[x]
+    up, form = Y_AXES[y]
+    look = appearance(names, legend=legend)
+    across: Spec = {"field": x, "type": "quantitative", "title": title, "scale": {"zero": False, "nice": x != "round"}}
+    across["axis"] = {
+        "labelExpr": label,
+        "grid": False,
+        **({"tickMinStep": 1} if x == "round" else {}),
+        "labelFlush": x == "round",
+    }
+    across["axis"] |= {"tickCount": 8 if x == "round" else 5, "labelSeparation": 8}
+    height: Spec = {"field": y, "type": "quantitative", "title": up if legend else None, "scale": {"zero": False}}
+    height["axis"] = {"format": form, "tickCount": 6}
+    pale = {"condition": {"test": "datum.tail", "value": 0.45}, "value": 1}
+    every = -(-len(names) * rounds // HOVERED) or 1
+    over = {"param": "hover", "empty": False}
+    layers: list[Spec] = [
+        {
+            "mark": {"type": "area", "opacity": 0.1},
+            "encoding": {"y": height | {"field": f"{y}_low"}, "y2": {"field": f"{y}_high"}},
+        },
+        {"mark": {"type": "line", "strokeWidth": 2.2}, "encoding": {"y": height, "opacity": pale, **look["dash"]}},
+        {
+            "transform": [{"filter": "datum.mark"}],
+            "mark": {"type": "point", "filled": True, "size": 42, "opacity": 1},
+            "encoding": {"y": height, **look["shape"]},
+        },
+        {
+            "transform": [{"filter": f"datum.last || datum.round % {every} == 0"}],
+            "params": [{
+                "name": "hover",
+                "select": {"type": "point", "nearest": True, "on": "pointermove", "clear": "pointerout",
+                           "fields": ["round"]},
+            }],
+            "mark": {"type": "point", "filled": True, "size": 90, "stroke": "var(--ink)", "strokeWidth": 1.5},
+            "encoding": {
+                "y": height,
+                "opacity": {"condition": over | {"value": 1}, "value": 0},
+                "tooltip": [{"field": "round", "type": "quantitative"}, {"field": "name", "type": "nominal"}],
+            },
+        },
+    ]  # fmt: skip
+    if x != "round":  # a method that sends nothing is a horizontal line at its last value
+        still = [{"filter": "datum.last && datum.bytes == 0"}]
+        layers.append({"transform": still, "mark": {"type": "rule", "strokeWidth": 1.6}, "encoding": {"y": height}})
+        layers[-1]["encoding"]["x"] = None
+    kept = f"indexof(shown, datum.name) >= 0 && isValid(datum.{y}) && datum.round >= from && datum.round <= to"
+    moved = "" if x == "round" else " && (datum.bytes > 0 || datum.last)"
     return {
-        "id": f"{layout.family}{series.slot}",
-        "name": series.label,
-        "look": style.classes(series.slot),
-        "points": points,
+        "data": {"name": "points"},
+        "params": [
+            {"name": "shown", "value": list(names)},
+            {"name": "from", "value": 0},
+            {"name": "to", "value": 1e12},
+        ],
+        "transform": [{"filter": kept + moved}],
+        "width": "container",
+        "height": 320,
+        "encoding": {"x": across, **look["color"], "detail": {"field": "tail"}},
+        "layer": layers,
     }
 
 
-def _value(point: Point) -> str:
-    if point.seeds < 2:
-        return percent(point.value)
-    return f"{percent(point.value)} ({100 * point.low:.1f} to {100 * point.high:.1f})"
+def appearance(names: Sequence[str], *, legend: bool = False, most: int = 24) -> dict[str, Spec]:
+    """Colour, dash and shape encodings of methods by their field "name"."""
+    spots = [style.look(at) for at in range(len(names))]
+    ranges = {
+        "color": [f"var(--c{colour})" for colour, _ in spots],
+        "strokeDash": [list(dash) or [1, 0] for _, dash in spots],
+        "shape": [SHAPES[at % len(SHAPES)] for at in range(len(names))],
+    }
+    own = {"orient": "top", "columns": 4, "title": None, "symbolOpacity": 1, "symbolSize": 80} if legend else None
+    return {
+        short: {
+            channel: {"field": "name", "type": "nominal", "legend": own}
+            | {"scale": {"domain": list(names), "range": ranges[channel]}}
+        }
+        for short, channel in (("color", "color"), ("dash", "strokeDash"), ("shape", "shape"))
+    }
 
 
-def _band_note(series: Sequence[Series]) -> str:
-    notes = []
-    if any(point.seeds > 1 for each in series for point in each.points):
-        notes.append("Line: mean over seeds; band: lowest to highest seed.")
-    if any(each.tail for each in series):
-        notes.append("The pale end of a line is a mean over fewer seeds, as some runs stopped earlier.")
-    return " ".join(notes)
+def lines(
+    rows: list[Spec],
+    names: Sequence[str],
+    *,
+    up: str = "Accuracy on the validation set",
+    form: str = "~%",
+    log: bool = False,
+    height: int = 220,
+    legend: bool = True,
+) -> Spec:
+    """Curves by round with a band and marks; rows have `name`, `round`, `value` and, where known, `low` and `high`.
+
+    Args:
+        rows: the points.
+        names: of the curves, in the order of their colours.
+        up: title of the vertical axis.
+        form: number format of the vertical axis.
+        log: whether that axis is logarithmic.
+        height: in pixels.
+        legend: whether the chart has a legend.
+    """
+    look = appearance(names, legend=legend)
+    scale = {"type": "log" if log else "linear", "zero": False}
+    y = {"type": "quantitative", "title": up, "axis": {"format": form, "tickCount": 6}, "scale": scale}
+    rounds = sorted({int(row["round"]) for row in rows})
+    whole: Spec = {"tickMinStep": 1, "grid": False, "format": "d"} | ({"values": rounds} if len(rounds) <= 12 else {})
+    across = {
+        "field": "round",
+        "type": "quantitative",
+        "title": "Round",
+        "axis": whole,
+        "scale": {"zero": False, "nice": False},
+    }
+    seen = [{"field": "name", "title": "Curve"}, {"field": "round", "title": "Round"}]
+    every = max(1, -(-len(rounds) // MARKS))
+    return {
+        "data": {"values": rows},
+        "width": "container",
+        "height": height,
+        "encoding": {"x": across} | look["color"],
+        "layer": [
+            {
+                "mark": {"type": "area", "opacity": 0.12},
+                "encoding": {"y": y | {"field": "low"}, "y2": {"field": "high"}},
+            },
+            {"mark": {"type": "line", "strokeWidth": 2.2}, "encoding": {"y": y | {"field": "value"}, **look["dash"]}},
+            {
+                "transform": [{"filter": f"datum.round % {every} == 0"}],
+                "mark": {"type": "point", "filled": True, "size": 40, "opacity": 1},
+                "encoding": {"y": y | {"field": "value"}, **look["shape"]}
+                | {"tooltip": [*seen, {"field": "value", "title": up, "format": ".1%" if form == "~%" else ".4~g"}]},
+            },
+        ],
+    }  # fmt: skip
 
 
-def _accuracies(series: Sequence[Series]) -> Axis:
-    points = [point for each in series for point in each.points]
-    return accuracy_axis(min(point.low for point in points), max(point.high for point in points))
+def words(text: str) -> Spec:
+    """A chart that only says why there is nothing to draw."""
+    return {"data": {"values": [{}]}, "mark": {"type": "text", "text": text}, "width": 480, "height": 120}
 
 
-def _rounds(series: Sequence[Series]) -> Axis:
-    rounds = [point.round for each in series for point in each.points]
-    low, high = min(rounds), max(rounds)
-    if low == high:
-        return Axis(low - 1, high + 1, ((low, str(low)),), "Round")
-    return Axis(low, high, tuple((mark, plain(mark)) for mark in ticks(low, high, 7, whole=True)), "Round")
+def picture(spec: Spec, path: Path) -> Path:
+    """Write a chart as a file; its ending decides between PNG, SVG and PDF."""
+    kind = path.suffix.lower().removeprefix(".")
+    converter, plain = _converter(), _plain(spec | {"background": style.LIGHT.surface, "padding": 12})
+    if kind == "svg":
+        path.write_text(converter.vegalite_to_svg(plain), encoding="utf-8")
+    elif kind == "pdf":
+        path.write_bytes(converter.vegalite_to_pdf(plain))
+    else:
+        path.write_bytes(converter.vegalite_to_png(plain, scale=1.5))
+    return path
 
 
-def _traffic(series: Sequence[Series]) -> Axis:
-    ends = [each.points[-1].bytes for each in series]
-    title = "Bytes between server and sectors"
-    if max(ends) > 20 * min(ends):  # on a linear axis, methods that send little would be pressed against the left end
-        low = min(point.bytes for each in series for point in each.points if point.bytes > 0) / 1.1
-        high = max(ends) * 1.05
-        return Axis(low, high, tuple((mark, short_size(mark)) for mark in log_ticks(low, high, 5)), title, True)
-    unit, scale = size_unit(max(ends))
-    marks = tuple((mark * scale, plain(mark)) for mark in ticks(0, max(ends) / scale, 6))
-    return Axis(0, max(ends), marks, f"{title}, {unit}")
+def _plain(spec: Spec) -> Spec:
+    """With the colours of the light theme, widths in pixels and fonts that are always there."""
+    named = style.named(style.LIGHT)
+    whole = {"config": CONFIG | {"font": "sans-serif"}, **spec}
+    text = re.sub(r"var\(--([a-z0-9-]+)\)", lambda found: named[found[1]], json.dumps(whole))
+    plain: Spec = json.loads(text.replace('"width": "container"', '"width": 480'))
+    return plain
+
+
+def _converter() -> Any:
+    import vl_convert  # slow to start; only files need it
+
+    return vl_convert

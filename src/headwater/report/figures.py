@@ -1,16 +1,25 @@
-"""Curves and splits as PNG files, and what all PNG figures share. matplotlib, slow to import, is imported on use."""
+"""Curves and splits as files: PNG, SVG or PDF, as the ending of the path says."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from headwater.report import style
-from headwater.report.client_data import class_names, client_sectors
-from headwater.report.grouping import MethodRuns, Series, accuracy, as_groups
-from headwater.report.numbers import short_size, size_unit
+from headwater.report import charts
+from headwater.report.client_data import caller, class_names, client_sectors
+from headwater.report.grouping import MethodRuns, as_groups
 from headwater.report.runs import RunRecord
+
+if TYPE_CHECKING:
+    from headwater.partition.base import Ints
+    from headwater.partition.partition import Partition
+    from headwater.partition.summary import LabelDistance
+
+LOG = 20  # the axis of bytes is logarithmic if methods differ by more than this factor
+MOST_DRAWN = 200  # clients of a large population
+LONGEST = 20  # letters of a name
 
 
 def curves(runs: Sequence[RunRecord] | Sequence[MethodRuns], path: Path) -> Path:
@@ -18,43 +27,29 @@ def curves(runs: Sequence[RunRecord] | Sequence[MethodRuns], path: Path) -> Path
 
     Args:
         runs: runs, which are grouped by method, or groups.
-        path: the PNG file; also returned.
+        path: the file; also returned.
     """
-    series = accuracy(as_groups(runs))
-    figure = new_figure(11, 4.4)
-    left, right = figure.subplots(1, 2, sharey=True)
-    largest = max((each.points[-1].bytes for each in series), default=0.0)
-    unit, scale = size_unit(largest)
-    for each in series:
-        _draw(left, each, [float(point.round) for point in each.points])
-        if each.points[-1].bytes > 0:
-            _draw(right, each, [point.bytes / scale for point in each.points])
-        else:
-            right.axhline(100 * each.points[-1].value, **line_style(each.slot), linewidth=1.2, alpha=0.8)
-    right.set_xlabel(f"Bytes between server and sectors, {unit}")
-    if any(0 < 20 * each.points[-1].bytes < largest for each in series):
-        right.set_xscale("log")
-        right.set_xlabel("Bytes between server and sectors")
-        right.xaxis.set_major_formatter(lambda value, _: short_size(value * scale))
-    left.set_xlabel("Round")
-    left.set_ylabel("Accuracy, %")
-    left.xaxis.get_major_locator().set_params(integer=True)
-    for axes in (left, right):
-        add_grid(axes)
-        if not series:
-            axes.text(0.5, 0.5, "no accuracy measured yet", ha="center", va="center", transform=axes.transAxes)
-    if series:
-        add_legend(figure, left.get_legend_handles_labels()[0])
-    figure.savefig(path)
-    return path
+    groups = as_groups(runs)
+    rows = charts.points(groups)
+    names = [each.label for each in groups if any(row["name"] == each.label for row in rows)]
+    if not rows:
+        return charts.picture(charts.words("no accuracy measured yet"), path)
+    sent = [row["bytes"] for row in rows if row["last"] and row["bytes"] > 0]
+    panels = []
+    for x in ("round", "bytes"):
+        spec = charts.curves(names, x, "accuracy", 0, legend=True)
+        spec |= {"data": {"values": rows}, "width": 440, "height": 300}
+        if x == "bytes":
+            spec["encoding"]["x"]["scale"]["type"] = "log" if sent and max(sent) > LOG * min(sent) else "linear"
+        params = spec.pop("params")
+        spec["layer"] = [layer for layer in spec["layer"] if "params" not in layer]  # nothing to point at
+        panels.append(spec)
+    return charts.picture({"params": params, "hconcat": panels}, path)
 
 
 def split(run: RunRecord, path: Path) -> Path | None:
     """Draw samples by client and class; None if the run has no counts."""
     import numpy as np
-
-    from headwater.partition.partition import Partition
-    from headwater.partition.summary import MOST_DRAWN, figure
 
     manifest = run.partition or {}
     counts, rule = manifest.get("counts"), manifest.get("rule")
@@ -62,64 +57,135 @@ def split(run: RunRecord, path: Path) -> Path | None:
         return None
     registered = rule.get("clients") if isinstance(rule, dict) else None
     table = np.asarray(counts[:MOST_DRAWN] if registered else counts, dtype=np.int64)
-    # The labels themselves are not recorded; any labels with these counts give the same figure.
-    clients, classes = table.shape
-    labels = np.concatenate([np.repeat(np.arange(classes), row) for row in table])
-    bounds = np.concatenate([[0], np.cumsum(table.sum(axis=1))])
-    indices = tuple(np.arange(bounds[at], bounds[at + 1]) for at in range(clients))
-    known = client_sectors(run.partition)
-    sectors = tuple(known.get(client, 0) for client in range(clients))
-    if len(set(sectors)) <= max(sectors):  # the first clients of a large population may not cover all sectors
-        return None
-    names = class_names(manifest.get("classes"), classes)
-    return figure(Partition(indices, sectors), labels, classes, path, names, registered)
+    known, called = client_sectors(run.partition), caller(run.partition)
+    sectors = [known.get(client, 0) for client in range(len(table))]
+    names = [called("client", client).removeprefix("client ") for client in range(len(table))]
+    titles = {sector: called("sector", sector) for sector in sectors}
+    return _dots(table, sectors, names, titles, class_names(manifest.get("classes"), table.shape[1]), path, registered)
 
 
-def new_figure(width: float, height: float) -> Any:
-    """An empty matplotlib figure that is not connected to a screen; sizes in inches."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
+def partition(found: Partition, labels: Ints, classes: int, path: Path, names: Sequence[str] | None = None) -> Path:
+    """Draw one panel per sector: clients down, classes across, and a dot whose area is the number of samples.
 
-    figure = Figure(figsize=(width, height), dpi=150, layout="constrained", facecolor=style.LIGHT.surface)
-    FigureCanvasAgg(figure)
-    return figure
-
-
-def line_style(slot: int) -> dict[str, Any]:
-    """matplotlib's keyword arguments for curve number `slot`."""
-    colour, dash = style.look(slot)
-    return {"color": style.LIGHT.colours[colour], "linestyle": (0, [part / 2 for part in dash]) if dash else "-"}
-
-
-def add_band(axes: Any, places: Sequence[float], lows: Sequence[float], highs: Sequence[float], colour: str) -> None:
-    """Shade the range from the lowest to the highest seed; with one seed there is none."""
-    if list(lows) != list(highs):
-        axes.fill_between(places, lows, highs, color=colour, alpha=0.14, linewidth=0)
+    Args:
+        found: the partition; of a lazy one, the first clients are drawn.
+        labels: of the training set.
+        classes: how many there are.
+        path: the file; also returned.
+        names: of the classes; numbers if None.
+    """
+    most = found.clients if found.rule is None else min(found.clients, MOST_DRAWN)
+    counts = found.counts(labels, classes, found.shown)[:most]
+    sectors = list(found.sectors[:most])
+    called = [found.client_name(client) for client in range(most)]
+    titles = {sector: f"sector {found.sector_name(sector)}" for sector in sectors}
+    registered = found.clients if found.clients > most else None
+    return _dots(counts, sectors, called, titles, class_names(list(names or ()), classes), path, registered)
 
 
-def add_grid(axes: Any) -> None:
-    axes.grid(True, color=style.LIGHT.grid)
-    axes.set_axisbelow(True)
-    axes.spines[["top", "right"]].set_visible(False)
+def _dots(
+    counts: Ints,
+    sectors: Sequence[int],
+    names: Sequence[str],
+    titles: dict[int, str],
+    classes: Sequence[str],
+    path: Path,
+    registered: int | None,
+) -> Path:
+    from headwater.partition.summary import distances
+
+    clients, places = distances(counts, sectors)
+    largest = max(1, int(counts.max()))
+    across = 22 if len(classes) <= 30 else max(4, 660 // len(classes))
+    down = 22 if len(names) <= 40 else 15
+    legend: charts.Spec = {
+        "title": "samples",
+        "orient": "top",
+        "direction": "horizontal",
+        "symbolFillColor": "var(--dots)",
+    }
+    legend |= {"values": sorted({max(1, round(largest * share)) for share in (0.1, 0.4, 1.0)}), "symbolStrokeWidth": 0}
+    area = {"domain": [0, largest], "range": [0, (0.95 * max(min(across, down), 9)) ** 2 * 0.785]}
+    panels = []
+    for place in places:
+        members = sorted(
+            (row for row in clients if row.sector == place.number), key=lambda row: (-row.size, row.number)
+        )
+        rows = [
+            {"at": at, "class": label, "samples": int(value)}
+            for at, row in enumerate(members)
+            for label, value in enumerate(counts[row.number])
+            if value
+        ]
+        panels.append(
+            _panel(rows, members, [_cut(names[row.number]) for row in members], classes, area, legend)
+            | {"width": across * len(classes), "height": down * len(members)}
+            | {"title": {"text": _cut(titles[place.number], 40), "subtitle": _far(place)}}
+        )
+    whole = "Clients" if registered is None else f"First {len(names)} of {registered:,} clients"
+    mean = {tier: _mean(rows) for tier, rows in (("clients", clients), ("sectors", places))}
+    empty = sum(row.size == 0 for row in clients)
+    under = f"mean TV: clients {mean['clients']:.2f}, sectors {mean['sectors']:.2f}" + (
+        f"; {empty} empty" if empty else ""
+    )
+    heading: charts.Spec = {"text": f"{whole} (down) and classes (across)"}
+    heading["subtitle"] = [under, "TV: distance of label shares from the whole, 0 to 1"]
+    high = sum(panel["height"] + 90 for panel in panels)
+    columns = max(1, round((1.5 * high / (panels[0]["width"] + 130)) ** 0.5))
+    return charts.picture({"title": heading, "concat": panels, "columns": columns}, path)
 
 
-def add_legend(figure: Any, handles: Sequence[Any]) -> None:
-    """A legend above the figure in up to four columns, as many as fit."""
-    for columns in range(min(4, len(handles)), 0, -1):
-        legend = figure.legend(handles=handles, loc="outside upper center", ncols=columns, frameon=False)
-        if columns == 1 or legend.get_window_extent().width <= figure.bbox.width:
-            return
-        legend.remove()
+def _panel(
+    rows: list[charts.Spec],
+    members: Sequence[LabelDistance],
+    names: Sequence[str],
+    classes: Sequence[str],
+    area: charts.Spec,
+    legend: charts.Spec,
+) -> charts.Spec:
+    every = max(1, len(classes) // 30)
+    upright = max(map(len, classes)) <= 3
+    axis: charts.Spec = {"ticks": False, "domain": False, "grid": True, "title": None}
+    x: charts.Spec = {"field": "class", "type": "ordinal", "scale": {"domain": [*range(len(classes))]}}
+    x["axis"] = axis | {"labelAngle": 0 if upright else -90, "labelExpr": f"{_texts(classes)}[datum.value]"}
+    x["axis"] |= {"values": [*range(0, len(classes), every)]}
+    y: charts.Spec = {"field": "at", "type": "ordinal", "scale": {"domain": [*range(len(members))]}}
+    y["axis"] = axis | {"labelExpr": f"{_texts(names)}[datum.value]", "labelOverlap": False}
+    totals = [{"at": at, "total": f"{row.size:,}" if row.size else "empty"} for at, row in enumerate(members)]
+    return {
+        "encoding": {"y": y},
+        "layer": [
+            {
+                "data": {"values": rows},
+                "mark": {"type": "circle", "color": "var(--dots)", "opacity": 1},
+                "encoding": {"x": x}
+                | {"size": {"field": "samples", "type": "quantitative", "scale": area, "legend": legend}},
+            },
+            {
+                "data": {"values": totals},
+                "mark": {"type": "text", "align": "left", "color": "var(--muted)", "fontSize": 10, "dx": 6},
+                "encoding": {"x": {"value": "width"}, "text": {"field": "total"}},
+            },
+        ],
+    }  # fmt: skip
 
 
-def _draw(axes: Any, series: Series, places: Sequence[float]) -> None:
-    look = line_style(series.slot)
-    full = len(series.full)
-    values = [100 * point.value for point in series.points]
-    marker = "o" if len(values) <= 26 else None
-    name = series.label.replace("$", r"\$")  # matplotlib would read a formula
-    axes.plot(places[:full], values[:full], label=name, marker=marker, markersize=3.5, **look)
-    if series.tail:
-        axes.plot(places[full - 1 :], values[full - 1 :], alpha=0.45, **look)
-    lows, highs = ([100 * getattr(point, end) for point in series.points] for end in ("low", "high"))
-    add_band(axes, places, lows, highs, look["color"])
+def _far(sector: LabelDistance) -> str:
+    return (
+        "no samples" if sector.total_variation is None else f"{sector.size:,} samples, TV {sector.total_variation:.2f}"
+    )
+
+
+def _mean(rows: Sequence[LabelDistance]) -> float:
+    full = [row for row in rows if row.total_variation is not None]
+    return sum(row.size * (row.total_variation or 0.0) for row in full) / max(1, sum(row.size for row in full))
+
+
+def _texts(names: Sequence[Any]) -> str:
+    return json.dumps([str(name)[:LONGEST] for name in names])
+
+
+def _cut(name: str, most: int = LONGEST) -> str:
+    """A long name shortened to its beginning and its end."""
+    end = most // 3
+    return name if len(name) <= most else f"{name[: most - 1 - end]}…{name[-end:]}"

@@ -14,6 +14,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from headwater.report.numbers import number
 from headwater.report.runs import RowValue, RunRecord
 
 # Keys that change how a run is executed or observed, but not what it computes.
@@ -58,6 +59,8 @@ class Point:
     low: float  # lowest and highest seed; with few seeds, an interval per round would claim more than is known
     high: float
     seeds: int
+    near: float = 0.0  # bytes between one sector and its clients up to this round, on average over sectors
+    seconds: float = 0.0  # of training and distillation up to this round
 
 
 @dataclass(frozen=True)
@@ -125,21 +128,29 @@ def differing(groups: Sequence[Sequence[RunRecord]]) -> list[str]:
     return [key for key in keys if len({_json(config.get(key)) for config in configs}) > 1]
 
 
-def over_seeds(runs: Sequence[RunRecord], key: RowValue = "accuracy") -> tuple[Point, ...]:
-    """One point per round that was measured in every run that had not ended by then."""
-    curves = [(dict(run.curve(key)), run.traffic()) for run in runs]
-    ends = [(max(curve), curve, traffic) for curve, traffic in curves if curve]
+def over_seeds(runs: Sequence[RunRecord], key: RowValue = "accuracy", *, costs: bool = True) -> tuple[Point, ...]:
+    """One point per round that was measured in every run that had not ended by then.
+
+    Args:
+        runs: the seeds.
+        key: of the value, or a function of a row.
+        costs: whether points have bytes and seconds; to sum them up takes longer than the rest.
+    """
+    curves = [(dict(run.curve(key)), (run.traffic(), _near(run), _work(run)) if costs else ()) for run in runs]
+    ends = [(max(curve), curve, sums) for curve, sums in curves if curve]
     points: list[Point] = []
+    spent = [0.0, 0.0, 0.0]
     for at in sorted({at for _, curve, _ in ends for at in curve}):
-        going = [(curve, traffic) for end, curve, traffic in ends if end >= at]
+        going = [(curve, sums) for end, curve, sums in ends if end >= at]
         # Without a value of every seed, the mean would jump only because other seeds are in it.
         if any(at not in curve for curve, _ in going):
             continue
         values = [curve[at] for curve, _ in going]
-        sent = fmean(traffic[at] for _, traffic in going)
-        if points:  # when a seed ends, the mean over the others may be smaller; a curve must not go back
-            sent = max(sent, points[-1].bytes)
-        points.append(Point(at, sent, fmean(values), min(values), max(values), len(values)))
+        # When a seed ends, the mean over the others may be smaller; a curve must not go back.
+        if costs:
+            spent = [max(spent[kind], fmean(sums[kind][at] for _, sums in going)) for kind in range(3)]
+        sent, near, seconds = spent
+        points.append(Point(at, sent, fmean(values), min(values), max(values), len(values), near, seconds))
     return tuple(points)
 
 
@@ -149,8 +160,39 @@ def accuracy(groups: Sequence[MethodRuns]) -> list[Series]:
     return [series for series in found if series.points]
 
 
+def problem(run: RunRecord) -> str:
+    """What must be equal for two runs to be compared: the settings of data and split."""
+    parts = {part: run.config.get(part) for part in ("data", "partition")}
+    return _json({key: value for key, value in flat(parts).items() if key != "data.dir"})
+
+
+def split_of(run: RunRecord) -> str:
+    """Hash of a run's split; empty if unknown."""
+    return str((run.result or {}).get("partition_sha256") or (run.partition or {}).get("sha256") or "")
+
+
+def _near(run: RunRecord) -> dict[int, float]:
+    """Bytes between one sector and its clients up to each round, on average over sectors."""
+    settings = run.config.get("partition")
+    sectors = number(settings.get("sectors")) if isinstance(settings, dict) else None
+    return {at: sent / max(sectors or 1.0, 1.0) for at, sent in run.traffic("sector_client").items()}
+
+
+def _work(run: RunRecord) -> dict[int, float]:
+    """Seconds of training and distillation up to each round."""
+    total, sums = 0.0, {}
+    for row in run.rows:
+        parts = row.get("seconds")
+        known = [number(parts.get(key)) for key in ("train", "distill")] if isinstance(parts, dict) else []
+        total += sum(part for part in known if part is not None)
+        sums[int(row["round"])] = total
+    return sums
+
+
 def _settings(run: RunRecord) -> dict[str, Any]:
-    return flat({key: value for key, value in run.config.items() if key not in IGNORED})
+    settings = flat({key: value for key, value in run.config.items() if key not in IGNORED})
+    settings.pop("model.start_sha256", None)  # `model.start` says the same in fewer letters
+    return settings
 
 
 def _key(run: RunRecord) -> str:
@@ -186,4 +228,4 @@ def _short(key: str, keys: Sequence[str]) -> str:
 
 
 def _shown(value: Any) -> str:
-    return "unset" if value is None else str(value)
+    return "unset" if value in (None, "") else Path(value).name if isinstance(value, str) else str(value)

@@ -12,15 +12,16 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from statistics import fmean
 from typing import Any
 
 from headwater.core.statistics import mean_interval
 from headwater.errors import ConfigError
-from headwater.report.grouping import MethodRuns, as_groups
+from headwater.report.grouping import MethodRuns, as_groups, problem
 from headwater.report.numbers import NBSP, NONE, count, duration, mean, number, percent, size
 from headwater.report.runs import DIRECTIONS, RunRecord
 
@@ -48,7 +49,8 @@ class MethodRow:
     bytes: float | None
     round_trips: float | None
     seconds: float | None
-    best: bool = False  # highest accuracy of all
+    best: bool = False  # highest accuracy of all on the same data and split
+    problem: str = ""  # the settings of data and split, if methods differ in them
 
 
 @dataclass(frozen=True)
@@ -72,7 +74,7 @@ class MethodColumn:
 
 def check_target(target: float | None, name: str = "target") -> None:
     """Refuse a target accuracy that is not between 0 and 1."""
-    if target is not None and not 0 < target < 1:
+    if target is not None and (not isinstance(target, int | float) or not 0 < target < 1):
         raise ConfigError(f"{name} is an accuracy between 0 and 1, got {target}; 0.8 stands for 80 %")
 
 
@@ -87,11 +89,19 @@ def tabulate(runs: Sequence[RunRecord] | Sequence[MethodRuns], target: float | N
     groups = as_groups(runs)
     goal = target if target is not None else common_target(groups)
     rows = [_row(each, goal) for each in groups]
-    ranked = [row for row in rows if row.finished] or rows
-    top = max((row.accuracy for row in ranked if row.accuracy is not None), default=None)
-    if len(rows) > 1 and top is not None:
-        rows = [MethodRow(**{**asdict(row), "best": row in ranked and row.accuracy == top}) for row in rows]
-    return MethodTable(tuple(rows), goal, target is None)
+    problems = _problems(groups)
+    rows = [replace(row, problem=words) for row, words in zip(rows, problems, strict=True)]
+    found = MethodTable(tuple(rows), goal, target is None)
+    leaders = winners(found, MethodColumn("", "accuracy", accuracy_text, +1), ties=True)
+    return replace(found, rows=tuple(replace(row, best=at in leaders) for at, row in enumerate(rows)))
+
+
+def _problems(groups: Sequence[MethodRuns]) -> list[str]:
+    """The settings of data and split by group, as words; empty if all groups have the same."""
+    configs = [json.loads(problem(each.runs[0])) for each in groups]
+    keys = dict.fromkeys(key for config in configs for key in config)
+    varied = [key for key in keys if len({str(config.get(key)) for config in configs}) > 1]
+    return [", ".join(f"{key} {config.get(key, 'unset')}" for key in varied) for config in configs]
 
 
 def common_target(groups: Sequence[MethodRuns]) -> float | None:
@@ -129,18 +139,27 @@ def columns(found: MethodTable) -> list[MethodColumn]:
     return kept if found.target is not None else [each for each in kept if not each.key.endswith("_to_target")]
 
 
-def winners(found: MethodTable, column: MethodColumn) -> set[int]:
-    """Indices of the best rows of a column; empty if there is nothing to compare."""
-    values = {
-        at: value
-        for at, row in enumerate(found.rows)
-        if (row.finished or not any(other.finished for other in found.rows))
-        and (value := number(getattr(row, column.key))) is not None
-    }
-    if not column.good or len(values) < 2 or len(set(values.values())) < 2:
-        return set()
-    top = max(values.values(), key=lambda value: column.good * value)
-    return {at for at, value in values.items() if value == top}
+def winners(found: MethodTable, column: MethodColumn, *, ties: bool = False) -> set[int]:
+    """Indices of the best rows of a column on each problem (data and split); none where there is nothing to compare.
+
+    Args:
+        found: the table.
+        column: the column.
+        ties: whether all rows win if all have the same value.
+    """
+    best: set[int] = set()
+    for words in dict.fromkeys(row.problem for row in found.rows):
+        rows = [(at, row) for at, row in enumerate(found.rows) if row.problem == words]
+        values = {
+            at: value
+            for at, row in rows
+            if (row.finished or not any(other.finished for _, other in rows))
+            and (value := number(getattr(row, column.key))) is not None
+        }
+        if column.good and len(rows) > 1 and (ties or len(set(values.values())) > 1):
+            top = max(values.values(), key=lambda value: column.good * value, default=None)
+            best |= {at for at, value in values.items() if value == top}
+    return best
 
 
 def dicts(found: MethodTable) -> list[dict[str, Any]]:
@@ -182,6 +201,8 @@ def notes(found: MethodTable) -> list[str]:
             f"A range in brackets is the 95{NBSP}% interval of a single run over its test set; "
             "it does not cover the variation between seeds."
         )
+    if len({row.problem for row in found.rows}) > 1:
+        lines.append("The best is marked among methods with the same data and split.")
     if found.target is not None and found.chosen:
         reach = "every method reaches in all finished seeds" if len(found.rows) > 1 else "every finished seed reaches"
         lines.append(f"The target of {percent(found.target)} is the highest accuracy that {reach}.")
@@ -196,8 +217,9 @@ def accuracy_text(row: MethodRow) -> str:
     if row.accuracy is None or row.accuracy_low is None or row.accuracy_high is None:
         return percent(row.accuracy) if row.finished or row.accuracy is None else f"{percent(row.accuracy)} so far"
     if row.interval == OVER_SEEDS:
-        half = (row.accuracy_high - row.accuracy_low) / 2
-        return f"{100 * row.accuracy:.1f}{NBSP}±{NBSP}{percent(half)}"
+        half = max(row.accuracy_high - row.accuracy, row.accuracy - row.accuracy_low)
+        if row.accuracy - half >= 0 and row.accuracy + half <= 1:
+            return f"{100 * row.accuracy:.1f}{NBSP}±{NBSP}{percent(half)}"
     return f"{percent(row.accuracy)} [{100 * row.accuracy_low:.1f}, {100 * row.accuracy_high:.1f}]"
 
 
@@ -230,7 +252,7 @@ def _row(each: MethodRuns, goal: float | None) -> MethodRow:
 def _interval(runs: Sequence[RunRecord], finals: Sequence[float]) -> tuple[tuple[float, float] | None, str]:
     middle, half = mean_interval(finals) if finals else (0.0, None)
     if half is not None:
-        return (middle - half, middle + half), OVER_SEEDS
+        return (max(0.0, middle - half), min(1.0, middle + half)), OVER_SEEDS
     own = runs[0].interval if len(runs) == 1 else None
     return own, ONE_RUN if own else ""
 

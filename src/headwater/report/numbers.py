@@ -44,12 +44,6 @@ def size(value: float | None) -> str:
     return f"{value:.0f}{NBSP}B" if scale == 1 else f"{_three(value / scale)}{NBSP}{unit}"
 
 
-def short_size(value: float) -> str:
-    """A size without trailing zeros, for ticks: 100 kB rather than 100.0 kB."""
-    unit, scale = size_unit(value)
-    return f"{plain(value / scale)}{NBSP}{unit}"
-
-
 def size_unit(largest: float) -> tuple[str, float]:
     """Name and factor of the unit in which this size has one to three digits before the point."""
     # The next unit starts a little early: 999.9 kB would be printed as "1000 kB".
@@ -68,49 +62,5 @@ def duration(seconds: float | None) -> str:
     return f"{hours}{NBSP}h{NBSP}{minutes:02d}{NBSP}min"
 
 
-def ticks(low: float, high: float, most: int = 6, *, whole: bool = False) -> list[float]:
-    """At most `most` round values (steps of 1, 2, 2.5 or 5 times a power of ten) inside [low, high]."""
-    if not high > low:
-        return [low]
-    step = 10 ** math.floor(math.log10((high - low) / max(most - 1, 1)))
-    for factor in (1, 2, 2.5, 5, 10, 20, 25, 50):
-        wide = step * factor
-        if whole and (wide < 1 or wide != int(wide)):
-            continue
-        first, last = math.ceil(low / wide - 1e-9), math.floor(high / wide + 1e-9)
-        if last - first + 1 <= most:
-            return [round(index * wide, 12) for index in range(first, last + 1)] or [low]
-    return [low]
-
-
-def log_ticks(low: float, high: float, most: int = 6) -> list[float]:
-    """Powers of ten inside [low, high], with 2 and 5 between them when there are few."""
-    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    for factors in ((1, 2, 5), (1, 3), (1,)):
-        found = [factor * 10.0**power for power in powers for factor in factors]
-        found = [value for value in found if low * (1 - 1e-9) <= value <= high * (1 + 1e-9)]
-        if len(found) <= most:
-            return found
-    return found[:: math.ceil(len(found) / most)]
-
-
-def plain(value: float) -> str:
-    """A number without trailing zeros."""
-    return f"{value:.10g}"
-
-
 def _three(value: float) -> str:
     return f"{value:.2f}" if value < 9.995 else f"{value:.1f}" if value < 99.95 else f"{value:.0f}"
-
-
-def cover(low: float, high: float, most: int = 6) -> list[float]:
-    """At most `most` round ticks from at or below `low` to at or above `high`."""
-    if not high > low:  # a single value: add room on both sides
-        low, high = low - (0.05 * abs(low) or 1), high + (0.05 * abs(high) or 1)
-    step = 10 ** math.floor(math.log10((high - low) / max(most - 1, 1)))
-    for factor in (1, 2, 2.5, 5, 10, 20):
-        wide = step * factor
-        first, last = math.floor(low / wide + 1e-9), math.ceil(high / wide - 1e-9)
-        if last - first + 1 <= most:
-            return [round(index * wide, 12) for index in range(first, last + 1)]
-    return [low, high]

@@ -1,81 +1,185 @@
 "use strict";
-// Shows values under the pointer and makes the legends switches; the page is complete without it.
-(() => {
-  const make = (kind, name, parent) => {
-    const node = document.createElement(kind);
-    node.className = name;
-    if (parent) parent.append(node);
-    return node;
+// Draws the charts, reads the controls, sorts and filters the table of runs and, if the page is served, renews it.
+(async () => {
+  const $ = (selector, top = document) => [...top.querySelectorAll(selector)];
+  const one = (selector) => document.querySelector(selector);
+  const nonce = document.currentScript.nonce;
+  let data, rows, views;
+
+  async function unpack() {
+    const bytes = Uint8Array.from(atob(one("#vega").textContent), (letter) => letter.charCodeAt(0));
+    const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
+    const script = document.createElement("script");
+    script.nonce = nonce;
+    script.textContent = await new Response(stream).text();
+    document.head.append(script);
+  }
+
+  function read() {
+    data = JSON.parse(one("#data").textContent);
+    rows = data.points.map((values) => Object.fromEntries(data.fields.map((key, at) => [key, values[at] ?? undefined])));
+    views = new Map();
+  }
+
+  const controls = () => new FormData(one("#controls") ?? undefined);
+  const shown = () => ($("[name=shown]").length ? controls().getAll("shown") : [...new Set(rows.map((row) => row.name))]);
+
+  function curve(key) {
+    const chosen = controls(), x = chosen.get("x");
+    const spec = structuredClone(data.charts[`${key}-${x}`]);
+    const far = 8e-6 / (Number(chosen.get("far")) || 100), near = 8e-6 / (Number(chosen.get("near")) || 20);
+    for (const row of rows) row.time = row.seconds + far * row.bytes + near * row.near;
+    spec.data = { values: rows };
+    if (chosen.get("logx")) spec.encoding.x.scale = { type: "log", nice: false };
+    if (chosen.get("logy")) for (const layer of spec.layer) layer.encoding.y.scale = { type: "log" };
+    if (matchMedia("(pointer: fine)").matches)
+      spec.layer[1].params = [{ name: "zoom", bind: "scales", select: { type: "interval", zoom: "wheel![event.shiftKey]" } }];
+    return spec;
+  }
+
+  function tip(value) {
+    const safe = (text) => String(text).replace(/[&<>]/g, (letter) => `&#${letter.charCodeAt(0)};`);
+    if (!("round" in value && "name" in value)) {
+      return `<table>${Object.entries(value).map(([key, text]) => `<tr><td>${safe(key)}</td><td>${safe(text)}</td></tr>`).join("")}</table>`;
+    }
+    const visible = new Set(shown()), at = Number(String(value.round).replace(/\D/g, ""));
+    const found = rows.filter((row) => row.round === at && !row.tail && visible.has(row.name)).sort((a, b) => b.accuracy - a.accuracy);
+    const lines = found.slice(0, 12).map((row) => `<tr><td>${safe(row.name)}</td><td>${percent(row.accuracy)}</td><td>${number(row.loss)}</td><td>${bytes(row.bytes)}</td></tr>`);
+    return `<b>Round ${at}</b><table><tr><td></td><td>accuracy</td><td>loss</td><td>sent</td></tr>${lines.join("")}</table>`;
+  }
+  const percent = (value) => (value === undefined ? "–" : `${(100 * value).toFixed(1)} %`);
+  const number = (value) => (value === undefined ? "–" : value.toFixed(3));
+  const bytes = (value) => {
+    const units = ["B", "kB", "MB", "GB", "TB"];
+    while (value >= 999.5 && units.length > 1) value /= 1000, units.shift();
+    return `${Number(value.toPrecision(3))} ${units[0]}`;
   };
-  const hidden = new Set();
 
-  for (const item of document.querySelectorAll("[data-switch]")) {
-    const button = make("button", "");
-    button.type = "button";
-    button.setAttribute("aria-pressed", "true");
-    button.title = "show or hide this curve";
-    button.append(...item.childNodes);
-    item.append(button);
-    button.addEventListener("click", () => {
-      const id = item.dataset.switch;
-      const off = !hidden.has(id);
-      hidden[off ? "add" : "delete"](id);
-      for (const node of document.querySelectorAll("[data-series]")) {
-        if (node.dataset.series === id) node.classList.toggle("off", off);
-      }
-      for (const other of document.querySelectorAll("[data-switch]")) {
-        if (other.dataset.switch === id) other.firstElementChild.setAttribute("aria-pressed", String(!off));
-      }
-    });
+  async function draw(box) {
+    const spec = box.dataset.curve ? curve(box.dataset.curve) : data.charts[box.dataset.chart];
+    for (const param of spec.params ?? []) param.value = signals()[param.name];
+    views.get(box)?.finalize();
+    const options = { mode: "vega-lite", ast: true, actions: false, renderer: "svg", config: data.config, logLevel: 1, tooltip: { formatTooltip: tip } };
+    const inner = box.firstElementChild ?? box.appendChild(document.createElement("div")); // Vega gives it a role
+    const { view } = await vegaEmbed(inner, { ...spec, autosize: { type: "fit-x", contains: "padding" } }, options);
+    views.set(box, view);
   }
 
-  for (const source of document.querySelectorAll("script.hover")) {
-    const chart = JSON.parse(source.textContent);
-    const plot = source.parentElement.querySelector(".plot");
-    const glass = make("div", "glass", plot);
-    const hair = make("div", "hair", glass);
-    const ring = make("div", "ring", glass);
-    const tip = make("div", "tip", plot);
-    const hide = () => [hair, ring, tip].forEach((node) => (node.hidden = true));
-    hide();
+  const signals = () => ({ shown: shown(), from: Number(controls().get("from")) || 0, to: Number(controls().get("to")) || 1e12 });
 
-    const show = (event) => {
-      const box = glass.getBoundingClientRect();
-      const x = event.clientX - box.left;
-      const y = event.clientY - box.top;
-      let near = null;
-      for (const series of chart.series) {
-        if (hidden.has(series.id)) continue;
-        for (const point of series.points) {
-          const across = point[0] * box.width - x;
-          const far = chart.nearest === "x" ? Math.abs(across) : Math.hypot(across, point[1] - y);
-          if (!near || far < near.far) near = { far, point, series };
-        }
+  async function filter(box) {
+    const view = views.get(box), known = view.getState({ signals: (name) => name === "shown" }).signals;
+    if (!("shown" in known)) return;
+    for (const [name, value] of Object.entries(signals())) if (name === "shown" || box.dataset.curve) view.signal(name, value);
+    await view.runAsync();
+  }
+
+  const seen = (box) => !box.closest("details:not([open])");
+  async function drawAll() {
+    for (const box of $(".chart")) {
+      if (!views.has(box) && seen(box)) await draw(box).then(() => new Promise((next) => setTimeout(next)));
+      if (box.dataset.curve) performance.mark("curves");
+    }
+    document.documentElement.dataset.drawn = $(".chart svg").length;
+  }
+
+  function values(fold) {
+    const box = fold.querySelector(".scroll"), names = [...new Set(rows.map((row) => row.name))];
+    if (!fold.open || box.firstChild) return;
+    const table = document.createElement("table"), head = table.createTHead().insertRow(), body = table.createTBody();
+    const cell = (line, text) => line.insertCell().append(text);
+    cell(head, "Round");
+    for (const name of names) cell(head, `${name}, accuracy`), cell(head, `${name}, loss`);
+    const found = new Map(rows.map((row) => [`${row.round} ${row.name}`, row]));
+    for (const at of [...new Set(rows.map((row) => row.round))].sort((a, b) => a - b)) {
+      const line = body.insertRow();
+      cell(line, at);
+      for (const name of names) {
+        const row = found.get(`${at} ${name}`) ?? {};
+        cell(line, percent(row.accuracy)), cell(line, number(row.loss));
       }
-      if (!near) return hide();
-      const [share, high, where] = near.point;
-      hair.hidden = tip.hidden = false;
-      ring.hidden = chart.nearest === "x";
-      hair.style.left = ring.style.left = `${100 * share}%`;
-      ring.style.top = `${high}px`;
-      tip.replaceChildren();
-      make("b", "", tip).textContent = where;
-      const listed = chart.nearest === "x" ? chart.series : [near.series];
-      for (const series of listed) {
-        const point = chart.nearest === "x" ? series.points.find((each) => each[0] === share) : near.point;
-        if (!point || hidden.has(series.id)) continue;
-        const line = make("div", "", tip);
-        make("i", series.look, line);
-        line.append(`${series.name}: ${point[3]}`);
-      }
-      const outer = plot.getBoundingClientRect();
-      const left = box.left - outer.left + share * box.width;
-      const over = left + 16 + tip.offsetWidth > outer.width;
-      tip.style.left = `${Math.max(0, over ? left - 16 - tip.offsetWidth : left + 16)}px`;
-      tip.style.top = `${Math.max(0, Math.min(y, box.height - tip.offsetHeight + 40))}px`;
+    }
+    box.append(table);
+  }
+
+  function changed(event) {
+    const form = one("#controls");
+    form.classList.toggle("timed", controls().get("x") === "time");
+    document.body.classList.toggle("timed", controls().get("x") === "time");
+    const light = ["shown", "from", "to"].includes(event?.target.name);
+    for (const box of $(".chart")) {
+      if (views.has(box) && (light || !box.dataset.curve)) filter(box);
+      else if (views.has(box)) draw(box);
+    }
+  }
+
+  function sortable(table) {
+    const body = table.tBodies[0], key = (row, at) => row.cells[at].dataset.value ?? row.cells[at].textContent;
+    const compare = (a, b) => (isNaN(a) || isNaN(b) ? a.localeCompare(b, undefined, { numeric: true }) : a - b);
+    for (const [at, head] of [...table.tHead.rows[0].cells].entries()) {
+      const button = document.createElement("button");
+      button.type = "button";
+      button.append(...head.childNodes);
+      head.append(button);
+      button.onclick = () => {
+        const down = head.ariaSort === "ascending";
+        for (const other of table.tHead.rows[0].cells) other.removeAttribute("aria-sort");
+        head.ariaSort = down ? "descending" : "ascending";
+        body.append(...[...body.rows].sort((a, b) => (down ? -1 : 1) * compare(key(a, at), key(b, at))));
+      };
+    }
+    one("#filter").oninput = (event) => {
+      const words = event.target.value.toLowerCase().split(/\s+/);
+      const hits = [...body.rows].filter((row) => !(row.hidden = !words.every((word) => row.textContent.toLowerCase().includes(word))));
+      one("#matches").textContent = event.target.value ? `${hits.length} of ${body.rows.length}` : "";
     };
-    glass.addEventListener("pointermove", show);
-    glass.addEventListener("pointerdown", show);
-    glass.addEventListener("pointerleave", hide);
   }
+
+  async function start() {
+    read();
+    $("table.sortable").forEach(sortable);
+    for (const fold of $("details")) fold.ontoggle = () => (fold.id === "values" ? values(fold) : drawAll());
+    const form = one("#controls");
+    if (form) {
+      form.oninput = changed;
+      form.onsubmit = (event) => event.preventDefault();
+      form.onreset = () => setTimeout(changed);
+      for (const name of ["all", "none"])
+        if (form.elements[name]) form.elements[name].onclick = () => {
+          for (const box of $("[name=shown]")) box.checked = name === "all";
+          changed();
+        };
+    }
+    await drawAll();
+  }
+
+  function restore(before, form) {
+    for (const old of form && before ? before.elements : []) {
+      const same = [...form.elements].find((each) => each.name && each.name === old.name && (old.type === "number" || each.value === old.value));
+      if (same && old.type === "number") same.value = old.value === old.defaultValue ? same.value : old.value;
+      else if (same) same.checked = old.checked;
+    }
+  }
+
+  async function renew() {
+    const mark = (text, stale) => { one("#live").textContent = text; one("#live").classList.toggle("stale", stale); };
+    try {
+      const state = await (await fetch("state", { cache: "no-store" })).text();
+      if (state !== one("#data").dataset.live) {
+        const fresh = new DOMParser().parseFromString(await (await fetch("./", { cache: "no-store" })).text(), "text/html");
+        const folds = new Map($("details").map((fold) => [fold.id, fold.open])), before = one("#controls");
+        for (const part of ["header", "main", "#data"]) one(part).replaceWith(fresh.querySelector(part));
+        for (const fold of $("details")) fold.open = folds.get(fold.id) ?? fold.open;
+        restore(before, one("#controls"));
+        await start();
+      }
+      mark("live", false);
+    } catch {
+      mark("the command that serves this page has ended", true);
+    }
+  }
+
+  await unpack();
+  await start();
+  if (one("#data").dataset.live !== undefined) setInterval(() => document.hidden || renew(), 2000);
 })();

@@ -51,6 +51,9 @@ DARK = Theme(
 DASHES = ((), (7, 4), (2, 4), (10, 4, 2, 4))  # lengths in pixels; solid first
 
 
+RAMP = ((68, 1, 84), (65, 68, 135), (42, 120, 142), (34, 168, 132), (122, 209, 81), (253, 231, 37))
+
+
 def look(slot: int) -> tuple[int, tuple[int, ...]]:
     """Colour number and dash of curve number `slot`."""
     return slot % len(LIGHT.colours), DASHES[slot // len(LIGHT.colours) % len(DASHES)]
@@ -67,27 +70,20 @@ def shade(share: float) -> tuple[float, bool]:
 
 def variables() -> str:
     """Both themes as CSS custom properties; the system's colour scheme chooses."""
-    return f":root{{{_declare(LIGHT)}}}\n@media (prefers-color-scheme:dark){{:root{{{_declare(DARK)}}}}}\n"
+    light, dark = ("".join(f"--{name}:{value};" for name, value in named(theme).items()) for theme in (LIGHT, DARK))
+    return f":root{{{light}}}\n@media (prefers-color-scheme:dark){{:root{{{dark}}}}}\n"
 
 
-def curve_rules() -> str:
-    """CSS rules: one class per colour and per dash."""
-    colours = "".join(f".c{at}{{--own:var(--c{at})}}" for at in range(len(LIGHT.colours)))
-    dashes = "".join(
-        f".d{at}{{stroke-dasharray:{' '.join(map(str, dash)) or 'none'}}}" for at, dash in enumerate(DASHES)
-    )
-    return f"{colours}\n{dashes}\n"
+def named(theme: Theme) -> dict[str, str]:
+    """The colours of a theme by the name of their CSS custom property."""
+    plain = {name.replace("_", "-"): value for name, value in vars(theme).items() if name != "colours"}
+    return plain | {f"c{at}": value for at, value in enumerate(theme.colours)}
 
 
-def classes(slot: int) -> str:
-    """CSS classes of curve number `slot`."""
-    colour, dash = look(slot)
-    return f"c{colour} d{DASHES.index(dash)}"
-
-
-def _declare(theme: Theme) -> str:
-    named = ("page", "surface", "ink", "muted", "line", "grid", "dots", "wrong")
-    plain = "".join(f"--{name}:{getattr(theme, name)};" for name in named)
-    return (
-        plain + f"--on-dots:{theme.on_dots};" + "".join(f"--c{at}:{value};" for at, value in enumerate(theme.colours))
+def ramp(at: int, of: int) -> str:
+    """Colour of class `at` of `of`, from dark blue to yellow (viridis), which colour-blind readers can order, too."""
+    place = at / max(of - 1, 1) * (len(RAMP) - 1)
+    low = min(int(place), len(RAMP) - 2)
+    return "#" + "".join(
+        f"{round(a + (b - a) * (place - low)):02x}" for a, b in zip(RAMP[low], RAMP[low + 1], strict=True)
     )

@@ -104,10 +104,9 @@ def _expected_of_all(contexts: Sequence[TaskContext], inputs: Sequence[Mapping[s
         return []
     homes = tuple(ctx.home for ctx in contexts)
     shares = contexts[0].once(("label shares", homes), lambda: np.stack([label_share(ctx).numpy() for ctx in contexts]))
-    tables = {id(each["by_class"]): each["by_class"].numpy() for each in inputs}  # a broadcast is one for all
-    by_class = (
-        next(iter(tables.values())) if len(tables) == 1 else np.stack([tables[id(e["by_class"])] for e in inputs])
-    )
+    given = [each["by_class"] for each in inputs]
+    broadcast = all(each is given[0] for each in given)
+    by_class = given[0].numpy() if broadcast else np.stack([each.numpy() for each in given])
     # Added up class by class, so that the number of a home does not depend on which other homes are computed with it.
     accuracies: list[float] = np.cumsum(shares * by_class, axis=1)[:, -1].tolist()
     return accuracies

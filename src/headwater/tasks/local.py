@@ -13,7 +13,8 @@ from torch import Tensor
 from headwater.core.params import By, Params
 from headwater.data.base import Examples
 from headwater.specs import LocalSpec
-from headwater.tasks.batched.trainer import train_together
+from headwater.tasks.augment import augmented
+from headwater.tasks.batched.trainer import prepare_together, train_together
 from headwater.tasks.cost import ITSELF, Cost, shaped, shaped_rows, training_cost
 from headwater.tasks.flat_module import FlatModule
 from headwater.tasks.optimizers import Stepper, batches, picked, steps_per_epoch, total_steps
@@ -89,7 +90,7 @@ def local_cost(
     return cost
 
 
-@task("train", together=train_together, stacked=True, cost=local_cost, returns="start")
+@task("train", together=train_together, prepare=prepare_together, stacked=True, cost=local_cost, returns="start")
 def local_train(
     ctx: TaskContext,
     start: Params,
@@ -130,7 +131,7 @@ def local_train(
     sizes: list[int] = []
     dtype = start.vector.dtype
     for batch in batches(len(rows), spec, ctx.rng):
-        x, y = picked(rows.x, batch), picked(rows.y, batch)
+        x, y = augmented(picked(rows.x, batch), spec.augment, ctx.augment_rng), picked(rows.y, batch)
         net.train(len(batch))
         features = net.features(x) if in_two_parts else None
         output = net(x) if features is None else net.classify(features)

@@ -19,6 +19,7 @@ from torch import Tensor
 from headwater.core.params import By, Params
 from headwater.models.slim import weighted
 from headwater.specs import LocalSpec
+from headwater.tasks.augment import augmented
 from headwater.tasks.cost import ITSELF, Cost, shaped, training_cost
 from headwater.tasks.optimizers import Stepper, batches, total_steps
 from headwater.tasks.task import TaskContext, task
@@ -245,7 +246,7 @@ def retrain(ctx: TaskContext, model: Params, layer: Tensor, places: Tensor, numb
             parameter.requires_grad_(False)
         for batch in batches(len(rows), spec, ctx.rng):
             net.train(len(batch))
-            stepper.step(net.loss(net(rows.x[batch]), rows.y[batch]))
+            stepper.step(net.loss(net(augmented(rows.x[batch], spec.augment, ctx.augment_rng)), rows.y[batch]))
             net.vector[:end] = model.vector[:end]
     finally:
         for parameter in still:

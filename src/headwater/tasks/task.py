@@ -6,7 +6,7 @@ nothing of sectors, engines or ledgers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from headwater.core.params import Params
-from headwater.core.rng import Key, derive, stream, streams
+from headwater.core.rng import Key, derive, stream
 from headwater.core.serialization import aligned
 from headwater.core.tree import ROOT
 from headwater.data.base import Examples
@@ -34,6 +34,7 @@ def task(
     phase: str,
     streaming: tuple[str, ...] = (),
     together: Callable[..., Any] | None = None,
+    prepare: Callable[..., Any] | None = None,
     asks: Mapping[str, Ask] | None = None,
     stacked: bool = False,
     cost: Cost | Callable[..., Cost] | None = None,
@@ -51,6 +52,7 @@ def task(
         streaming: names of mapping inputs that are read once and in order, and so need not be in memory all at once.
             A second read raises `TaskError`.
         together: `together(contexts, inputs)` computes several homes at once; None for each that it cannot serve.
+        prepare: `prepare(contexts, inputs)` does the first part of `together`, and returns a function for the rest.
         asks: inputs {group: {name: outputs}} that other tasks may compute beforehand, and that are missing otherwise.
         stacked: whether `together` computes the clients' models as one, in groups of the width that suits the run.
             Otherwise a group has any number of homes.
@@ -73,7 +75,8 @@ def task(
 
     def mark(function: Function) -> Function:
         function.phase, function.streaming = phase, streaming  # type: ignore[attr-defined]
-        function.together, function.stacked, function.asks = together, stacked, asks or {}  # type: ignore[attr-defined]
+        function.together, function.prepare = together, prepare  # type: ignore[attr-defined]
+        function.stacked, function.asks = stacked, asks or {}  # type: ignore[attr-defined]
         function.cost, function.returns = cost, returns  # type: ignore[attr-defined]
         function.shows_rows, function.noisy = shows_rows, noisy  # type: ignore[attr-defined]
         return function
@@ -101,6 +104,7 @@ class RunContext:
         sector_of: client → its sector, for engines that place work; tasks do not see it.
         secret: known to this party alone, where noise has to hide something from the others.
         helpers: threads of this process, for parts of a task that do not depend on each other.
+        start: architecture → the model that the run starts from; others are drawn.
     """
 
     split: Split
@@ -118,6 +122,7 @@ class RunContext:
     sector_of: Mapping[str, str] = field(default_factory=dict)
     secret: str = ""
     helpers: Helpers | None = None
+    start: Mapping[str, Params] = field(default_factory=dict)
     _flat_modules: dict[tuple[str, int], FlatModule] = field(default_factory=dict)
     _cache: dict[Hashable, Any] = field(default_factory=dict)
 
@@ -140,7 +145,9 @@ class RunContext:
         return self._flat_modules[arch, slot]
 
     def initial(self, arch: str, number: int) -> Params:
-        """A freshly drawn model; each number gives another one."""
+        """The model that the run starts from (number 0), or a freshly drawn one; each number gives another one."""
+        if not number and arch in self.start:
+            return self.start[arch]
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(derive(self.seed, "model", arch, *((number,) if number else ())))
             return Params.of(self.models[arch].build(), arch, self.models[arch].buffers, weight=0.0)
@@ -173,6 +180,11 @@ class TaskContext:
         """A generator that no other party can repeat if this party has a secret; otherwise `rng`."""
         secret = self._context.secret
         return stream(self._context.seed, "secret", secret, *self._key) if secret else self.rng
+
+    @cached_property
+    def augment_rng(self) -> np.random.Generator:
+        """Random generator for changes of training inputs, apart from `rng` so that batches stay the same."""
+        return stream(self._context.seed, "augment", *self._key)
 
     @property
     def rows(self) -> np.ndarray | None:
@@ -284,9 +296,5 @@ class TaskContext:
 
     def note(self, **numbers: float) -> None:
         """Report numbers; they appear in the round's row, and methods do not see them."""
-        self.notes |= {name: float(number) for name, number in numbers.items()}
-
-
-def task_generators(contexts: Sequence[TaskContext]) -> list[np.random.Generator]:
-    """The `rng` of each of these contexts of one run, created at once, which is faster than one by one."""
-    return streams(contexts[0]._context.seed, [("task", *ctx._key) for ctx in contexts]) if contexts else []
+        for name, number in numbers.items():
+            self.notes[name] = float(number)

@@ -175,19 +175,29 @@ def row_of(fed: Federation, found: Scores | None, done: Sequence[Done]) -> dict[
     if found:
         row["client_accuracy"] = found.client_accuracy
         row["sector_accuracy"] = {
-            sector: weighted({c: found.client_accuracy[c] for c in team}, fed.tree.sizes)
-            for sector, team in fed.among(found.client_accuracy).teams.items()
+            sector: weighted({client: found.client_accuracy[client] for client in sizes}, sizes)
+            for sector, sizes in _sizes_by_sector(fed.tree, tuple(found.client_accuracy)).items()
         }
         row |= found.further
     return row | _notes(fed, done)
 
 
+@lru_cache(maxsize=1)  # most often the same clients in every round
+def _sizes_by_sector(tree: Tree, clients: tuple[str, ...]) -> dict[str, dict[str, int]]:
+    """Samples of these clients by sector, in tree order."""
+    found: dict[str, dict[str, int]] = {}
+    for client in tree.in_order(clients):
+        found.setdefault(tree.sector_of[client], {})[client] = tree.sizes[client]
+    return {sector: found[sector] for sector in tree.sectors if sector in found}
+
+
 def _notes(fed: Federation, done: Sequence[Done]) -> dict[str, Any]:
     """Numbers that tasks noted, in tree order: the training loss, and the distillation figures of each node."""
-    reports = [(d, node, notes) for d in done for node, notes in d.notes.items() if notes]
+    by_number = sorted(done, key=lambda d: int(d.name.split(".")[1]))
+    reports = [(d, node, notes) for d in by_number for node, notes in d.notes.items() if notes]
     nodes = (*fed.tree.sectors, "server", *fed.tree.in_order(node for _, node, _ in reports))
     order = {node: at for at, node in enumerate(nodes)}
-    noted = sorted(reports, key=lambda each: (order[each[1]], int(each[0].name.split(".")[1])))
+    noted = sorted(reports, key=lambda each: order[each[1]])
     bad = [{"node": node, "task": d.title} for d, node, notes in noted if BAD in notes]
     noted = [each for each in noted if BAD not in each[2]]
     losses = {node: notes["loss"] for d, node, notes in noted if d.phase == "train" and "loss" in notes}

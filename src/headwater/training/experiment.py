@@ -16,6 +16,9 @@ from headwater.algorithms.base import Method
 from headwater.config import Config, method_from, spec_from
 from headwater.config.catalog import stage_fields, stage_specs
 from headwater.config.fields import settings_of
+from headwater.config.stage_defaults import distill_defaults, local_defaults
+from headwater.core.federation import Federation
+from headwater.core.params import Params
 from headwater.core.tree import Tree
 from headwater.data import kind_of_path
 from headwater.data.base import Data
@@ -30,12 +33,12 @@ from headwater.models.fit import fitted
 from headwater.models.parts import need_parts
 from headwater.partition.divide import OwnRows, carving_seed, divide, made_with, resolved_partition, training_sizes
 from headwater.partition.partition import Partition
-from headwater.specs import DistillSpec, LocalSpec
+from headwater.specs import LEARNING_RATE, DistillSpec, LocalSpec
 from headwater.tasks.batched.policy import Stacking, stacking
 from headwater.tasks.task import RunContext
+from headwater.training.warm_start import start_model
 
 Rows = Mapping[str, np.ndarray]
-LEARNING_RATE = {"sgd": 0.1, "adam": 1e-3, "adamw": 1e-3}
 
 
 @dataclass(frozen=True)
@@ -54,6 +57,7 @@ class Experiment:
         class_names: names of the classes.
         others: further architectures of clients.
         exchange: what clients sent about their rows before the first round, to agree on a preparation of the data.
+        start: the model that the run starts from; None: it is drawn.
     """
 
     config: Config
@@ -67,6 +71,7 @@ class Experiment:
     class_names: tuple[str, ...]
     others: tuple[ModelSpec, ...] = ()
     exchange: Exchange | None = None
+    start: Params | None = None
 
     @property
     def models(self) -> dict[str, ModelSpec]:
@@ -85,13 +90,18 @@ class Experiment:
         engine = self.config.engine
         return stacking(self.method, self.models, engine.stack, engine.threads)
 
+    def after_round(self, fed: Federation, state: Any) -> Any:
+        """The state after the round of this view, by the method with that round's learning rates."""
+        return self.method.in_round(fed.round, self.config.rounds).round(fed, state)
+
     def manifest(self) -> dict[str, Any]:
         """The split as partition.json holds it."""
         labels = self.split.train.y.numpy()
         return self.partition.described(labels, self.split.classes, self.class_names, made_with(self.config))
 
     def context(self) -> RunContext:
-        return RunContext(self.split, self.rows, self.test_rows, self.models, self.config.seed)
+        start = {} if self.start is None else {self.tree.archs[0]: self.start}
+        return RunContext(self.split, self.rows, self.test_rows, self.models, self.config.seed, start=start)
 
 
 def prepare(config: Config, *, data: Data | None = None, model: Callable[[], nn.Module] | None = None) -> Experiment:
@@ -142,7 +152,11 @@ def prepare(config: Config, *, data: Data | None = None, model: Callable[[], nn.
     settled: dict[str, Any] = {name: asdict(stage) for name, stage in chosen.items()}
     if model is None:
         settled["model"] = {"name": spec.name, "projection": spec.projection, **spec.options}
-    parts = (tree, spec, built, rows, test_rows, loaded.class_names, others, exchange)
+    start = None
+    if config.model.start:
+        start, sha256 = start_model(config.model.start, config.model.start_sha256, spec)
+        settled["model"] = settled.get("model", {}) | {"start_sha256": sha256}
+    parts = (tree, spec, built, rows, test_rows, loaded.class_names, others, exchange, start)
     experiment = Experiment(config.merged(settled), split, partition, *parts)
     for extra in experiment.models.values():  # a method may refuse the model, or add one that cannot be built
         extra.outline()
@@ -156,7 +170,11 @@ def _with_absolute_paths(config: Config) -> Config:
     if (test := data.get("test")) and Path(test).expanduser().is_file():
         paths["test"] = test
     whole = {key: str(Path(value).expanduser().absolute()) for key, value in paths.items()}
-    return config.merged({"data": whole}) if any(data[key] != value for key, value in whole.items()) else config
+    if any(data[key] != value for key, value in whole.items()):
+        config = config.merged({"data": whole})
+    if config.model.start:  # a link such as runs/latest will point elsewhere
+        config = config.merged({"model": {"start": str(Path(config.model.start).expanduser().resolve())}})
+    return config
 
 
 def specs_of(
@@ -220,22 +238,15 @@ def _stages(config: Config, kind: Any, split: Split, partition: Partition) -> di
     defaults = kind.defaults(config.algorithm)
     specs: dict[str, LocalSpec | DistillSpec] = {}
     if "local" in wanted:
-        own = {"optimizer": "adam", "batch": batch_for(client), "epochs": 10 if client < 500 else 5}
+        own = local_defaults(client)
         specs["local"] = spec_from("local", LocalSpec, _join(own, defaults.get("local", {}), config.local))
     for section, rows in (("sector", client), ("server", len(split.reference))):
         if section in wanted:
-            own = {"optimizer": "adam", "batch": batch_for(rows), "epochs": 10}
-            if len(split.validation):
-                own |= {"patience": 5, "restore": "best_or_init"}
+            own = distill_defaults(rows, validated=len(split.validation) > 0)
             specs[section] = spec_from(
                 section, DistillSpec, _join(own, defaults.get(section, {}), getattr(config, section))
             )
     return specs
-
-
-def batch_for(rows: int) -> int:
-    """The default batch size: a quarter of the rows as a power of two, from 8 to 64, for several steps per epoch."""
-    return int(min(64, max(8, 2 ** round(np.log2(max(1, rows / 4))))))
 
 
 def _join(*layers: Mapping[str, Any]) -> dict[str, Any]:
@@ -258,6 +269,9 @@ def _join(*layers: Mapping[str, Any]) -> dict[str, Any]:
 
 def _check(chosen: Mapping[str, Any], split: Split, method: Method) -> None:
     """Refuse settings that would fail later."""
+    if (local := chosen.get("local")) is not None and local.augment != "none" and len(split.shape) != 3:
+        inputs = f"these inputs have the shape {tuple(split.shape)}; leave it at 'none'"
+        raise ConfigError(f"local.augment = {local.augment!r} changes images (channels, height, width), and {inputs}")
     server, sector = chosen.get("server"), chosen.get("sector")
     if server is not None and method.distils("server") and (server.epochs or server.steps) and not len(split.reference):
         raise ConfigError("distilling at the server needs a reference set; set data.reference_size above 0")

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import json
-import platform
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from headwater import startup
-from headwater.algorithms.base import outputs
+from headwater.callbacks import Callback
 from headwater.core import numerics
 from headwater.core.federation import SERVER, Federation, Located
 from headwater.core.ledger import Ledger
-from headwater.core.params import Params, digest
+from headwater.core.membership import joined_until
 from headwater.core.sampling import participants
 from headwater.core.values import names_in
 from headwater.engines import open_engine
@@ -28,30 +26,26 @@ from headwater.inference import card
 from headwater.inference.trained import KEY as METADATA
 from headwater.tasks.average import initial
 from headwater.training import checkpoint
+from headwater.training.arrivals import Arrivals, admit, grown
 from headwater.training.checkpoint import Keeper, write_whole
 from headwater.training.evaluation import (
     Measurements,
     Scores,
     cautions,
-    method_report,
     read_evaluation,
     row_of,
     submit_evaluation,
-    summary_of,
     tests_for,
 )
 from headwater.training.experiment import Experiment
+from headwater.training.finish import exported, result_of
+from headwater.training.hooks import Hooks
 from headwater.training.opening import open_federation, run_context
-from headwater.training.result import Event, Progress, Run, describe_model, named, tensors_of
+from headwater.training.result import Event, Progress, Run, describe_model, tensors_of
 from headwater.training.run_directory import RunDirectory, write_model
 from headwater.training.run_lock import RunLock
 
 __all__ = ["Event", "open_engine", "train"]
-
-SEPARATE = (
-    "clients were separate parties: accuracy by client was asked for after the last round only, a simulation asks in "
-    "every evaluated round, so its ledger.evaluate is larger"
-)
 
 
 @dataclass(frozen=True)
@@ -77,6 +71,8 @@ def train(
     out: Path | None = None,
     watch: Callable[[Event], None] | None = None,
     engine: Engine | None = None,
+    callbacks: Sequence[Callback] = (),
+    arrivals: Arrivals | None = None,
 ) -> Run:
     """Run an experiment.
 
@@ -85,6 +81,8 @@ def train(
         out: directory for the run's files; an interrupted run there is resumed. None leaves nothing on disk.
         watch: called with every `Event` of the run.
         engine: an open engine; None opens the one that the configuration asks for.
+        callbacks: called at the beginning, after each round and at the end.
+        arrivals: clients that take part from a later round on; None for nobody.
 
     Raises:
         OutputError: `out` holds another run, or another process writes to it.
@@ -92,16 +90,28 @@ def train(
     directory = RunDirectory(out, experiment.config) if out is not None else None
     locked = RunLock(out) if out is not None else nullcontext()
     opened = open_engine(experiment.config, [experiment]) if engine is None else nullcontext(engine)
+    hooks = Hooks(callbacks, out)
     with locked, startup.frozen_objects(), opened as used:
-        return _Loop(experiment, used, directory, Progress(watch, experiment.config.rounds)).run()
+        progress = Progress(watch, experiment.config.rounds)
+        try:
+            return _Loop(experiment, used, directory, progress, hooks, arrivals or Arrivals()).run()
+        except BaseException as error:
+            hooks.run_failed(error)
+            raise
 
 
 class _Loop:
     def __init__(
-        self, experiment: Experiment, engine: Engine, directory: RunDirectory | None, progress: Progress
+        self,
+        experiment: Experiment,
+        engine: Engine,
+        directory: RunDirectory | None,
+        progress: Progress,
+        hooks: Hooks,
+        arrivals: Arrivals,
     ) -> None:
         self.experiment, self.engine, self.directory, self.progress = experiment, engine, directory, progress
-        self.config, self.tree = experiment.config, experiment.tree
+        self.config, self.hooks, self.arrivals = experiment.config, hooks, arrivals
         self.own_tests = self.config.partition.local_test > 0
         self.partition = self.experiment.manifest()
         self.remarks: tuple[str, ...] = ()  # about checkpoints that could not be used
@@ -123,18 +133,22 @@ class _Loop:
         self.progress.say("start", first - 1)
         for sentence in filter(None, (*self.remarks, *cautions(self.experiment), numerics.too_late())):
             self.progress.say("warning", first - 1, text=sentence)
+        self.hooks.run_begin(self.config)
         for number in range(first, rounds + 1):
+            if self.hooks.stopped:
+                break
             self._open(number, saved)
             saved = self.open[-1].saved
             # With overlap, a round closes after the next is submitted.
-            while len(self.open) > self.config.engine.overlap:
+            while len(self.open) > (self.config.engine.overlap and not self.hooks.may_stop):
                 found = self._close()
         while self.open:
             found = self._close()
-        if found is None:  # all rounds were done before; only the final files were missing
+        if found is None:  # all rounds were done before and only the final files were missing, or a callback stopped
             found = self._measure(saved)
         run = self._finish(saved, found)
-        self.progress.say("end", rounds)
+        self.progress.say("end", len(self.history))
+        self.hooks.run_end(run)
         self.engine.watch = None
         return run
 
@@ -153,6 +167,7 @@ class _Loop:
         if last:
             self.remarks = last.skipped
             session.ledger, session.named = last.ledger, set(last.names)
+            self.fed = grown(self.fed, joined_until(self.arrivals.joined, last.round))
             self.progress.began -= last.seconds  # the time of a resumed run includes its earlier parts
             return last.state, last.round + 1
         if (exchange := self.experiment.exchange) is not None:
@@ -169,16 +184,26 @@ class _Loop:
 
     def _open(self, number: int, saved: Saved) -> None:
         """Submit a round and its evaluation. Does not wait, unless the method does."""
-        fed = self.fed = self.fed.begin(
-            number, participants(self.tree, self.config.partition.participation, self.config.seed, number)
-        )
-        state = fed.restore_lost(saved.state, self.experiment.method.round(fed, saved.state))
+        saved = self._admit(number, saved)
+        share, seed = self.config.partition.participation, self.config.seed
+        fed = self.fed = self.fed.begin(number, participants(self.fed.tree, share, seed, number))
+        state = fed.restore_lost(saved.state, self.experiment.after_round(fed, saved.state))
         saved = Saved(state, saved.tests)
         due = number % self.config.eval_every == 0 or number == self.config.rounds
         # Where clients are separate parties, accuracy by client costs an exchange with each: only in the last round.
         each = number == self.config.rounds or not fed.session.losing
         self.open.append(OpenRound(fed, saved, self._ask(saved, each) if due else None))
         self._release()
+
+    def _admit(self, number: int, saved: Saved) -> Saved:
+        """Take in the clients that join with this round."""
+        self.arrivals.before_round(number)
+        fed, joined = self.fed, self.arrivals.joined
+        self.fed, state, tests = admit(self.experiment, fed, saved.state, saved.tests, joined, number)
+        if self.fed is not fed:
+            self.fed.session.settle(0)
+            self._take_reports(0)
+        return Saved(state, tests)
 
     def _close(self) -> Scores | None:
         """Finish the oldest open round: its measurements, its row and its checkpoint."""
@@ -206,6 +231,7 @@ class _Loop:
             complaint = Complaint(self.context, phase, bad[0]["task"], bad[0]["node"], number, len(bad) - 1)
             self.progress.say("warning", number, text=complaint.dropped)
         self.progress.round_closed(number)
+        self.hooks.round_end(row)
         return found
 
     def _release(self) -> None:
@@ -235,7 +261,7 @@ class _Loop:
 
     def _measure(self, saved: Saved) -> Scores:
         # A new round number, so that no name is used twice.
-        self.fed = self.fed.begin(self.config.rounds + 1, self.tree.holders)
+        self.fed = self.fed.begin(self.config.rounds + 1, self.fed.tree.holders)
         session = self.fed.session
         ledger, session.ledger = session.ledger, Ledger()  # this evaluation was charged before
         found = read_evaluation(self.fed, self._ask(saved), self.own_tests)
@@ -243,36 +269,21 @@ class _Loop:
         return found
 
     def _finish(self, saved: Saved, found: Scores) -> Run:
-        params = self._export(saved.state)
+        if self.hooks.stopped and self.history[-1]["accuracy"] is None:  # stopped between two evaluations
+            self.history[-1] |= {"accuracy": found.accuracy, "loss": found.loss}
+        params = exported(self.fed, saved.state)
         tensors, about = tensors_of(params), describe_model(self.experiment, params)
         config, ledger, model = self.config, self.fed.session.ledger, self.experiment.model
-        result = {
-            "algorithm": config.method,
-            "label": config.method,
-            "seed": config.seed,
-            "rounds": config.rounds,
-            **summary_of(found, self.history, config.seed),
-            **method_report(self.experiment, self.history),
-            "ledger": ledger.summary(),
-            "seconds": round(time.time() - self.progress.began, 3),
-            "partition_sha256": self.experiment.partition.sha256,
-            "model_sha256": digest(tensors),
-            "data": config.data.name,
-            "model": model.name,
-            "stacking": self.experiment.stacking.to_dict(),
-            "parameters": next((p.layout.size for p in params.values()), 0) or model.count(),
-            "clients": len(self.tree.clients),
-            "sectors": len(self.tree.sectors),
-            "numerics": numerics.about(),
-            "versions": {"python": platform.python_version()}
-            | {n: version(n) for n in ("headwater", "torch", "numpy")},
-        }
-        if self.fed.session.losing:
-            result["notes"] = [SEPARATE]
+        seconds = round(time.time() - self.progress.began, 3)
+        result = result_of(
+            self.experiment, self.fed, params, found, self.history, seconds, self.arrivals.joined, self.hooks.stopped
+        )
         path = self.directory.path if self.directory else None
         how = (config.partition.scheme, self.experiment.method.INFO, json.loads(about).get("preparation", {}))
         text = card.card(result, *how)
-        if self.directory and self.directory.result is None:
+        if self.hooks.stopped and self.keeper:
+            self.keeper.write()  # without a result, the same call carries on
+        elif self.directory and self.directory.result is None:
             write_model(self.directory.path / "model.safetensors", tensors, {METADATA: about})
             write_whole(self.directory.path / card.FILE, text)
             self.directory.write("result.json", result)
@@ -280,15 +291,3 @@ class _Loop:
             result = self.directory.result or result
         rest = (self.partition, config.to_toml(), path, text, about, self.spans)
         return Run(result, self.history, ledger, params, model, self.context.models, *rest)
-
-    def _export(self, state: Any) -> dict[str, Params]:
-        """The global model; without one, that of each client or member under its name."""
-        shown = outputs(state)
-        if shown.model is not None:
-            return {"": self.fed.read(shown.model)}
-        if shown.personal is None:
-            return {name: self.fed.read(member) for name, member in named(state.team.members).items()}
-        fed = self.fed.whole.with_purpose("export")
-        members: dict[str, Params] = fed.read(fed.up(shown.personal, to=SERVER)) or {}
-        fed.session.settle(fed.round)
-        return members

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import time
 from collections import Counter
@@ -18,10 +19,12 @@ from headwater.core.ledger import TIERS, Ledger
 from headwater.core.params import Params
 from headwater.core.records import to_json
 from headwater.engines.base import Done
-from headwater.errors import OutputError
+from headwater.errors import OutputError, said
 from headwater.inference.trained import KEY as METADATA
 from headwater.inference.trained import Array, TrainedModel, from_metadata
 from headwater.models.base import ModelSpec
+from headwater.report.notebook import card, sectors, sparkline
+from headwater.report.numbers import count, duration, percent, size
 from headwater.training.run_directory import write_model
 
 if TYPE_CHECKING:
@@ -75,6 +78,25 @@ class Run:
         sent = sum(self.ledger.bytes(tier) for tier in TIERS)
         rest = f" {result['rounds']} rounds, {result['clients']} clients, {result['sectors']} sector(s), {sent:,} bytes"
         return "\n".join([first, rest, f" {self.directory or 'not on disk; save() writes it'}>"])
+
+    def _repr_html_(self) -> str:
+        result, interval = self.result, self.accuracy_ci95
+        between = f" [{percent(interval[0])}, {percent(interval[1])}]" if interval else ""
+        sent = {tier: sum(self.ledger.bytes(tier, way) for way in ("up", "down")) for tier in TIERS}
+        rows = [
+            ("accuracy", f"{percent(self.accuracy)}{between}"),
+            ("best", f"{percent(result['best_accuracy'])} in round {result['best_round']} of {result['rounds']}"),
+            ("clients", f"{count(result['clients'])} in {sectors(result['sectors'])}"),
+            ("server – sectors", size(sent["server_sector"])),
+            ("sectors – clients", size(sent["sector_client"])),
+            ("time", duration(result["seconds"])),
+            ("folder", str(self.directory or "not on disk; save() writes it")),
+        ]
+        curve = [row["accuracy"] for row in self.history if row["accuracy"] is not None]
+        what = f"Accuracy by round, from {percent(min(curve))} to {percent(max(curve))}"
+        title = f"{result['label']} on {Path(str(result['data'])).name}"
+        notes = (f"{what}.", *result.get("notes", ()), *result.get("remarks", ()))
+        return card(title, rows, sparkline(curve, what, width=320, height=60), notes)
 
     @property
     def accuracy(self) -> float:
@@ -133,10 +155,16 @@ class Run:
         Raises:
             OutputError: the folder holds files.
         """
+        if not isinstance(folder, str | os.PathLike) or not str(folder):
+            raise OutputError(f"save takes the path of a new or empty folder, got {folder!r}")
         path = Path(folder).expanduser()
-        if path.exists() and (not path.is_dir() or any(path.iterdir())):
-            raise OutputError(f"{path} is not an empty folder; choose another one")
-        path.mkdir(parents=True, exist_ok=True)
+        try:
+            if path.exists() and (not path.is_dir() or any(path.iterdir())):
+                raise OutputError(f"{path} is not an empty folder; choose another one")
+            path.mkdir(parents=True, exist_ok=True)
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or said(error)
+            raise OutputError(f"{str(path)[:100]!r} cannot be made a folder ({reason}); choose another") from error
         self._write_files(path)
         write_model(path / "model.safetensors", tensors_of(self.params), {METADATA: self.about})
         (path / "model.md").write_text(self.card, encoding="utf-8")
@@ -164,11 +192,17 @@ class Run:
 
         from headwater.report import write
 
-        if self.directory is not None:
-            return write([self.directory], Path(path))
-        with tempfile.TemporaryDirectory() as folder:
-            self._write_files(Path(folder))
-            return write([Path(folder)], Path(path))
+        if not isinstance(path, str | os.PathLike) or not str(path):
+            raise OutputError(f"report takes the path of an HTML file to write, got {path!r}")
+        file = Path(path).expanduser()
+        try:
+            if self.directory is not None:
+                return write([self.directory], file)
+            with tempfile.TemporaryDirectory() as folder:
+                self._write_files(Path(folder))
+                return write([Path(folder)], file)
+        except OutputError as error:
+            raise OutputError(str(error).replace("choose another --out", "choose another path")) from error
 
 
 def tensors_of(params: Mapping[str, Params]) -> dict[str, Tensor]:

@@ -50,6 +50,10 @@ class RunDirectory:
             raise OutputError(
                 f"{path} cannot be a run's directory, since part of it is a file; choose another --out"
             ) from error
+        except OSError as error:
+            raise OutputError(
+                f"{str(path)[:200]} cannot be a run's directory ({str(error.strerror).lower()}); choose another --out"
+            ) from error
         file = path / CONFIG
         if file.exists():
             there = Config.from_toml(file.read_text(encoding="utf-8"))

@@ -20,6 +20,7 @@ from typing import Self
 from headwater.errors import OutputError
 
 LOCK = "run.lock"
+LOCKS = Path("/proc/locks")  # what is locked on this machine
 BOOT = Path("/proc/sys/kernel/random/boot_id")  # equal in all containers of a machine, whatever their host names
 
 
@@ -127,6 +128,29 @@ class RunLock:
             return os.path.samestat(os.fstat(file), os.stat(self._path))
         except FileNotFoundError:
             return False
+
+
+def holder_of(directory: Path) -> LockHolder | None:
+    """Who writes to a run's directory now; None if nobody does, as far as this machine can tell.
+
+    The lock itself is not touched, so that a process that is about to take it is not disturbed.
+    """
+    try:
+        file = os.open(directory / LOCK, os.O_RDONLY)
+    except OSError:
+        return None
+    try:
+        holder, place = LockHolder.read(file), os.fstat(file)
+    finally:
+        os.close(file)
+    if holder is None or (holder.is_here and not holder.is_alive):
+        return None
+    try:
+        rows = [line.split() for line in LOCKS.read_text(encoding="ascii").splitlines()]
+    except OSError:
+        return holder
+    held = any(row[1] == "FLOCK" and row[-3].rpartition(":")[2] == str(place.st_ino) for row in rows if len(row) > 6)
+    return holder if held or not holder.is_here else None  # else another process has this number now
 
 
 def _flock(file: int) -> bool | None:

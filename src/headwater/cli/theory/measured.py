@@ -12,7 +12,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headwater.cli.run import check_path, stored
+from headwater.cli.directories import check_path, stored
 from headwater.cli.terminal import console, pairs, print_lines, status
 from headwater.cli.theory.bounds import EQUATIONS, phases, show_bounds, show_comparisons, worked_out
 from headwater.cli.theory.topic import Facts, Options, refusing, short
@@ -251,20 +251,17 @@ def _of_its_phases(results: dict[str, Any], method: str) -> dict[str, Any]:
 
 
 def _draw(method: str, gaps: list[float], over: list[float], path: Path) -> None:
-    from headwater.report.figures import add_grid, new_figure
-    from headwater.report.style import LIGHT
+    from headwater.report import charts
 
-    figure = new_figure(7, 4.2)
-    axes = figure.subplots()
-    rounds = range(len(gaps))
-    axes.plot(rounds, over, color=LIGHT.ink, linestyle=(0, (4, 2)), label=f"bound {EQUATIONS[method]}")
-    axes.plot(rounds, gaps, color=LIGHT.colours[0], label=f"{method}, measured")
-    axes.set_yscale("log")
-    axes.set_xlabel("Round")
-    axes.set_ylabel("Loss above the optimum")
-    add_grid(axes)
-    axes.legend(frameon=False)
-    figure.savefig(path)
+    named = {f"{method}, measured": gaps, f"bound {EQUATIONS[method]}": over}
+    rows = [
+        {"name": name, "round": at, "value": value}
+        for name, values in named.items()
+        for at, value in enumerate(values)
+        if value > 0  # the axis is logarithmic
+    ]
+    spec = charts.lines(rows, [*named], up="Loss above the optimum", form="~g", log=True, height=320)
+    charts.picture(spec | {"width": 560}, path)
 
 
 WORDS = {

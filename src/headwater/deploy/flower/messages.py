@@ -10,6 +10,8 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import httpx
@@ -49,6 +51,7 @@ from headwater.deploy.transport import Message, RawArray, Unanswered
 RAW = "headwater.raw"
 SLACK = 1 << 20  # bytes of a message that are not payload
 HEARTBEAT = 10.0  # seconds between heartbeats of a task; Flower gives up a task after a minute without
+TRIES = 3  # of a request whose connection was closed
 NOT_OURS = "what came is not a message of Headwater"
 APP = """
 [build-system]
@@ -97,6 +100,14 @@ def from_flower(content: RecordDict) -> Message:
     if not isinstance(head, dict):
         raise Unanswered(NOT_OURS)
     return Message(head, parts)
+
+
+def sent(call: Callable[[Any], Any], request: Any) -> Any:
+    """Send a request, again if an idle connection was closed at that moment: nothing was read of it then."""
+    for _ in range(TRIES - 1):
+        with suppress(httpx.RemoteProtocolError):
+            return call(request)
+    return call(request)
 
 
 class HeaderInterceptor:
@@ -157,13 +168,11 @@ class FlowerTask:
                 messages_list=[message_to_proto(remove_content_from_message(message))],
                 message_object_trees=[get_object_tree(message)],
             )
-            try:
-                response = self.client.PushMessages(request)
-            except httpx.RemoteProtocolError:  # an idle connection was closed at this moment: nothing was read of it
-                response = self.client.PushMessages(request)
+            response = sent(self.client.PushMessages, request)
+            piece = partial(sent, self.client.PushObject)  # sending the same piece twice changes nothing
             push_objects(
                 get_all_nested_objects(message),
-                make_push_object_fn_protobuf(self.client.PushObject, self.node, self.run_id, response.session_id),
+                make_push_object_fn_protobuf(piece, self.node, self.run_id, response.session_id),
                 object_ids_to_push=set(response.objects_to_push),
             )
         return str(response.message_ids[0]) if response.message_ids else ""

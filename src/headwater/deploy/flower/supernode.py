@@ -38,7 +38,7 @@ from flwr.supercore.runtime import RuntimeHttpClient
 from flwr.supernode.cli import flower_supernode
 
 from headwater.deploy.flower.child_process import Frame, Pipe, fail, leave_within, pipe_to_party
-from headwater.deploy.flower.messages import NOT_OURS, FlowerTask, from_flower, refusal, to_flower
+from headwater.deploy.flower.messages import NOT_OURS, FlowerTask, from_flower, refusal, sent, to_flower
 from headwater.deploy.transport import Message, Unanswered
 
 SHORTEST_POLL = 0.1  # seconds between two polls for a message
@@ -121,7 +121,7 @@ class SuperNodeBridge:
             pulled = task.client.PullMessages(PullAppMessagesRequest())
             if pulled.messages_list:
                 task.push(self._reply(task, pulled))
-            task.client.PushTaskOutput(PushTaskOutputRequest(sub_status=SubStatus.COMPLETED))
+            sent(task.client.PushTaskOutput, PushTaskOutputRequest(sub_status=SubStatus.COMPLETED))
         finally:
             task.end()
             self.clock.replied.set()

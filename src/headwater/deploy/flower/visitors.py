@@ -8,16 +8,15 @@ Flower in `activate_node`. Both check the signature before, so a key here is not
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import threading
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from cryptography.hazmat.primitives import serialization
 from flwr.superlink.servicer.fleet import fleet_handlers
+
+from headwater.deploy.keys import fingerprint
 
 MOST = 100  # keys, and signatures of strangers, between two reports; further ones are left out
 
@@ -71,16 +70,3 @@ class VisitorBook:
         with self._guard:
             counts, self._counts, self._left = self._counts, Counter[str](), MOST
             return [{"key": key, "name": self._names.get(key, ""), "attempts": n} for key, n in counts.items()]
-
-
-def fingerprint(public_key: bytes) -> str:
-    """SHA-256 of a public key in PEM or OpenSSH format, as `ssh-keygen -l` prints it; of other bytes, of these."""
-    data = public_key
-    try:
-        pem = public_key.startswith(b"-----")
-        key = (serialization.load_pem_public_key if pem else serialization.load_ssh_public_key)(public_key)
-        text = key.public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
-        data = base64.b64decode(text.split()[1])
-    except Exception:  # a key of a kind that OpenSSH does not know
-        pass
-    return f"SHA256:{base64.b64encode(hashlib.sha256(data).digest()).decode().rstrip('=')}"

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from headwater.core import serialization
+from headwater.engines.availability import Availability
 from headwater.engines.base import Files, Infos
-from headwater.engines.execution import Availability
 from headwater.engines.jobs import Ref
 from headwater.engines.ray.actor import ActorHandle, Call, CallOutcome, death_reason
 from headwater.engines.ray.cluster import Cluster, Node, import_ray, join, leave

@@ -18,8 +18,8 @@ import cloudpickle
 
 from headwater.core import sealed, serialization
 from headwater.core.rng import Key
+from headwater.engines.availability import Availability
 from headwater.engines.base import Done, Files, Infos
-from headwater.engines.execution import Availability
 from headwater.engines.jobs import EVERY, Job, Ref
 from headwater.engines.workers.scheduler import (
     GroupView,

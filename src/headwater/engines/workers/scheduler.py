@@ -18,7 +18,7 @@ from weakref import ref
 
 from headwater.core import serialization
 from headwater.core.serialization import ValueInfo
-from headwater.engines.execution import Availability
+from headwater.engines.availability import Availability
 from headwater.engines.jobs import LOST, Job, Ref, pick
 
 

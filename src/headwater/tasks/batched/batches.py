@@ -9,9 +9,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from headwater.core.rng import streams
 from headwater.specs import LocalSpec
 from headwater.tasks.optimizers import steps_per_epoch, total_steps
-from headwater.tasks.task import TaskContext, task_generators
+from headwater.tasks.task import TaskContext
 
 Ints = np.ndarray[Any, np.dtype[np.int64]]
 
@@ -34,7 +35,7 @@ def batches_of_all(
     """
     index = np.zeros((steps, len(contexts), width), dtype=np.int64)
     share = np.full((steps, len(contexts), width), 1 / spec.batch)
-    generators = task_generators(contexts)
+    generators = _generators(contexts)
     alike: dict[int, list[int]] = {}
     for at, own in enumerate(rows):
         alike.setdefault(len(own), []).append(at)
@@ -55,3 +56,12 @@ def batches_of_all(
                 share[last, places, :rest], share[last, places, rest:] = 1 / rest, 0
             first, left = first + taken, left - taken
     return torch.from_numpy(index), torch.from_numpy(share).to(dtype)
+
+
+def _generators(contexts: Sequence[TaskContext]) -> list[np.random.Generator]:
+    """The `rng` of each of these contexts of one run, created at once, which is faster than one by one."""
+    if not contexts:
+        return []
+    first = contexts[0]._key[:-1]
+    common = first if all(ctx._key[:-1] == first for ctx in contexts) else ()
+    return streams(contexts[0]._context.seed, [ctx._key[len(common) :] for ctx in contexts], ("task", *common))

@@ -64,6 +64,8 @@ def stacking(method: Trained, models: Mapping[str, ModelSpec], asked: str, threa
         return alone("the method trains no clients")
     if any(spec.low_bit != "none" for spec in specs):
         return alone("weights of one bit are trained alone")
+    if any(spec.augment != "none" for spec in specs):
+        return alone("augmented images are trained alone")
     if method.uses_features():
         return alone("the method's loss looks at features")
     found = [_of_model(spec, asked) for spec in models.values()]

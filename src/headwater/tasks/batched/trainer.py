@@ -16,8 +16,7 @@ steps are done.
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -25,17 +24,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from headwater.core.params import Layout, Params
-from headwater.specs import LocalSpec
+from headwater.core.params import ModelRows, Params
 from headwater.tasks.batched.batches import batches_of_all
 from headwater.tasks.batched.buffers import Buffers, whole_lines
 from headwater.tasks.batched.descent import twice
-from headwater.tasks.batched.kernels import Chain, Kernel, kernel_of
+from headwater.tasks.batched.kernels import Chain
+from headwater.tasks.batched.members import Inputs, Member, kernel
 from headwater.tasks.flat_module import FlatModule
 from headwater.tasks.optimizers import FusedOptimizer, learning_rate, samples_read, total_steps
 from headwater.tasks.task import ALONE, TaskContext
-
-_KERNELS: WeakKeyDictionary[FlatModule, Kernel | None] = WeakKeyDictionary()
 
 
 class _ThreadMemory(threading.local):
@@ -48,120 +45,87 @@ class _ThreadMemory(threading.local):
 _MEMORY = _ThreadMemory()
 
 
-@dataclass(slots=True)
-class Member:
-    """One client of a stack: its inputs and its result."""
-
-    ctx: TaskContext
-    inputs: Mapping[str, Any]
-    net: FlatModule
-    rows: np.ndarray[Any, np.dtype[np.int64]]
-    steps: int
-    width: int  # places in a batch: the member's own, since products of another shape may round differently
-    plain: bool  # whether nothing is added to its gradients
-    result: Params | None = None
-
-    @property
-    def at_once(self) -> bool:
-        """Whether its steps are plain descent, so that no gradient need be written down."""
-        spec = self.spec
-        simple = spec.optimizer == "sgd" and not (spec.momentum or spec.weight_decay or spec.clip)
-        return simple and self.plain and isinstance(kernel(self.net), Chain)
-
-    @property
-    def start(self) -> Params:
-        start: Params = self.inputs["start"]
-        return start
-
-    @property
-    def spec(self) -> LocalSpec:
-        spec: LocalSpec = self.inputs["spec"]
-        return spec
-
-
-def _member(ctx: TaskContext, inputs: Mapping[str, Any], nets: dict[int, FlatModule | None]) -> Member | None:
-    """A client as a member of a stack, or None if it cannot be one; `nets` caches the net of each layout."""
-    spec: LocalSpec = inputs["spec"]
-    if inputs.get("data") is not None or spec.low_bit != "none":
-        return None
-    terms, corrections = inputs.get("terms", ()), inputs.get("corrections", ())
-    if not all("quadratic" in vars(type(term)) and not hasattr(term, "begin") for term in terms):
-        return None
-    layout = inputs["start"].layout
-    if id(layout) not in nets:
-        nets[id(layout)] = _fit(ctx, layout)
-    net, rows = nets[id(layout)], ctx.rows
-    if net is None or rows is None:
-        return None
-    width = min(spec.batch, -(-len(rows) // 8) * 8)
-    plain = not terms and all(correction is None for correction in corrections)
-    return Member(ctx, inputs, net, rows, total_steps(len(rows), spec), width, plain)
-
-
-def _fit(ctx: TaskContext, layout: Layout) -> FlatModule | None:
-    """The net for models of a layout if they can be stacked."""
-    net = ctx.blank(layout.arch)
-    gradients = kernel(net)
-    if not isinstance(gradients, Chain) and ctx.stack != "vmap":
-        return None
-    fits = gradients is not None and layout.trainable == net.layout.trainable and gradients.takes(ctx.table.x.shape[1:])
-    return net if fits else None
-
-
-def kernel(net: FlatModule) -> Kernel | None:
-    """The kernel for a net's module, made once."""
-    if net not in _KERNELS:
-        _KERNELS[net] = kernel_of(net.module, net.layout)
-    return _KERNELS[net]
-
-
-def train_together(contexts: Sequence[TaskContext], inputs: Sequence[Mapping[str, Any]]) -> list[Params | None]:
+def train_together(contexts: Sequence[TaskContext], inputs: Sequence[Mapping[str, Any]]) -> Sequence[Params | None]:
     """`local_train` at several homes; None for those that cannot be stacked.
 
     Args:
         contexts: the homes.
         inputs: the inputs of `local_train` at each.
     """
+    return prepare_together(contexts, inputs)()
+
+
+def prepare_together(
+    contexts: Sequence[TaskContext], inputs: Sequence[Mapping[str, Any]]
+) -> Callable[[], Sequence[Params | None]]:
+    """Form stacks and draw their batches. Returns a function for the rest of `train_together`, for any thread."""
     if not contexts or contexts[0].stack == ALONE:  # one job for several small clients, each computed by itself
-        return [None] * len(contexts)
-    nets: dict[int, FlatModule | None] = {}
-    members = [_member(ctx, each, nets) for ctx, each in zip(contexts, inputs, strict=True)]
+        return lambda: [None] * len(contexts)
+    known: dict[int, Inputs | None] = {}  # by inputs as they were given: a broadcast is one object for all clients
     stacks: dict[tuple[Any, ...], list[Member]] = {}
-    specs: dict[int, LocalSpec] = {}
-    for member in filter(None, members):  # alike in model, spec, batch and what is added to gradients
-        spec = specs.get(id(member.spec))
-        if spec is None:  # comparing two is slow, and most often all members have the same object
-            spec = next((each for each in specs.values() if each == member.spec), member.spec)
-            specs[id(member.spec)] = spec
-        stacks.setdefault((id(member.net), id(spec), member.width, member.plain), []).append(member)
-    for alike in stacks.values():
-        alike.sort(key=lambda member: -member.steps)
-        _train(alike)
-    return [None if member is None else member.result for member in members]
+    places: dict[tuple[int, int], tuple[list[Member], int]] = {}  # stack and steps, by inputs and number of rows
+    for at, (ctx, given) in enumerate(zip(contexts, inputs, strict=True)):
+        if id(given) not in known:
+            known[id(given)] = Inputs.of(ctx, given, known.values())
+        own = known[id(given)]
+        if own is None or (rows := ctx.rows) is None:
+            continue
+        if (id(given), len(rows)) not in places:
+            # Alike in model, spec, what is added to gradients, and places in a batch: products of another shape may
+            # round differently.
+            width = min(own.spec.batch, -(-len(rows) // 8) * 8)
+            stack = stacks.setdefault((id(own.net), id(own.spec), own.plain, width), [])
+            places[id(given), len(rows)] = stack, total_steps(len(rows), own.spec)
+        stack, steps = places[id(given), len(rows)]
+        stack.append(Member(ctx, own, rows, at, steps))
+    for members in stacks.values():
+        members.sort(key=lambda member: -member.steps)
+    drawn = [(members, _batches(members, width)) for (*_, width), members in stacks.items()]
+    return lambda: _results(drawn, len(contexts))
+
+
+def _results(drawn: Sequence[tuple[list[Member], Drawn]], count: int) -> Sequence[Params | None]:
+    """Train stacks; returns the models of all `count` clients, None for those in no stack."""
+    results: dict[int, Params] = {}
+    for members, batches in drawn:
+        models = _train(members, batches)
+        results |= {member.at: model for member, model in zip(members, models, strict=True)}
+    if len(drawn) == 1 and len(results) == count and all(m.inputs is members[0].inputs for m in members):
+        return ModelRows([results[at] for at in range(count)], models.matrix)
+    return [results.get(at) for at in range(count)]
+
+
+# Labels, rows and shares by (step, member, place); members of each step; learning rates
+Drawn = tuple[Tensor, Tensor, Tensor, list[int], list[float]]
+
+
+def _batches(members: list[Member], width: int) -> Drawn:
+    first, table, steps = members[0].inputs, members[0].ctx.table, [member.steps for member in members]
+    contexts, own = [member.ctx for member in members], [member.rows for member in members]
+    index, share = batches_of_all(contexts, own, first.spec, width, steps[0], first.start.vector.dtype)
+    labels = table.y.index_select(0, index.view(-1)).view(index.shape)
+    counts = (np.arange(steps[0])[:, None] < np.array(steps)).sum(1).tolist()
+    rates = [learning_rate(first.spec, step, steps[0]) for step in range(steps[0])]
+    return labels, index, share, counts, rates
 
 
 @torch.no_grad()
-def _train(members: list[Member]) -> None:
-    spec, table = members[0].spec, members[0].ctx.table
-    steps = [member.steps for member in members]
-    contexts, own = [member.ctx for member in members], [member.rows for member in members]
-    index, share = batches_of_all(contexts, own, spec, members[0].width, steps[0], members[0].start.vector.dtype)
-    labels = table.y.index_select(0, index.view(-1)).view(index.shape)
-    buffers = _MEMORY.buffers.setdefault(members[0].net, Buffers())
-    counts = (np.arange(steps[0])[:, None] < np.array(steps)).sum(1).tolist()
-    rates = [learning_rate(spec, step, steps[0]) for step in range(steps[0])]
-    room = buffers.scratch("x", (len(members) * members[0].width, *table.x.shape[1:]), table.x.dtype)
-    trained = _at_once if members[0].at_once else _by_optimizer
-    _hand_out(members, *trained(members, buffers, (table.x, labels, index, share, counts, rates, room)))
+def _train(members: list[Member], batches: Drawn) -> ModelRows:
+    first, table = members[0].inputs, members[0].ctx.table
+    buffers = _MEMORY.buffers.setdefault(first.net, Buffers())
+    width = batches[1].shape[2]
+    room = buffers.scratch("x", (len(members) * width, *table.x.shape[1:]), table.x.dtype)
+    trained = _at_once if first.at_once else _by_optimizer
+    return _models(members, *trained(members, buffers, (table.x, *batches, room)))
 
 
-# All inputs; labels, rows and shares by (step, member, place); members of each step; learning rates; memory for a batch
+# All inputs; what was drawn; memory for a batch
 Plan = tuple[Tensor, Tensor, Tensor, Tensor, list[int], list[float], Tensor]
 
 
 def _at_once(members: list[Member], buffers: Buffers, plan: Plan) -> tuple[Tensor, Tensor]:
     """Plain gradient descent of a chain, without storing gradients: models, and losses summed over all samples."""
-    chain, starts = kernel(members[0].net), _starts(members)
+    chain, starts = kernel(members[0].inputs.net), _starts(members)
     assert isinstance(chain, Chain)
     table, labels, index, share, counts, rates, room = plan
     layers = chain.apart(starts, buffers)
@@ -194,17 +158,18 @@ class _Descent:
     """Steps of a stack with any optimiser, and with additions to the gradients."""
 
     def __init__(self, members: list[Member], buffers: Buffers) -> None:
-        gradients, starts = kernel(members[0].net), _starts(members)
+        first, starts = members[0].inputs, _starts(members)
+        gradients = kernel(first.net)
         assert gradients is not None
-        members[0].net.train(2)  # it may be in evaluation mode
+        first.net.train(2)  # it may be in evaluation mode
         # Each model fills whole cache lines: vector instructions then round every one alike.
         size = starts.shape[1]
         shape = (len(starts), whole_lines(size, starts.dtype))
         weights, grad = buffers.lasting(shape, starts.dtype), buffers.scratch("gradient", shape, starts.dtype)
         weights[:, :size], weights[:, size:] = starts, 0
-        self._kernel, self._clip, self._size = gradients, members[0].spec.clip, size
-        self._weights, self._grad, self._optimizer = weights, grad.zero_(), FusedOptimizer(members[0].spec, weights)
-        self._extra, self._pull = (None, None) if members[0].plain else _additions(members, weights)
+        self._kernel, self._clip, self._size = gradients, first.spec.clip, size
+        self._weights, self._grad, self._optimizer = weights, grad.zero_(), FusedOptimizer(first.spec, weights)
+        self._extra, self._pull = (None, None) if first.plain else _additions(members, weights)
 
     def step(self, now: int, batch: Step, lr: float) -> Tensor:
         weights, grad = self._weights[:now], self._grad[:now]
@@ -224,19 +189,19 @@ class _Descent:
 
 def _starts(members: list[Member]) -> Tensor:
     """The starting models, one row each."""
-    first = members[0].start.trainable
-    if all(member.start.vector is members[0].start.vector for member in members):  # as after a broadcast
-        return first.expand(len(members), -1)
-    return torch.stack([member.start.trainable for member in members])
+    first = members[0].inputs.start
+    if all(member.inputs.start.vector is first.vector for member in members):  # as after a broadcast
+        return first.trainable.expand(len(members), -1)
+    return torch.stack([member.inputs.start.trainable for member in members])
 
 
 def _additions(members: list[Member], weights: Tensor) -> tuple[Tensor | None, tuple[Tensor, Tensor] | None]:
     """What is added to every gradient: one row per member, and a pull (strength, towards which model)."""
     rows, strengths = [], []
     for member in members:
-        directions = [c.trainable if isinstance(c, Params) else c for c in member.inputs.get("corrections", ())]
+        directions = [c.trainable if isinstance(c, Params) else c for c in member.inputs.given.get("corrections", ())]
         strength = 0.0
-        for term in member.inputs.get("terms", ()):
+        for term in member.inputs.given.get("terms", ()):
             mu, direction = term.quadratic
             strength += mu
             directions.append(direction)
@@ -266,14 +231,17 @@ def _correct(
         grad.mul_(torch.clamp(clip / (grad.norm(dim=1, keepdim=True) + 1e-6), max=1.0))
 
 
-def _hand_out(members: list[Member], models: Tensor, losses: Tensor) -> None:
-    sizes = {len(member.rows): member.steps for member in members}
-    seen = {rows: samples_read(rows, members[0].spec) for rows, steps in sizes.items() if steps}
-    for member, model, loss in zip(members, models.unbind(), losses.tolist(), strict=True):
-        start, rows = member.start, len(member.rows)
-        if rows in seen:
-            member.ctx.note(loss=loss / seen[rows], together=len(members))
+def _models(members: list[Member], matrix: Tensor, losses: Tensor) -> ModelRows:
+    """The trained models, from the rows of a matrix. Notes each member's mean loss."""
+    count, spec = len(members), members[0].inputs.spec
+    seen = {rows: samples_read(rows, spec) for rows in {len(member.rows) for member in members}}
+    models = []
+    for member, vector, loss in zip(members, matrix.unbind(), losses.tolist(), strict=True):
+        inputs, rows = member.inputs, len(member.rows)
+        if member.steps:
+            member.ctx.note(loss=loss / seen[rows], together=count)
         else:
-            member.ctx.note(together=len(members))
-        weight = float(rows) if member.inputs.get("by", "samples") == "samples" else 1.0
-        member.result = Params(model, start.counters, start.layout, weight)
+            member.ctx.note(together=count)
+        weight = float(rows) if inputs.by_samples else 1.0
+        models.append(Params(vector, inputs.start.counters, inputs.start.layout, weight))
+    return ModelRows(models, matrix)

@@ -1,0 +1,134 @@
+"""Directories that commands write to: their default names, checks of what is there, and what a run leaves in one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from headwater.data import TABLES
+from headwater.errors import ConfigError, OutputError
+from headwater.training.run_numbers import RUNS
+
+if TYPE_CHECKING:
+    from headwater.config import Config
+    from headwater.training.run_directory import RunDirectory
+
+CONFIG, CHECKPOINTS = "config.toml", "checkpoints"
+FILES = (
+    "rounds.jsonl",
+    "timeline.jsonl",
+    "result.json",
+    "model.safetensors",
+    "model.md",
+    "partition.json",
+    "report.html",
+    "cell.json",  # of a run of a sweep
+)
+LONGEST = 100  # letters of a method's or data set's name in the name of a directory
+
+
+def run_stem(config: Config) -> Path:
+    """runs/<method>-<data>, to which a number is added; data files are named by the last part of their path."""
+    return RUNS / f"{plain_name(config.method)}-{plain_name(config.data.name)}"
+
+
+def plain_name(name: str) -> str:
+    """The name of a method or data set as part of a directory name, which cannot be of any length."""
+    plain = Path(name).name.replace(":", ".")
+    for ending in (".npz", *TABLES):
+        plain = plain.removesuffix(ending)
+    return plain[:LONGEST]
+
+
+def check_path(out: Path) -> None:
+    """Refuse a path that cannot become a directory, before data is read.
+
+    Raises:
+        OutputError: if the path or one of its parents is a file.
+    """
+    for part in (out, *out.parents):
+        if part.exists() and not part.is_dir():
+            raise OutputError(f"{part} is a file, so results cannot go to {out}; choose another --out")
+
+
+def claim(out: Path, config: Config, force: bool) -> RunDirectory:
+    """Open the directory of a run.
+
+    Args:
+        out: the directory.
+        config: the configuration of the run.
+        force: remove the files of another run there; other files are kept.
+
+    Raises:
+        OutputError: if the directory holds another run or foreign files, or `force` and a process writes to it.
+    """
+    from headwater.config.tree import HEADER
+    from headwater.training.run_directory import RunDirectory
+    from headwater.training.run_lock import RunLock
+
+    check_path(out)
+    file = out / CONFIG
+    if file.exists() and not file.read_bytes().startswith(HEADER.splitlines()[0].encode()):
+        raise OutputError(f"{file} was not written by a run and is left alone; choose another --out")
+    if force and out.is_dir():
+        with RunLock(out, force=True):
+            clear(out)
+    elif not file.exists() and any((out / name).exists() for name in (*FILES, CHECKPOINTS)):
+        raise OutputError(
+            f"{out} holds parts of a run but no {CONFIG}; choose another --out, or start anew with --force"
+        )
+    try:
+        return RunDirectory(out, config)
+    except (ConfigError, UnicodeDecodeError) as error:
+        raise OutputError(
+            f"{file} cannot be read ({error}); choose another --out, or start anew with --force"
+        ) from None
+
+
+def clear(out: Path) -> None:
+    """Remove the files of a run and no others.
+
+    The configuration is removed last, so that an interrupted removal still leaves a run.
+    """
+    checkpoints = out / CHECKPOINTS
+    for folder, pattern in (
+        (checkpoints, "round-*.json"),
+        (checkpoints, CONFIG),
+        (checkpoints, ".*.draft"),
+        (checkpoints / "values", "*"),
+        (out, ".*.draft"),
+    ):
+        for item in folder.glob(pattern):
+            item.unlink()
+    for folder in (checkpoints / "values", checkpoints):
+        if folder.is_dir() and not any(folder.iterdir()):
+            folder.rmdir()
+    for name in (*FILES, CONFIG):
+        (out / name).unlink(missing_ok=True)
+
+
+def write_config(directory: Path, config: Config) -> None:
+    """Write the configuration of a run into its directory."""
+    (directory / CONFIG).write_text(config.to_toml(), encoding="utf-8")
+
+
+def stored(directory: Path) -> Config:
+    """The configuration of the run in a directory.
+
+    Raises:
+        OutputError: if there is no run, or its configuration cannot be read.
+    """
+    from headwater.config import Config
+
+    file = directory / CONFIG
+    if not directory.is_dir():
+        raise OutputError(f"there is no directory {directory}; name the directory of a run")
+    if not file.is_file():
+        raise OutputError(
+            f"{directory} holds no {CONFIG}, so it is not the directory of a run; headwater runs {directory} lists "
+            "those below it"
+        )
+    try:
+        return Config.from_toml(file.read_text(encoding="utf-8"))
+    except (ConfigError, UnicodeDecodeError) as error:
+        raise OutputError(f"{file} cannot be read ({error}); restore it, or start the run anew") from None

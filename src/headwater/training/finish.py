@@ -1,0 +1,94 @@
+"""The end of a run: the models that it leaves, and the content of result.json."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Mapping, Sequence
+from importlib.metadata import version
+from typing import Any
+
+from headwater.algorithms.base import outputs
+from headwater.core import numerics
+from headwater.core.federation import SERVER, Federation
+from headwater.core.membership import Newcomer
+from headwater.core.params import Params, digest
+from headwater.training.evaluation import Scores, method_report, summary_of
+from headwater.training.experiment import Experiment
+from headwater.training.result import named, tensors_of
+
+SEPARATE = (
+    "clients were separate parties: accuracy by client was asked for after the last round only, a simulation asks in "
+    "every evaluated round, so its ledger.evaluate is larger"
+)
+
+
+def exported(fed: Federation, state: Any) -> dict[str, Params]:
+    """The global model under ""; without one, that of each client or member under its name.
+
+    Args:
+        fed: the federation of the last round.
+        state: the method's state after it.
+    """
+    shown = outputs(state)
+    if shown.model is not None:
+        return {"": fed.read(shown.model)}
+    if shown.personal is None:
+        return {name: fed.read(member) for name, member in named(state.team.members).items()}
+    fed = fed.whole.with_purpose("export")
+    members: dict[str, Params] = fed.read(fed.up(shown.personal, to=SERVER)) or {}
+    fed.session.settle(fed.round)
+    return members
+
+
+def result_of(
+    experiment: Experiment,
+    fed: Federation,
+    params: Mapping[str, Params],
+    found: Scores,
+    history: list[dict[str, Any]],
+    seconds: float,
+    joined: Sequence[Newcomer] = (),
+    stopped: str = "",
+) -> dict[str, Any]:
+    """The content of result.json.
+
+    Args:
+        experiment: the run.
+        fed: the federation of the last round.
+        params: what `exported` returned.
+        found: the last evaluation.
+        history: one row per round.
+        seconds: since the run began.
+        joined: clients that joined after the first round.
+        stopped: name of the callback that ended the run early, if one did.
+    """
+    config, model = experiment.config, experiment.model
+    result = {
+        "algorithm": config.method,
+        "label": config.method,
+        "seed": config.seed,
+        "rounds": len(history) if stopped else config.rounds,
+        **summary_of(found, history, config.seed),
+        **method_report(experiment, history),
+        "ledger": fed.session.ledger.summary(),
+        "seconds": seconds,
+        "partition_sha256": experiment.partition.sha256,
+        "model_sha256": digest(tensors_of(params)),
+        "data": config.data.name,
+        "model": model.name,
+        "stacking": experiment.stacking.to_dict(),
+        "parameters": next((p.layout.size for p in params.values()), 0) or model.count(),
+        "clients": len(fed.tree.clients),
+        "sectors": len(fed.tree.sectors),
+        **({"joined": [each._asdict() for each in joined]} if joined else {}),
+        "numerics": numerics.about(),
+        "versions": {"python": platform.python_version()} | {n: version(n) for n in ("headwater", "torch", "numpy")},
+    }
+    if config.model.start:
+        result["start"] = {"path": config.model.start, "model_sha256": config.model.start_sha256}
+    if fed.session.losing:
+        result["notes"] = [SEPARATE]
+    if stopped:
+        ended = f"ended after round {len(history)} of {config.rounds} by the callback {stopped}"
+        result["notes"] = [*result.get("notes", ()), ended]
+    return result
