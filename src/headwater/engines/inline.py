@@ -62,7 +62,8 @@ class Inline:
 
     def start(self, context: RunContext) -> None:
         torch.set_num_threads(self._threads)  # results depend on it, so it is the same on every engine
-        if self._workers > 1 and context.stack == "hand":  # other ways to train swap the parameters of one module
+        # Other ways to train swap the parameters of one module, and other threads would share one device.
+        if self._workers > 1 and context.stack == "hand" and context.on_host:
             self._helpers = self._helpers or Helpers(self._workers - 1, self._threads)
             context = replace(context, helpers=self._helpers)
             for arch in context.models:  # in this thread: building a module draws from a generator that tasks use too

@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import torch
@@ -24,6 +24,7 @@ from headwater.data.split import Split
 from headwater.models.base import ModelSpec
 from headwater.tasks.batched.threads import Helpers
 from headwater.tasks.cost import Ask, Cost, shaped_model
+from headwater.tasks.devices import CPU, RowCache
 from headwater.tasks.flat_module import FlatModule
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -105,6 +106,9 @@ class RunContext:
         secret: known to this party alone, where noise has to hide something from the others.
         helpers: threads of this process, for parts of a task that do not depend on each other.
         start: architecture → the model that the run starts from; others are drawn.
+        device: where tasks compute. Values outside of tasks are in the memory of the host.
+        precision: of forward passes, "float32" or "bfloat16".
+        device_memory: megabytes of rows that stay on the device; 0 for a quarter of its memory.
     """
 
     split: Split
@@ -123,6 +127,9 @@ class RunContext:
     secret: str = ""
     helpers: Helpers | None = None
     start: Mapping[str, Params] = field(default_factory=dict)
+    device: torch.device = CPU
+    precision: str = "float32"
+    device_memory: float = 0.0
     _flat_modules: dict[tuple[str, int], FlatModule] = field(default_factory=dict)
     _cache: dict[Hashable, Any] = field(default_factory=dict)
 
@@ -137,11 +144,25 @@ class RunContext:
             moved["reference"] = reference
         if moved:
             self.split = replace(split, **moved)
+        self.on_host = self.device == CPU
+
+    @cached_property
+    def device_rows(self) -> RowCache:
+        """Rows of this process that are on the device."""
+        return RowCache(self.device, int(self.device_memory * 2**20))
+
+    def put(self, value: Any) -> Any:
+        """A value where tasks compute."""
+        return value if self.on_host else self.device_rows.put(value)
+
+    def rows_of(self, key: Hashable, make: Callable[[], Any]) -> Any:
+        """Rows where tasks compute; `key` names them."""
+        return make() if self.on_host else self.device_rows.get(key, make)
 
     def flat_module(self, arch: str, slot: int) -> FlatModule:
         """The module of an architecture, one per process; `slot` distinguishes several that are used at once."""
         if (arch, slot) not in self._flat_modules:
-            self._flat_modules[arch, slot] = FlatModule(self.models[arch], arch)
+            self._flat_modules[arch, slot] = FlatModule(self.models[arch], arch, self.device, self.precision)
         return self._flat_modules[arch, slot]
 
     def initial(self, arch: str, number: int) -> Params:
@@ -153,7 +174,9 @@ class RunContext:
             return Params.of(self.models[arch].build(), arch, self.models[arch].buffers, weight=0.0)
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_flat_modules": {}, "_cache": {}, "sector_of": {}, "helpers": None}
+        state = self.__dict__ | {"_flat_modules": {}, "_cache": {}, "sector_of": {}, "helpers": None}
+        state.pop("device_rows", None)
+        return state
 
 
 class TaskContext:
@@ -204,26 +227,29 @@ class TaskContext:
 
     @property
     def table(self) -> Examples:
-        """Training rows of all clients, for tasks that take only their own rows out of it."""
+        """Training rows of all clients, for tasks that take only their own rows out of it. Always on the host."""
         return self._context.split.train
 
     @cached_property
     def data(self) -> Examples | None:
         """Training rows of this home; None at a sector's host and at the server."""
-        rows = self._context.rows.get(self.home)
-        return None if rows is None else self._context.split.train.take(rows)
+        rows, split = self._context.rows.get(self.home), self._context.split
+        return None if rows is None else self._rows("train", lambda: split.train.take(rows))
 
     @cached_property
     def own_test(self) -> Examples | None:
         """Rows that this home keeps for its own test; None if there are none."""
-        rows = self._context.test_rows.get(self.home)
-        return None if rows is None or not len(rows) else self._context.split.train.take(rows)
+        rows, split = self._context.test_rows.get(self.home), self._context.split
+        return None if rows is None or not len(rows) else self._rows("own test", lambda: split.train.take(rows))
+
+    def _rows(self, name: str, make: Callable[[], Any]) -> Any:
+        return self._context.rows_of((name, self.home), make)
 
     @property
     def inputs(self) -> torch.Tensor:
         """Inputs without labels, to distil on: a client's own, or the reference set at the server."""
         if self.home == ROOT:
-            return self._context.split.reference
+            return cast(torch.Tensor, self._rows("reference", lambda: self._context.split.reference))
         data = self.data
         if data is None:
             raise LookupError(f"{self.home} holds no data to distil on; seat one of its clients as leader")
@@ -232,17 +258,21 @@ class TaskContext:
     @property
     def labels(self) -> torch.Tensor | None:
         """Labels of the reference set, at the server and if it has any; labels of a client are not used to distil."""
-        return self._context.split.reference_labels if self.home == ROOT else None
+        if self.home != ROOT or self._context.split.reference_labels is None:
+            return None
+        return cast(torch.Tensor, self._rows("reference labels", lambda: self._context.split.reference_labels))
 
     @property
     def validation(self) -> Examples:
         """The validation set, which only the server has."""
-        return self._at_server().validation
+        split = self._at_server()
+        return cast(Examples, self._rows("validation", lambda: split.validation))
 
     @property
     def test(self) -> Examples:
         """The test set, which only the server has."""
-        return self._at_server().test
+        split = self._at_server()
+        return cast(Examples, self._rows("test", lambda: split.test))
 
     def _at_server(self) -> Split:
         if self.home != ROOT:
@@ -273,6 +303,15 @@ class TaskContext:
         if key not in cache:
             cache[key] = make()
         return cache[key]
+
+    @property
+    def device(self) -> torch.device:
+        """Where this task computes: its rows, inputs and modules are there."""
+        return self._context.device
+
+    def put(self, value: Any) -> Any:
+        """A value where this task computes. Needed only for what the task draws or makes on the host itself."""
+        return self._context.put(value)
 
     @property
     def stack(self) -> str:

@@ -24,6 +24,7 @@ from headwater.engines.nan_check import BAD, Complaint
 from headwater.errors import Diverged
 from headwater.inference import card
 from headwater.inference.trained import KEY as METADATA
+from headwater.tasks import devices
 from headwater.tasks.average import initial
 from headwater.training import checkpoint
 from headwater.training.arrivals import Arrivals, admit, grown
@@ -124,7 +125,7 @@ class _Loop:
             return self._run()
 
     def _run(self) -> Run:
-        self.context = run_context(self.experiment)
+        self.context = run_context(self.experiment, devices.find(self.config.engine.device))
         self.engine.start(self.context)
         saved, first = self._begin()
         submitted = self.fed.session.submitted
