@@ -20,7 +20,7 @@ NAME = "pretend"
 _setup_privateuseone_for_python_backend(NAME)
 
 
-class Forgotten(RuntimeError):
+class Forgotten(RuntimeError):  # noqa: N818
     """A tensor on the CPU met one on the device."""
 
 

@@ -160,8 +160,9 @@ class ModelConfig(Chosen):
 
 
 class EngineConfig(Section):
-    """Where a run is computed. Only `device`, `threads`, `server_threads` and `stack` may change last digits of a result,
-    and `precision` changes more.
+    """Where a run is computed.
+
+    Only `device`, `threads`, `server_threads` and `stack` may change last digits of a result; `precision` changes more.
 
     Args:
         name: "inline": in this process; "pool": worker processes; "ray": a Ray cluster; "auto": the likely fastest; or
@@ -174,8 +175,8 @@ class EngineConfig(Section):
         address: of the Ray cluster to use, as host:port, or auto; empty: one is started on this machine.
         overlap: begin a round while the one before is still computed, where nothing depends on it.
         device: "cpu"; "cuda", "cuda:N" or "mps" for a GPU; "auto": a GPU where torch finds one, else the CPU.
-        precision: of forward passes: "float32", or "bfloat16" for the operations that torch's autocast chooses. Weights,
-            optimisers and averages are always float32.
+        precision: of forward passes: "float32", or "bfloat16" for the operations that torch's autocast chooses.
+            Weights, optimisers and averages are always float32.
         device_memory: MB of rows that each process keeps on a GPU; 0: a quarter of the memory that it has free.
     """
 

@@ -18,7 +18,7 @@ from headwater.engines.jobs import LOST, Bundle, Call, Job, LostInput, Stream, r
 from headwater.engines.nan_check import BAD, Complaint, all_sound
 from headwater.engines.refs import Ref, RefGroup
 from headwater.errors import ConfigError, Diverged, TaskError, UserError
-from headwater.tasks import devices
+from headwater.tasks import device_memory, devices
 from headwater.tasks.task import ALONE, RunContext, TaskContext
 
 Fetch = Callable[[Ref], Any]
@@ -109,7 +109,9 @@ class GroupExecution:
         """Fetch the inputs, and begin what the task can begin beforehand."""
         self._fetch_broadcast(fetch) if self._group.broadcast else self._fetch_inputs(fetch)
         task: Any = self._group.task
-        inputs = self._inputs if self._context.on_host else devices.placed_once(self._inputs, self._context.device_rows)
+        context, inputs = self._context, self._inputs
+        if not context.on_host:
+            inputs = device_memory.placed_once(inputs, context.device_rows)
         given = [self._task_contexts[node] for node in inputs], list(inputs.values())
         self._work = partial(task.together, *given)
         if getattr(task, "prepare", None) is not None:
@@ -150,7 +152,7 @@ class GroupExecution:
         with _task_errors(group):
             self._values = self._work()
             if not self._context.on_host:
-                self._values = devices.on_host(self._values)
+                self._values = device_memory.on_host(self._values)
         self._complete = len(self._inputs) == len(group.nodes) and not any(value is None for value in self._values)
         if self._complete and group.phase in LEARNING_PHASES:
             self._finite = all_sound(self._values)
@@ -228,7 +230,7 @@ def _call(
         if context.on_host:
             return job.task(ctx, **inputs, **(streams or {}))
         with devices.seeded(context.device, seed):
-            return devices.on_host(job.task(ctx, **context.put(inputs), **(streams or {})))
+            return device_memory.on_host(job.task(ctx, **context.put(inputs), **(streams or {})))
     except LostInput:
         return LOST
     finally:  # the generator's state outside tasks belongs to the user

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from headwater.core.params import Params
 from headwater.specs import Mix, Weights
-from headwater.tasks.flat_module import room, share
+from headwater.tasks.flat_module import precise, room, share
 from headwater.tasks.task import TaskContext
 
 BLOCK = 8192  # rows
@@ -190,7 +190,7 @@ def learn(logits: Mapping[str, Tensor], y: Tensor, *, mix: Mix = "probs", temper
         mix: what is averaged over members.
         temperature: of the members' softmax.
     """
-    outputs, y = [output.cpu().double() / temperature for output in logits.values()], y.cpu()
+    outputs, y = [precise(output) / temperature for output in logits.values()], y.cpu()
     if mix == "logits":
         shares = _by_descent(torch.stack(outputs), y)
     else:  # only a member's probability of the true class matters, and of each sample only the ratios between members

@@ -15,7 +15,7 @@ from headwater.data.base import Examples
 from headwater.specs import Mix, Weights
 from headwater.tasks.cost import ITSELF, Ask, Cost, passes_through, shaped
 from headwater.tasks.ensemble import ensemble
-from headwater.tasks.flat_module import share
+from headwater.tasks.flat_module import precise, share
 from headwater.tasks.task import TaskContext, task
 from headwater.tasks.teacher_outputs import Outputs, by_name, on_test, scores_of
 
@@ -95,7 +95,7 @@ def class_accuracy(ctx: TaskContext, outcome: dict[str, Any]) -> Tensor:
 
 def recognised(confusion: Tensor) -> Tensor:
     """Accuracy of each class; 0 for a class without samples."""
-    cells = confusion.cpu().double()
+    cells = precise(confusion)
     return cells.diagonal() / cells.sum(1).clamp_min(1)
 
 

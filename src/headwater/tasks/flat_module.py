@@ -46,9 +46,7 @@ class FlatModule:
         grad: their gradient.
     """
 
-    def __init__(
-        self, spec: ModelSpec, arch: str, device: torch.device = CPU, precision: str = "float32"
-    ) -> None:
+    def __init__(self, spec: ModelSpec, arch: str, device: torch.device = CPU, precision: str = "float32") -> None:
         with torch.random.fork_rng(devices=[]):
             # What is drawn here is overwritten by the first load. `torch.manual_seed` would take milliseconds to tell
             # devices that are not used.
@@ -203,8 +201,13 @@ class FlatModule:
 
 
 def share(hits: Tensor) -> float:
-    """Share of what is true. Counted on the host, since not every device has numbers of 64 bits."""
-    return float(hits.cpu().double().mean())
+    """Share of what is true."""
+    return float(precise(hits).mean())
+
+
+def precise(tensor: Tensor) -> Tensor:
+    """A tensor in 64 bits, on the host: not every device has such numbers. An outline stays one."""
+    return (tensor if tensor.is_meta else tensor.cpu()).double()
 
 
 def room(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device = CPU) -> Tensor:

@@ -16,7 +16,7 @@ from headwater.specs import LocalSpec
 from headwater.tasks.augment import augmented
 from headwater.tasks.batched.trainer import prepare_together, train_together
 from headwater.tasks.cost import ITSELF, Cost, shaped, shaped_rows, training_cost
-from headwater.tasks.flat_module import FlatModule
+from headwater.tasks.flat_module import FlatModule, precise
 from headwater.tasks.optimizers import Stepper, batches, picked, steps_per_epoch, total_steps
 from headwater.tasks.task import TaskContext, task
 
@@ -159,7 +159,7 @@ def _mean(losses: Tensor, sizes: list[int]) -> float:
 def label_counts(ctx: TaskContext) -> Tensor:
     """Number of samples of each class at this home. Whoever receives it learns the home's label distribution."""
     assert ctx.data is not None
-    return torch.bincount(ctx.data.y, minlength=ctx.classes).cpu().double()
+    return precise(torch.bincount(ctx.data.y, minlength=ctx.classes))
 
 
 @task("train", cost=Cost(), returns=lambda ctx: shaped_rows(ctx.samples, ctx.table), shows_rows=True)
