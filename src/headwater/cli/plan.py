@@ -90,6 +90,8 @@ def _lines(planned: Plan) -> Iterator[tuple[str, str]]:
         now, idle = duration(planned.seconds["total"]), duration(planned.seconds["idle"])
         yield "time", f"{early}about {now} {load}" + (f"; {idle} on an idle machine" if idle != now else "")
         yield from (("", line) for line in _times(planned))
+    elif planned.device["name"] != "cpu":
+        yield "time", "not known: it depends on the device, and nothing is computed there for a plan"
     for sentence in planned.cautions:
         yield "caution", sentence
 
@@ -100,11 +102,10 @@ def _device(planned: Plan) -> Iterator[tuple[str, str]]:
     if device["name"] == "cpu":
         yield from (("device", f"cpu{precise}") for _ in [0] if precise)
         return
-    missing = "" if device["present"] else ", which this machine has not: bytes and steps below are exact all the same"
+    missing = "" if device["present"] else ", which this machine has not; bytes and steps are exact all the same"
     yield "device", f"{device['name']}{precise}{missing}"
     memory = device["memory"]
     yield "", f"about {size(memory['total'])} there for each process ({_parts(memory)}); fewer rows if they do not fit"
-    yield "time", "not known: it depends on the device, and nothing is computed there for a plan"
 
 
 def _clients(planned: Plan) -> str:
