@@ -245,7 +245,7 @@ def _draw(ctx: TaskContext, team: list[Params]) -> Params:
     centre = mean(team, lambda _: 1.0)
     deviations = torch.stack([model.trainable - centre.trainable for model in team])
     per_parameter, per_model = (ctx.rng.standard_normal(size) for size in (centre.layout.size, len(team)))
-    z, u = (torch.from_numpy(drawn).to(deviations.dtype) for drawn in (per_parameter, per_model))
+    z, u = (torch.from_numpy(drawn).to(deviations) for drawn in (per_parameter, per_model))
     vector = centre.vector.clone()
     noise = deviations.square().mean(0).sqrt() * z / sqrt(2) + u @ deviations / sqrt(2 * max(1, len(team) - 1))
     vector[: centre.layout.size] += noise

@@ -210,7 +210,7 @@ class Rows:
         """The inputs of these rows."""
         x = public.x if isinstance(public, Examples) else public
         order = np.random.default_rng(self.number).permutation(len(x))[: self.most]
-        return x[torch.from_numpy(order)]
+        return x[torch.from_numpy(order).to(x.device)]
 
 
 @task(
@@ -253,14 +253,14 @@ def digest(
         return start
     x, net = rows.of(public), ctx.flat_module(start)
     stepper = Stepper(net, spec, total_steps(len(x), spec))
-    total = 0.0
-    for batch in batches(len(x), spec, ctx.rng):
+    losses: list[Tensor] = []
+    for batch in batches(len(x), spec, ctx.rng, ctx.device):
         net.train(len(batch))
         loss = F.l1_loss(net(x[batch]), target[batch])
-        total += float(loss.detach())
+        losses.append(loss.detach())
         stepper.step(loss)
     if stepper.taken:
-        ctx.note(digest_loss=total / stepper.taken)
+        ctx.note(digest_loss=float(np.cumsum(torch.stack(losses).tolist())[-1]) / stepper.taken)
     return net.params(start.weight)
 
 
@@ -287,7 +287,8 @@ class Heed:
         if self.target is None:
             return self
         x = self.rows.of(self.public)
-        order = torch.from_numpy(ctx.rng.permutation(len(x)))  # so that short trainings do not always see the same rows
+        # In random order, so that short trainings do not always see the same rows.
+        order: Tensor = ctx.put(torch.from_numpy(ctx.rng.permutation(len(x))))
         return replace(self, x=x, turns=itertools.cycle(torch.split(order, self.batch)))
 
     def __call__(self, step: Batch) -> Tensor:

@@ -33,7 +33,7 @@ Based = Annotated[
 ]
 
 
-@takes("sets seed seeds rounds target existing out engine address workers data_dir quiet json force")
+@takes("sets seed seeds rounds target existing out engine address workers device data_dir quiet json force")
 def compare(
     options: Options, methods: Methods, config: Based = None, target: Target = None, existing: Existing = False
 ) -> int:

@@ -94,6 +94,7 @@ def clear(out: Path) -> None:
     for folder, pattern in (
         (checkpoints, "round-*.json"),
         (checkpoints, CONFIG),
+        (checkpoints, "devices"),
         (checkpoints, ".*.draft"),
         (checkpoints / "values", "*"),
         (out, ".*.draft"),

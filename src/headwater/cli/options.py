@@ -54,6 +54,10 @@ Workers = Annotated[
 RunsAtOnce = Annotated[
     int | None, typer.Option("--workers", metavar="N", help="Runs at once; 0 for as many as there are cores.")
 ]
+Device = Annotated[
+    str | None,
+    typer.Option("--device", metavar="auto|cpu|cuda|cuda:N|mps", help="Computes on a GPU; auto: if there is one."),
+]
 DataDir = Annotated[
     Path | None,
     typer.Option("--data-dir", metavar="DIR", help="Where data sets are; else HEADWATER_DATA, else the cache."),
@@ -77,6 +81,7 @@ class Options:
     engine: Engine = None
     address: Address = None
     workers: Workers = None
+    device: Device = None
     data_dir: DataDir = None
     quiet: Quiet = False
     json: Json = False
@@ -94,6 +99,7 @@ class Options:
             "engine__name": self.engine if self.address is None else "ray",
             "engine__address": self.address,
             "engine__workers": self.workers,
+            "engine__device": self.device,
             "data__dir": None if self.data_dir is None else str(self.data_dir.expanduser().resolve()),
         }
         return {key: value for key, value in keys.items() if value is not None}

@@ -37,7 +37,7 @@ SPLIT_TIERS = ("clients", "sectors")
 TASKS = {("local_train", "clients"): "local steps", ("local_train", "server"): "steps at the server"}
 
 
-@takes("sets seed rounds engine workers data_dir quiet json")
+@takes("sets seed rounds engine workers device data_dir quiet json")
 def plan(options: Options, source: Source = None) -> None:
     """Show what a run will send, compute and need.
 
@@ -70,6 +70,7 @@ def _lines(planned: Plan) -> Iterator[tuple[str, str]]:
     if engine["server_threads"] > engine["threads"]:
         threads += f", {engine['server_threads']} threads for a student at the server"
     yield "engine", f"{engine['name']}{workers}{threads}: {engine['why']}"
+    yield from _device(planned)
     how = WAYS[planned.stacking["way"]].format(planned.stacking["width"])
     yield "training", f"clients are trained {how}: {planned.stacking['why']}"
     for number, model in enumerate(planned.models):
@@ -89,8 +90,22 @@ def _lines(planned: Plan) -> Iterator[tuple[str, str]]:
         now, idle = duration(planned.seconds["total"]), duration(planned.seconds["idle"])
         yield "time", f"{early}about {now} {load}" + (f"; {idle} on an idle machine" if idle != now else "")
         yield from (("", line) for line in _times(planned))
+    elif planned.device["name"] != "cpu":
+        yield "time", "not known: it depends on the device, and nothing is computed there for a plan"
     for sentence in planned.cautions:
         yield "caution", sentence
+
+
+def _device(planned: Plan) -> Iterator[tuple[str, str]]:
+    device = planned.device
+    precise = f", forward passes in {device['precision']}" if device["precision"] != "float32" else ""
+    if device["name"] == "cpu":
+        yield from (("device", f"cpu{precise}") for _ in [0] if precise)
+        return
+    missing = "" if device["present"] else ", which this machine has not; bytes and steps are exact all the same"
+    yield "device", f"{device['name']}{precise}{missing}"
+    memory = device["memory"]
+    yield "", f"about {size(memory['total'])} there for each process ({_parts(memory)}); fewer rows if they do not fit"
 
 
 def _clients(planned: Plan) -> str:

@@ -41,7 +41,7 @@ Listed = Annotated[bool, typer.Option("--list", help="Show the tables there are,
 WIDE = 4  # columns of a table on the screen
 
 
-@takes("sets seed seeds rounds out engine address workers data_dir listed quiet json force")
+@takes("sets seed seeds rounds out engine address workers device data_dir listed quiet json force")
 def reproduce(
     options: Options,
     context: typer.Context,

@@ -30,7 +30,12 @@ Show = Annotated[
     bool, typer.Option("--show", help="Print the whole configuration, where each value comes from, and stop.")
 ]
 TakeOver = Annotated[
-    bool, typer.Option("--force", help="Carry on although a process of another machine, which is gone, left its lock.")
+    bool,
+    typer.Option(
+        "--force",
+        help="Carry on although a process of another machine, which is gone, left its lock, or on another kind of "
+        "device, which changes last digits.",
+    ),
 ]
 INTERRUPTED = 130  # exit status after Ctrl-C
 REPORT, RESULT = "report.html", "result.json"
@@ -41,7 +46,7 @@ INTERVALS = {
 TIERS = {"server_sector": "server – sectors", "sector_client": "sectors – clients"}
 
 
-@takes("sets seed rounds out start show engine address workers data_dir quiet json force")
+@takes("sets seed rounds out start show engine address workers device data_dir quiet json force")
 def run(options: Options, source: Source = None, start: Start = None, show: Show = False) -> int:
     """Train one method.
 
@@ -83,7 +88,7 @@ def _show(config: Config, source: str | None, keys: dict[str, Any], options: Opt
     return 0
 
 
-@takes("engine address workers data_dir quiet json force")
+@takes("engine address workers device data_dir quiet json force")
 def resume(options: Options, directory: DirectoryOrNewest = None, force: TakeOver = False) -> int:
     """Carry on a run that stopped.
 
@@ -100,7 +105,13 @@ def resume(options: Options, directory: DirectoryOrNewest = None, force: TakeOve
 
         with RunLock(directory, force=True):  # which removes it
             pass
-    return _train(stored(directory).merged(nested(options.keys())), directory, options)
+    config = stored(directory).merged(nested(options.keys()))
+    if force:
+        from headwater.tasks import devices
+        from headwater.training.run_directory import RunDirectory
+
+        RunDirectory(directory, config).allow_device(devices.find(config.engine.device).type)
+    return _train(config, directory, options)
 
 
 def _newest() -> Path:

@@ -40,7 +40,7 @@ OUR_MISTAKE, USER_MISTAKE = 1, 2  # exit statuses
 LONGEST = 120  # letters of a directory's name
 
 
-@takes("sets seed seeds rounds out engine address workers data_dir quiet json force")
+@takes("sets seed seeds rounds out engine address workers device data_dir quiet json force")
 def sweep(
     options: Options, context: typer.Context, source: Source = None, grid: Grid = None, workers: RunsAtOnce = None
 ) -> int:

@@ -25,7 +25,7 @@ Budget = Annotated[
 SHARE, LEAST = 5, 3
 
 
-@takes("sets seed rounds grid budget engine address workers data_dir quiet json")
+@takes("sets seed rounds grid budget engine address workers device data_dir quiet json")
 def tune(options: Options, source: Method, grid: Grid = None, budget: Budget = None) -> None:
     """Choose settings of a method: the same small budget for each, judged on the validation set alone.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, Literal
 
 from annotated_types import Ge, Gt, Le, Lt
@@ -25,6 +26,12 @@ def _share_or_count(value: float) -> float:
 
 def _classes(value: int | tuple[int, ...]) -> int | tuple[int, ...]:
     if not well_formed(value):
+        raise ValueError
+    return value
+
+
+def _device(value: str) -> str:
+    if not re.fullmatch(r"[a-z][a-z0-9_]*(:\d+)?", value):  # whether there is such a device, torch knows
         raise ValueError
     return value
 
@@ -153,7 +160,9 @@ class ModelConfig(Chosen):
 
 
 class EngineConfig(Section):
-    """Where a run is computed. Only `threads`, `server_threads` and `stack` may change last digits of a result.
+    """Where a run is computed.
+
+    Only `device`, `threads`, `server_threads` and `stack` may change last digits of a result; `precision` changes more.
 
     Args:
         name: "inline": in this process; "pool": worker processes; "ray": a Ray cluster; "auto": the likely fastest; or
@@ -165,6 +174,10 @@ class EngineConfig(Section):
         memory: MB of values that may wait in memory, more are kept on disk; 0: a quarter of the memory.
         address: of the Ray cluster to use, as host:port, or auto; empty: one is started on this machine.
         overlap: begin a round while the one before is still computed, where nothing depends on it.
+        device: "cpu"; "cuda", "cuda:N" or "mps" for a GPU; "auto": a GPU where torch finds one, else the CPU.
+        precision: of forward passes: "float32", or "bfloat16" for the operations that torch's autocast chooses.
+            Weights, optimisers and averages are always float32.
+        device_memory: MB of rows that each process keeps on a GPU; 0: a quarter of the memory that it has free.
     """
 
     name: str = "auto"
@@ -175,6 +188,9 @@ class EngineConfig(Section):
     memory: Annotated[float, Ge(0)] = 0.0
     address: str = ""
     overlap: bool = True
+    device: Annotated[str, AfterValidator(_device), Says("'auto', 'cpu', 'cuda', 'cuda:N' or 'mps'")] = "auto"
+    precision: Literal["float32", "bfloat16"] = "float32"
+    device_memory: Annotated[float, Ge(0)] = 0.0
 
 
 class PrivacyConfig(Section):

@@ -26,6 +26,8 @@ ELSEWHERE = (
     "engine.memory",
     "engine.address",
     "engine.overlap",
+    "engine.device",  # a run that is taken up on another kind of device is refused by itself
+    "engine.device_memory",
     "faults.availability",
     "faults.period",
     *(f"deploy.{key}" for key in DeployConfig.model_fields),

@@ -66,6 +66,10 @@ def choose_engine(config: Config, experiments: Sequence[Experiment]) -> tuple[st
     workers, name = config.engine.workers or available_cpus(), config.engine.name
     if name != "auto":
         return name, workers, "as configured"
+    from headwater.tasks.devices import CPU, meant  # not before it is needed, since it loads torch
+
+    if meant(config.engine.device)[0] != CPU:
+        return "inline", 1, "one process keeps a GPU busy; several can share it with 'pool'"
     if workers <= 1:
         return "inline", workers, "there is one worker"
     if all(each.stacking.width > 1 for each in experiments):

@@ -17,7 +17,8 @@ from headwater.engines.job_groups import JobGroup
 from headwater.engines.jobs import LOST, Bundle, Call, Job, LostInput, Stream, resolve
 from headwater.engines.nan_check import BAD, Complaint, all_sound
 from headwater.engines.refs import Ref, RefGroup
-from headwater.errors import Diverged, TaskError, UserError
+from headwater.errors import ConfigError, Diverged, TaskError, UserError
+from headwater.tasks import device_memory, devices
 from headwater.tasks.task import ALONE, RunContext, TaskContext
 
 Fetch = Callable[[Ref], Any]
@@ -57,8 +58,8 @@ def execute(
     with _task_errors(job):
         inputs = _resolved(job, fetch, streamed)
         if inputs is not None:
-            inputs |= {name: Stream(job, name, fetch, release) for name in streamed}
-            value = _call(job, context, ctx, inputs)
+            streams = {name: Stream(job, name, fetch, release, context.put) for name in streamed}
+            value = _call(job, context, ctx, inputs, streams)
     (value,) = _checked(job, context, {job.node: ctx}, [value])
     return value, _report(job, {job.node: ctx}, begun, worker)
 
@@ -108,7 +109,10 @@ class GroupExecution:
         """Fetch the inputs, and begin what the task can begin beforehand."""
         self._fetch_broadcast(fetch) if self._group.broadcast else self._fetch_inputs(fetch)
         task: Any = self._group.task
-        given = [self._task_contexts[node] for node in self._inputs], list(self._inputs.values())
+        context, inputs = self._context, self._inputs
+        if not context.on_host:
+            inputs = device_memory.placed_once(inputs, context.device_rows)
+        given = [self._task_contexts[node] for node in inputs], list(inputs.values())
         self._work = partial(task.together, *given)
         if getattr(task, "prepare", None) is not None:
             try:
@@ -147,6 +151,8 @@ class GroupExecution:
         group = self._group
         with _task_errors(group):
             self._values = self._work()
+            if not self._context.on_host:
+                self._values = device_memory.on_host(self._values)
         self._complete = len(self._inputs) == len(group.nodes) and not any(value is None for value in self._values)
         if self._complete and group.phase in LEARNING_PHASES:
             self._finite = all_sound(self._values)
@@ -215,11 +221,16 @@ def _resolved(job: Job, fetch: Fetch, streamed: Collection[str] = ()) -> dict[st
         return None
 
 
-def _call(job: Job, context: RunContext, ctx: TaskContext, inputs: dict[str, Any]) -> Any:
-    before = torch.default_generator.get_state()
+def _call(
+    job: Job, context: RunContext, ctx: TaskContext, inputs: dict[str, Any], streams: Mapping[str, Stream] | None = None
+) -> Any:
+    before, seed = torch.default_generator.get_state(), derive(context.seed, "torch", *job.key)
     try:
-        torch.default_generator.manual_seed(derive(context.seed, "torch", *job.key))
-        return job.task(ctx, **inputs)
+        torch.default_generator.manual_seed(seed)
+        if context.on_host:
+            return job.task(ctx, **inputs, **(streams or {}))
+        with devices.seeded(context.device, seed):
+            return device_memory.on_host(job.task(ctx, **context.put(inputs), **(streams or {})))
     except LostInput:
         return LOST
     finally:  # the generator's state outside tasks belongs to the user
@@ -239,6 +250,9 @@ class _task_errors:  # noqa: N801 (used as a statement; a class, since a generat
             return
         jobs = self._job.jobs if isinstance(self._job, JobGroup) else (self._job,)
         job, others = jobs[0], f" and {len(jobs) - 1} more" if len(jobs) > 1 else ""
+        if devices.out_of_memory(error):
+            what = f"{job.title} at {job.node}{others} needs more memory than the device has free"
+            raise ConfigError(f"{what}; {devices.LESS_MEMORY}") from error
         raise TaskError(
             f"{job.title} at {job.node} (home {job.home}){others} failed: {type(error).__name__}: {error}"
         ) from error

@@ -17,8 +17,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import torch
-
 from headwater.core import sealed, serialization
 from headwater.engines.availability import Availability
 from headwater.engines.base import Done, Files, Infos, infos_of
@@ -30,6 +28,7 @@ from headwater.engines.refs import RefGroup
 from headwater.engines.workers.spill_cache import SpillCache, budget_of
 from headwater.registry import Info
 from headwater.tasks.batched.threads import Helpers
+from headwater.tasks.devices import settle
 from headwater.tasks.task import RunContext
 
 if TYPE_CHECKING:
@@ -53,22 +52,24 @@ class Inline:
         self._values = SpillCache(budget_of(memory))
         self.done: list[Done] = []
         self.watch: Callable[[Done], None] | None = None
-        self._threads, self._outer_threads, self._workers = threads, torch.get_num_threads(), workers
+        self._threads, self._workers = threads, workers
         self._helpers: Helpers | None = None  # created by the first run that can use them, until `close`
+        self._restore_torch: Callable[[], None] = lambda: None  # settings before the run
 
     @classmethod
     def from_config(cls, options: EngineConfig, workers: int) -> Inline:
         return cls(options.threads, workers, options.memory)
 
     def start(self, context: RunContext) -> None:
-        torch.set_num_threads(self._threads)  # results depend on it, so it is the same on every engine
-        if self._workers > 1 and context.stack == "hand":  # other ways to train swap the parameters of one module
+        self._restore_torch()
+        self._restore_torch = settle(context.device, self._threads)  # the same on every engine
+        # Other ways to train swap the parameters of one module, and other threads would share one device.
+        if self._workers > 1 and context.stack == "hand" and context.on_host:
             self._helpers = self._helpers or Helpers(self._workers - 1, self._threads)
             context = replace(context, helpers=self._helpers)
             for arch in context.models:  # in this thread: building a module draws from a generator that tasks use too
                 context.flat_module(arch, 0)
-        self._context, self._availability = context, Availability(context)
-        self._delayed = context.availability < 1
+        self._context, self._availability, self._delayed = context, Availability(context), context.availability < 1
         self._jobs: dict[str, Job | JobGroup] = {}  # not executed yet, in the order of submission
         self._groups = GroupScheduler(context, context.helpers)
         self._group_names: set[str] = set()  # names of groups that were executed or loaded
@@ -184,7 +185,7 @@ class Inline:
             self._helpers = None
         self._values.close()
         self._jobs = {}
-        torch.set_num_threads(self._outer_threads)
+        self._restore_torch()
 
     def _depth_of(self, job: Job | JobGroup) -> int:
         depth = 0
@@ -198,8 +199,7 @@ class Inline:
 
     def _origin(self, ref: Ref) -> Ref:
         """The same value under its first name, at the home that computed it."""
-        alias = self._aliases.get(ref.name)
-        return ref if alias is None else ref.under(alias)
+        return ref if (alias := self._aliases.get(ref.name)) is None else ref.under(alias)
 
     def _fetch(self, ref: Ref) -> Any:
         ref = self._origin(ref)

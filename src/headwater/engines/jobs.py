@@ -187,12 +187,14 @@ class Stream:
         name: name of the input.
         fetch: returns the value of a ref.
         release: called with each ref, or group of refs, after its value was used.
+        put: brings a value to where the task computes.
     """
 
     job: Job
     name: str
     fetch: Callable[[Ref], Any]
     release: Callable[[Ref | RefGroup], None]
+    put: Callable[[Any], Any] = lambda value: value
     _begun: bool = field(default=False)
 
     def items(self) -> Iterator[tuple[str, Any]]:
@@ -213,7 +215,7 @@ class Stream:
             for child, value in found.items():
                 if value is not LOST:
                     any_value = True
-                    yield child, value
+                    yield child, self.put(value)
             found, value = {}, None  # the next one may need their memory
             self.release(leaf)
         if not any_value:

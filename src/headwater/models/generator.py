@@ -39,9 +39,10 @@ class Generator(nn.Module):
 
     def draw(self, y: Tensor) -> tuple[Tensor, Tensor]:
         """Uniform noise and generated features, one row for each class of `y`."""
-        noise = torch.rand(len(y), self.noise, dtype=self.held.dtype)
+        noise = torch.rand(len(y), self.noise, dtype=self.held.dtype, device=self.held.device)
         return noise, self(noise, y)
 
     def wanted(self, count: int) -> Tensor:
         """Draw `count` classes uniformly from those it was trained for."""
-        return torch.multinomial((self.held > 0).double(), count, replacement=True)
+        kind = torch.float32 if self.held.device.type == "mps" else torch.float64  # which that device has not
+        return torch.multinomial((self.held > 0).to(kind), count, replacement=True)

@@ -19,10 +19,11 @@ from headwater.core.tree import ROOT
 from headwater.engines import ENGINES, choose_engine
 from headwater.planning.planned_traffic import PlannedTraffic
 from headwater.planning.rehearsal import Rehearsal, Work, rehearse
-from headwater.planning.resources import ModelSize, load, memory_of, model_sizes, peak, resident, seconds_of
+from headwater.planning.resources import ModelSize, device_of, load, memory_of, model_sizes, peak, resident, seconds_of
 from headwater.planning.timing import ASKED, measure
 from headwater.report.notebook import bar, card, sectors
 from headwater.report.numbers import count, duration, size
+from headwater.tasks.devices import CPU, meant
 from headwater.training.evaluation import cautions
 from headwater.training.experiment import Experiment
 
@@ -69,6 +70,7 @@ class Plan:
         rounds: of the run.
         clients: how many are registered, hold data and take part in the first round, and how many sectors there are.
         engine: its name, why it was chosen, workers and threads.
+        device: where tasks compute, whether this machine has it, and for a GPU the bytes that one process needs there.
         stacking: how clients are trained.
         models: sizes of the architectures.
         traffic: what is moved.
@@ -87,6 +89,7 @@ class Plan:
     rounds: int
     clients: Mapping[str, int]
     engine: Mapping[str, Any]
+    device: Mapping[str, Any]
     stacking: Mapping[str, Any]
     models: tuple[ModelSize, ...]
     traffic: PlannedTraffic | None
@@ -150,6 +153,7 @@ def plan(experiment: Experiment, *, startup: float = 0.0, bare: int | None = Non
     began = time.perf_counter()
     measured = measure(experiment, works)
     took = time.perf_counter() - began
+    on_cpu = meant(config.engine.device)[0] == CPU
     pool = name != "inline"  # on Ray too: the estimate is for workers on this machine
     active = participants(tree, config.partition.participation, config.seed, 1)
     return Plan(
@@ -170,6 +174,7 @@ def plan(experiment: Experiment, *, startup: float = 0.0, bare: int | None = Non
             "threads": config.engine.threads,
             "server_threads": config.engine.server_threads or config.engine.threads,
         },
+        device=device_of(experiment, sizes, measured),
         stacking=experiment.stacking.to_dict(),
         models=tuple(sizes.values()),
         traffic=None if rehearsal is None else rehearsal.traffic,
@@ -177,7 +182,8 @@ def plan(experiment: Experiment, *, startup: float = 0.0, bare: int | None = Non
         memory=memory_of(
             experiment, rehearsal, sizes, measured, pool=pool, workers=workers, now=now, before=before, bare=bare
         ),
-        seconds=seconds_of(experiment, rehearsal, measured, workers, startup if pool else 0.0, pool),
+        # What is measured is the CPU: it tells nothing about the time of a GPU.
+        seconds=seconds_of(experiment, rehearsal, measured, workers, startup if pool else 0.0, pool) if on_cpu else {},
         measured={
             "seconds": took,
             "load": load(),

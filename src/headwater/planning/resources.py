@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from headwater.engines.workers.spill_cache import budget_of
 from headwater.models.base import ModelSpec
@@ -20,6 +21,7 @@ from headwater.planning.rehearsal import Rehearsal
 from headwater.planning.timing import Measured, together
 from headwater.specs import DistillSpec, LocalSpec
 from headwater.tasks.cost import shaped_model
+from headwater.tasks.devices import CPU, meant
 from headwater.training.experiment import Experiment
 
 OPTIMIZER_STATE = {"sgd": 0, "adam": 2, "adamw": 2}  # vectors that an optimiser keeps beside the model
@@ -129,6 +131,26 @@ def memory_of(
     if (more := before - sum(parts.values())) > 0:  # the run itself needs less than reading its data did
         parts["reading the data"] = more
     return {"total": sum(parts.values()), **parts}
+
+
+def device_of(experiment: Experiment, sizes: Mapping[str, ModelSize], measured: Measured) -> dict[str, Any]:
+    """The device of a run, whether this machine has it, and bytes that one process needs on a GPU, estimated."""
+    engine = experiment.config.engine
+    device, present = meant(engine.device)
+    facts: dict[str, Any] = {"name": str(device), "present": present, "precision": engine.precision}
+    if device == CPU:
+        return facts
+    model, split = max(size.bytes for size in sizes.values()), experiment.split
+    specs = (value for value in vars(experiment.method).values() if isinstance(value, LocalSpec | DistillSpec))
+    state = max((OPTIMIZER_STATE[spec.optimizer] + bool(spec.momentum) for spec in specs), default=0)
+    width = experiment.stacking.width
+    training = (3 + state) * model * width + max(
+        measured.saved.values(), default=0
+    ) * width  # inputs, weights, gradients
+    outputs = len(split.reference) * split.classes * 4 * 3  # mean, targets and one teacher's
+    rows = data_bytes(experiment)
+    parts = {"training": training, "teachers' outputs": outputs, "rows": rows}
+    return facts | {"memory": {"total": sum(parts.values()), **parts}}
 
 
 def _rows(experiment: Experiment, home: str) -> int:

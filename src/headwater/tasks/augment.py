@@ -30,6 +30,7 @@ def augmented(x: Tensor, kind: Augment, rng: np.random.Generator) -> Tensor:
         columns += rng.integers(0, 2 * right + 1, (count, 1))
     mirrored = rng.random(count) < 0.5
     columns[mirrored] = columns[mirrored, ::-1]
-    at = torch.arange(count)[:, None, None]
-    taken = x[at, :, torch.from_numpy(rows)[:, :, None], torch.from_numpy(columns)[:, None, :]]
+    at = torch.arange(count, device=x.device)[:, None, None]
+    down_to, right_to = (torch.from_numpy(places).to(x.device) for places in (rows, columns))
+    taken = x[at, :, down_to[:, :, None], right_to[:, None, :]]
     return taken.movedim(3, 1)

@@ -105,7 +105,7 @@ def sample_models(
         deviation = scale * deviation
     size, result = centre.layout.size, {}
     for i in range(count):
-        noise = torch.from_numpy(ctx.rng.standard_normal(size)).to(centre.vector.dtype)
+        noise = torch.from_numpy(ctx.rng.standard_normal(size)).to(centre.vector)
         vector = centre.vector.clone()
         vector[:size] = middle + deviation * noise
         result[i] = replace(centre, vector=vector)

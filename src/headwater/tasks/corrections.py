@@ -90,7 +90,7 @@ def gradient_at(ctx: TaskContext, model: Params, spec: LocalSpec, by: By = "samp
     assert ctx.data is not None
     net = ctx.flat_module(model)
     net.grad.zero_()
-    for part in torch.split(torch.arange(len(ctx.data)), spec.batch):
+    for part in torch.split(torch.arange(len(ctx.data), device=ctx.device), spec.batch):
         net.train(len(part))
         loss = net.loss(net(ctx.data.x[part]), ctx.data.y[part])
         (loss * (len(part) / len(ctx.data))).backward()  # type: ignore[no-untyped-call]

@@ -177,7 +177,7 @@ def _descend(
         stop.begin(before[spec.metric], lambda: student.params(0.0))
     stepper, trail = Stepper(student, spec, total), Trail(spec)
     x = student.laid_out(x)  # once, not batch by batch
-    for batch in batches(len(x), spec, ctx.rng):
+    for batch in batches(len(x), spec, ctx.rng, ctx.device):
         student.train(len(batch))
         output = student(x[batch])
         loss = scale * target.loss(batch, output, spec.temperature)

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from headwater.core.params import Params
 from headwater.specs import Mix, Weights
-from headwater.tasks.flat_module import room
+from headwater.tasks.flat_module import precise, room, share
 from headwater.tasks.task import TaskContext
 
 BLOCK = 8192  # rows
@@ -49,7 +49,7 @@ class Target:
 
     def accuracy(self, y: Tensor) -> float:
         """Accuracy of the teacher."""
-        return float((self.probs.argmax(1) == y).double().mean())
+        return share(self.probs.argmax(1) == y)
 
 
 class Fold:
@@ -96,9 +96,9 @@ class Fold:
         """
         by_confidence = self._weights == "confidence"
         if self._mean is None:
-            self._mean = room(tuple(output.shape), output.dtype).zero_()
+            self._mean = room(tuple(output.shape), output.dtype, output.device).zero_()
             kept = tuple(output.shape) if self._mix == "losses" else (len(output), 0)
-            self._constant = room(kept, output.dtype).zero_()
+            self._constant = room(kept, output.dtype, output.device).zero_()
             self._total = output.new_zeros((len(output), 1) if by_confidence else ())
         if not by_confidence:
             weight = self._weight(name, samples).to(output.dtype)
@@ -190,7 +190,7 @@ def learn(logits: Mapping[str, Tensor], y: Tensor, *, mix: Mix = "probs", temper
         mix: what is averaged over members.
         temperature: of the members' softmax.
     """
-    outputs = [output.double() / temperature for output in logits.values()]
+    outputs, y = [precise(output) / temperature for output in logits.values()], y.cpu()
     if mix == "logits":
         shares = _by_descent(torch.stack(outputs), y)
     else:  # only a member's probability of the true class matters, and of each sample only the ratios between members

@@ -15,6 +15,7 @@ from headwater.data.base import Examples
 from headwater.specs import Mix, Weights
 from headwater.tasks.cost import ITSELF, Ask, Cost, passes_through, shaped
 from headwater.tasks.ensemble import ensemble
+from headwater.tasks.flat_module import precise, share
 from headwater.tasks.task import TaskContext, task
 from headwater.tasks.teacher_outputs import Outputs, by_name, on_test, scores_of
 
@@ -79,7 +80,7 @@ def _scores(ctx: TaskContext, guess: Tensor, y: Tensor, loss: float) -> dict[str
     cells = torch.bincount(y * ctx.classes + guess, minlength=ctx.classes**2)
     correct = guess == y
     return {
-        "accuracy": float(correct.double().mean()),
+        "accuracy": share(correct),
         "loss": loss,
         "correct": correct,
         "confusion": cells.view(ctx.classes, ctx.classes),
@@ -94,7 +95,7 @@ def class_accuracy(ctx: TaskContext, outcome: dict[str, Any]) -> Tensor:
 
 def recognised(confusion: Tensor) -> Tensor:
     """Accuracy of each class; 0 for a class without samples."""
-    cells = confusion.double()
+    cells = precise(confusion)
     return cells.diagonal() / cells.sum(1).clamp_min(1)
 
 
@@ -106,7 +107,7 @@ def _expected_of_all(contexts: Sequence[TaskContext], inputs: Sequence[Mapping[s
     shares = contexts[0].once(("label shares", homes), lambda: np.stack([label_share(ctx).numpy() for ctx in contexts]))
     given = [each["by_class"] for each in inputs]
     broadcast = all(each is given[0] for each in given)
-    by_class = given[0].numpy() if broadcast else np.stack([each.numpy() for each in given])
+    by_class = given[0].cpu().numpy() if broadcast else np.stack([each.cpu().numpy() for each in given])
     # Added up class by class, so that the number of a home does not depend on which other homes are computed with it.
     accuracies: list[float] = np.cumsum(shares * by_class, axis=1)[:, -1].tolist()
     return accuracies

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Callable
+from functools import partial
 from math import prod
 
 import torch
@@ -21,6 +22,7 @@ from headwater.models.base import ModelSpec
 from headwater.models.parts import classifier_of, extractor_of, layers_before
 from headwater.tasks.batched.threads import Helpers
 from headwater.tasks.bn_folding import twin_of
+from headwater.tasks.devices import CPU
 
 BATCH = 64  # rows of one forward pass: more do not fit the cache
 FLAT_BATCH = 1024  # where it has linear layers only
@@ -34,6 +36,8 @@ class FlatModule:
     Args:
         spec: how to build the module.
         arch: name of its architecture.
+        device: where it computes.
+        precision: of forward passes: "float32", or "bfloat16" for those operations that torch's autocast chooses.
 
     Attributes:
         module: the module itself.
@@ -42,16 +46,19 @@ class FlatModule:
         grad: their gradient.
     """
 
-    def __init__(self, spec: ModelSpec, arch: str) -> None:
+    def __init__(self, spec: ModelSpec, arch: str, device: torch.device = CPU, precision: str = "float32") -> None:
         with torch.random.fork_rng(devices=[]):
             # What is drawn here is overwritten by the first load. `torch.manual_seed` would take milliseconds to tell
             # devices that are not used.
             torch.default_generator.manual_seed(derive(0, "bench"))  # the name of the stream fixes its numbers
             self.module = spec.build()
         self._head, self._channel_first = spec.head, spec.channel_first
+        self._autocast = None if precision == "float32" else partial(torch.autocast, device.type, torch.bfloat16)
         start = Params.of(self.module, arch, spec.buffers)
         self.layout: Layout = start.layout
-        self.vector, self.counters = start.vector.clone(), start.counters.clone()
+        if device != CPU:
+            self.module.to(device)
+        self.vector, self.counters = start.vector.to(device, copy=True), start.counters.to(device, copy=True)
         self.flat = nn.Parameter(self.vector[: self.layout.size])
         self.grad = torch.zeros_like(self.flat)
         self.flat.grad = self.grad
@@ -99,8 +106,15 @@ class FlatModule:
         self._alone = alone
 
     def __call__(self, x: Tensor) -> Tensor:
-        output: Tensor = self.module(self.laid_out(x))
+        output: Tensor = self._forward(self.module, self.laid_out(x))
         return output
+
+    def _forward(self, net: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+        """What a part of the module returns, in the type of the parameters."""
+        if self._autocast is None:
+            return net(x)
+        with self._autocast():
+            return net(x).to(self.vector.dtype)
 
     def laid_out(self, x: Tensor) -> Tensor:
         """Images in the memory layout with the channel last, which is fastest, if the module can take it."""
@@ -120,11 +134,11 @@ class FlatModule:
 
     def features(self, x: Tensor) -> Tensor:
         """Outputs of the extractor, for a model in two parts."""
-        return extractor_of(self.module, self._head)(self.laid_out(x))
+        return self._forward(extractor_of(self.module, self._head), self.laid_out(x))
 
     def classify(self, features: Tensor) -> Tensor:
         """Logits of the classifier for features."""
-        output: Tensor = self.classifier(features)
+        output: Tensor = self._forward(self.classifier, features)
         return output
 
     @property
@@ -169,13 +183,13 @@ class FlatModule:
         self, net: Callable[[Tensor], Tensor], x: Tensor, batch: int | None, helpers: Helpers | None = None
     ) -> Tensor:
         width = batch or self._batch
-        first = net(self.laid_out(x[:width]))
-        table = room((len(x), *first.shape[1:]), first.dtype)
+        first = self._forward(net, self.laid_out(x[:width]))
+        table = room((len(x), *first.shape[1:]), first.dtype, device=first.device)
         table[:width] = first
 
         def fill(at: int) -> None:
             with torch.no_grad():  # a setting of each thread
-                table[at : at + width] = net(self.laid_out(x[at : at + width]))
+                table[at : at + width] = self._forward(net, self.laid_out(x[at : at + width]))
 
         rest = range(width, len(x), width)
         if helpers is not None:
@@ -186,12 +200,22 @@ class FlatModule:
         return table
 
 
-def room(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-    """An empty tensor; a large one is in an unlinked file, which is removed with the tensor."""
+def share(hits: Tensor) -> float:
+    """Share of what is true."""
+    return float(precise(hits).mean())
+
+
+def precise(tensor: Tensor) -> Tensor:
+    """A tensor in 64 bits, on the host: not every device has such numbers. An outline stays one."""
+    return (tensor if tensor.is_meta else tensor.cpu()).double()
+
+
+def room(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device = CPU) -> Tensor:
+    """An empty tensor; a large one on the host is in an unlinked file, which is removed with the tensor."""
     count = prod(shape)
     size = count * dtype.itemsize
-    if size <= LARGE:
-        return torch.empty(shape, dtype=dtype)
+    if size <= LARGE or device != CPU:
+        return torch.empty(shape, dtype=dtype, device=device)
     with tempfile.NamedTemporaryFile(prefix="headwater-table-") as file:
         try:
             os.posix_fallocate(file.fileno(), 0, size)  # fails now if the disk is full, not by a crash later

@@ -124,7 +124,7 @@ def knowledge(ctx: TaskContext, model: Params, release: Release) -> Counted:
             mean = bounded[rows].mean(0)
             if release.sigma:
                 drawn = ctx.noise.normal(size=dimension) if same is None else same
-                mean = mean + release.scale(count, dimension) * torch.from_numpy(drawn).to(mean.dtype)
+                mean = mean + release.scale(count, dimension) * torch.from_numpy(drawn).to(mean)
             shared[label] = (mean, soft[rows].mean(0), count)
     return shared
 

@@ -16,7 +16,7 @@ from headwater.specs import LocalSpec
 from headwater.tasks.augment import augmented
 from headwater.tasks.batched.trainer import prepare_together, train_together
 from headwater.tasks.cost import ITSELF, Cost, shaped, shaped_rows, training_cost
-from headwater.tasks.flat_module import FlatModule
+from headwater.tasks.flat_module import FlatModule, precise
 from headwater.tasks.optimizers import Stepper, batches, picked, steps_per_epoch, total_steps
 from headwater.tasks.task import TaskContext, task
 
@@ -127,18 +127,16 @@ def local_train(
     added = [c.trainable if isinstance(c, Params) else c for c in corrections if c is not None]
     total, epoch = total_steps(len(rows), spec), steps_per_epoch(len(rows), spec)
     stepper = Stepper(net, spec, total, sum(added[1:], added[0]) if added else None)
-    losses: list[float] = []
+    losses: list[Tensor] = []
     sizes: list[int] = []
-    dtype = start.vector.dtype
-    for batch in batches(len(rows), spec, ctx.rng):
+    for batch in batches(len(rows), spec, ctx.rng, ctx.device):
         x, y = augmented(picked(rows.x, batch), spec.augment, ctx.augment_rng), picked(rows.y, batch)
         net.train(len(batch))
         features = net.features(x) if in_two_parts else None
         output = net(x) if features is None else net.classify(features)
         loss = net.loss(output, y)
-        losses.append(loss.item())
+        losses.append(loss.detach())  # read at the end: to read one is to wait for the device
         sizes.append(len(batch))
-        dtype = loss.dtype
         if terms:
             now = stepper.taken // epoch
             last = now == (total - 1) // epoch
@@ -146,22 +144,22 @@ def local_train(
             loss = loss + sum(term(step) for term in terms)
         stepper.step(loss)
     if sizes:
-        ctx.note(loss=_mean(losses, sizes, dtype))
+        ctx.note(loss=_mean(torch.stack(losses).view(-1), sizes))
     return net.params(weight=float(len(rows)) if by == "samples" else 1.0)
 
 
-def _mean(losses: list[float], sizes: list[int], dtype: torch.dtype) -> float:
+def _mean(losses: Tensor, sizes: list[int]) -> float:
     """Mean over all samples, added up batch after batch in the precision of the losses."""
-    kind = np.float64 if dtype == torch.float64 else np.float32
+    kind = np.float64 if losses.dtype == torch.float64 else np.float32
     with np.errstate(all="ignore"):  # a training that diverges is reported elsewhere
-        return float(np.cumsum(np.array(losses, kind) * np.array(sizes, kind))[-1]) / sum(sizes)
+        return float(np.cumsum(np.array(losses.tolist(), kind) * np.array(sizes, kind))[-1]) / sum(sizes)
 
 
 @task("train", cost=Cost(), returns=lambda ctx: shaped(ctx.classes, dtype=torch.float64))
 def label_counts(ctx: TaskContext) -> Tensor:
     """Number of samples of each class at this home. Whoever receives it learns the home's label distribution."""
     assert ctx.data is not None
-    return torch.bincount(ctx.data.y, minlength=ctx.classes).double()
+    return precise(torch.bincount(ctx.data.y, minlength=ctx.classes))
 
 
 @task("train", cost=Cost(), returns=lambda ctx: shaped_rows(ctx.samples, ctx.table), shows_rows=True)

@@ -202,7 +202,7 @@ def match_layer(
         `layer`, the matched neurons, and `places`: client → the place of each of its neurons. Empty neurons (all 0)
         are not matched and take the places that are left.
     """
-    tables = {client: rows.double().numpy() for client, rows in layers.items()}
+    tables = {client: rows.cpu().double().numpy() for client, rows in layers.items()}
     width, size = next(iter(tables.values())).shape
     live = {client: np.flatnonzero(rows.any(1)) for client, rows in tables.items()}
     matching = match([tables[c][live[c]] for c in tables], prior, width, ctx.rng)
@@ -244,7 +244,7 @@ def retrain(ctx: TaskContext, model: Params, layer: Tensor, places: Tensor, numb
     try:
         for parameter in still:
             parameter.requires_grad_(False)
-        for batch in batches(len(rows), spec, ctx.rng):
+        for batch in batches(len(rows), spec, ctx.rng, ctx.device):
             net.train(len(batch))
             stepper.step(net.loss(net(augmented(rows.x[batch], spec.augment, ctx.augment_rng)), rows.y[batch]))
             net.vector[:end] = model.vector[:end]

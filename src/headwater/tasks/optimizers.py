@@ -38,11 +38,19 @@ def samples_read(rows: int, spec: Spec) -> int:
     return epochs * min(rows, per_epoch * spec.batch) + min(rest * spec.batch, rows)
 
 
-def batches(n: int, spec: Spec, rng: np.random.Generator) -> Iterator[Tensor]:
-    """Index batches, shuffled anew in every epoch; the last batch of an epoch may be smaller."""
+def batches(n: int, spec: Spec, rng: np.random.Generator, device: torch.device | None = None) -> Iterator[Tensor]:
+    """Index batches, shuffled anew in every epoch; the last batch of an epoch may be smaller.
+
+    Args:
+        n: number of rows.
+        spec: the stage.
+        rng: draws the order.
+        device: where the rows are (`ctx.device`).
+    """
     left, each = total_steps(n, spec), steps_per_epoch(n, spec)
     while left > 0:
-        yield from torch.split(torch.from_numpy(rng.permutation(n)), spec.batch)[: min(left, each)]
+        order = torch.from_numpy(rng.permutation(n)).to(device)  # an epoch at a time
+        yield from torch.split(order, spec.batch)[: min(left, each)]
         left -= each
 
 
@@ -77,7 +85,8 @@ class FusedOptimizer:
         self._weights, adam = weights.detach(), spec.optimizer != "sgd"
         self._first = torch.zeros_like(self._weights) if adam or spec.momentum else None
         self._second = torch.zeros_like(self._weights) if adam else None
-        self._taken = torch.zeros((), dtype=torch.float32)  # the kernels of Adam take the count of steps as a tensor
+        # The kernels of Adam take the count of steps as a tensor.
+        self._taken = torch.zeros((), dtype=torch.float32, device=weights.device)
         self._fresh = True
         self._for: tuple[Tensor, int | None] | None = None
         self._parts: list[list[Tensor]] = []

@@ -8,26 +8,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import torch
 
 from headwater.core.params import Params
-from headwater.core.rng import Key, derive, stream
-from headwater.core.serialization import aligned
+from headwater.core.rng import Key, stream
 from headwater.core.tree import ROOT
 from headwater.data.base import Examples
 from headwater.data.split import Split
-from headwater.models.base import ModelSpec
 from headwater.tasks.batched.threads import Helpers
 from headwater.tasks.cost import Ask, Cost, shaped_model
 from headwater.tasks.flat_module import FlatModule
+from headwater.tasks.run_context import ALONE, RunContext
+
+__all__ = ["ALONE", "RunContext", "TaskContext", "task"]
 
 Function = TypeVar("Function", bound=Callable[..., Any])
-ALONE = "loop"  # the way of training in which every client is computed by itself
 
 
 def task(
@@ -84,78 +83,6 @@ def task(
     return mark
 
 
-@dataclass
-class RunContext:
-    """All that a process needs to run the tasks of any home. Never changed after it is made.
-
-    Args:
-        split: the data: training, validation, test and reference set.
-        rows: client → its rows of the training set.
-        test_rows: client → rows that it keeps for a test of its own.
-        models: architecture → how to build its model.
-        seed: seed of the run.
-        method: name of the method, for messages.
-        bad_update: what happens to a result that is not finite: "drop" or "stop".
-        causes: phase → settings that may have caused such a result, for messages.
-        stack: how models of clients are trained: a way of `tasks.batched.policy`.
-        server_threads: threads of a student that is trained at the server; 0: as many as any task has.
-        availability: share of the time during which a client can begin a task (simulated).
-        period: seconds from one arrival of a client to the next (simulated).
-        sector_of: client → its sector, for engines that place work; tasks do not see it.
-        secret: known to this party alone, where noise has to hide something from the others.
-        helpers: threads of this process, for parts of a task that do not depend on each other.
-        start: architecture → the model that the run starts from; others are drawn.
-    """
-
-    split: Split
-    rows: Mapping[str, np.ndarray]
-    test_rows: Mapping[str, np.ndarray]
-    models: Mapping[str, ModelSpec]
-    seed: int
-    method: str = ""
-    bad_update: str = "drop"
-    causes: Mapping[str, str] = field(default_factory=dict)
-    stack: str = ALONE
-    server_threads: int = 0
-    availability: float = 1.0
-    period: float = 10.0
-    sector_of: Mapping[str, str] = field(default_factory=dict)
-    secret: str = ""
-    helpers: Helpers | None = None
-    start: Mapping[str, Params] = field(default_factory=dict)
-    _flat_modules: dict[tuple[str, int], FlatModule] = field(default_factory=dict)
-    _cache: dict[Hashable, Any] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        """Align the data in memory as on every other engine, since kernels may round by where their operands lie."""
-        split, moved = self.split, dict[str, Any]()
-        for name in ("train", "validation", "test"):
-            rows: Examples = getattr(split, name)
-            if (x := aligned(rows.x)) is not rows.x:
-                moved[name] = Examples(x, rows.y)
-        if (reference := aligned(split.reference)) is not split.reference:
-            moved["reference"] = reference
-        if moved:
-            self.split = replace(split, **moved)
-
-    def flat_module(self, arch: str, slot: int) -> FlatModule:
-        """The module of an architecture, one per process; `slot` distinguishes several that are used at once."""
-        if (arch, slot) not in self._flat_modules:
-            self._flat_modules[arch, slot] = FlatModule(self.models[arch], arch)
-        return self._flat_modules[arch, slot]
-
-    def initial(self, arch: str, number: int) -> Params:
-        """The model that the run starts from (number 0), or a freshly drawn one; each number gives another one."""
-        if not number and arch in self.start:
-            return self.start[arch]
-        with torch.random.fork_rng(devices=[]):
-            torch.default_generator.manual_seed(derive(self.seed, "model", arch, *((number,) if number else ())))
-            return Params.of(self.models[arch].build(), arch, self.models[arch].buffers, weight=0.0)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_flat_modules": {}, "_cache": {}, "sector_of": {}, "helpers": None}
-
-
 class TaskContext:
     """What a task can use: the data of its home, models, and its own random generators.
 
@@ -204,26 +131,29 @@ class TaskContext:
 
     @property
     def table(self) -> Examples:
-        """Training rows of all clients, for tasks that take only their own rows out of it."""
+        """Training rows of all clients, for tasks that take only their own rows out of it. Always on the host."""
         return self._context.split.train
 
     @cached_property
     def data(self) -> Examples | None:
         """Training rows of this home; None at a sector's host and at the server."""
-        rows = self._context.rows.get(self.home)
-        return None if rows is None else self._context.split.train.take(rows)
+        rows, split = self._context.rows.get(self.home), self._context.split
+        return None if rows is None else self._rows("train", lambda: split.train.take(rows))
 
     @cached_property
     def own_test(self) -> Examples | None:
         """Rows that this home keeps for its own test; None if there are none."""
-        rows = self._context.test_rows.get(self.home)
-        return None if rows is None or not len(rows) else self._context.split.train.take(rows)
+        rows, split = self._context.test_rows.get(self.home), self._context.split
+        return None if rows is None or not len(rows) else self._rows("own test", lambda: split.train.take(rows))
+
+    def _rows(self, name: str, make: Callable[[], Any]) -> Any:
+        return self._context.rows_of((name, self.home), make)
 
     @property
     def inputs(self) -> torch.Tensor:
         """Inputs without labels, to distil on: a client's own, or the reference set at the server."""
         if self.home == ROOT:
-            return self._context.split.reference
+            return cast(torch.Tensor, self._rows("reference", lambda: self._context.split.reference))
         data = self.data
         if data is None:
             raise LookupError(f"{self.home} holds no data to distil on; seat one of its clients as leader")
@@ -232,17 +162,21 @@ class TaskContext:
     @property
     def labels(self) -> torch.Tensor | None:
         """Labels of the reference set, at the server and if it has any; labels of a client are not used to distil."""
-        return self._context.split.reference_labels if self.home == ROOT else None
+        if self.home != ROOT or self._context.split.reference_labels is None:
+            return None
+        return cast(torch.Tensor, self._rows("reference labels", lambda: self._context.split.reference_labels))
 
     @property
     def validation(self) -> Examples:
         """The validation set, which only the server has."""
-        return self._at_server().validation
+        split = self._at_server()
+        return cast(Examples, self._rows("validation", lambda: split.validation))
 
     @property
     def test(self) -> Examples:
         """The test set, which only the server has."""
-        return self._at_server().test
+        split = self._at_server()
+        return cast(Examples, self._rows("test", lambda: split.test))
 
     def _at_server(self) -> Split:
         if self.home != ROOT:
@@ -273,6 +207,15 @@ class TaskContext:
         if key not in cache:
             cache[key] = make()
         return cache[key]
+
+    @property
+    def device(self) -> torch.device:
+        """Where this task computes: its rows, inputs and modules are there."""
+        return self._context.device
+
+    def put(self, value: Any) -> Any:
+        """A value where this task computes. Needed only for what the task draws or makes on the host itself."""
+        return self._context.put(value)
 
     @property
     def stack(self) -> str:

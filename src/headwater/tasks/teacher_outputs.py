@@ -17,7 +17,7 @@ from headwater.core.params import Params
 from headwater.core.tree import ROOT
 from headwater.data.base import Examples
 from headwater.tasks.cost import Cost, passes_through, shaped
-from headwater.tasks.flat_module import FlatModule
+from headwater.tasks.flat_module import FlatModule, share
 from headwater.tasks.task import TaskContext, task
 
 Output = dict[str, Tensor]  # logits of one model, by kind of rows: inputs, val
@@ -29,7 +29,7 @@ def scores_of(net: FlatModule, rows: Examples) -> dict[str, float]:
     output = net.outputs(rows.x)
     with torch.no_grad():
         loss = float(net.loss(output, rows.y))
-    return {"accuracy": float((output.argmax(1) == rows.y).double().mean()), "loss": loss}
+    return {"accuracy": share(output.argmax(1) == rows.y), "loss": loss}
 
 
 def _answer_cost(
@@ -174,10 +174,11 @@ class Panel:
         if not hold or ctx.data is None:
             return Panel(ctx, teachers, outputs, x, val)
         rows = len(x)
-        order = torch.from_numpy(ctx.rng.permutation(rows))
+        order: Tensor = ctx.put(torch.from_numpy(ctx.rng.permutation(rows)))
         count = held_out(rows, hold)
         kept, held = order[count:] if rows > 1 else order, order[:count]
-        return Panel(ctx, teachers, outputs, x[kept], ctx.data.take(held), kept, held)
+        own = Examples(ctx.data.x[held], ctx.data.y[held])
+        return Panel(ctx, teachers, outputs, x[kept], own, kept, held)
 
     def each(self, inputs: bool, val: bool) -> Iterator[tuple[str, float, Output]]:
         """Name, weight and outputs of one teacher after the other; outputs are not kept."""

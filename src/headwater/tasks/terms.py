@@ -165,7 +165,8 @@ class Pull:
         if not self.known:
             return self
         first = next(iter(self.known.values()))[0]
-        centres, present = first.new_zeros(ctx.classes, len(first)), torch.zeros(ctx.classes, dtype=torch.bool)
+        centres = first.new_zeros(ctx.classes, len(first))
+        present = first.new_zeros(ctx.classes, dtype=torch.bool)
         for label, (centre, *_) in self.known.items():
             centres[label], present[label] = centre, True
         return replace(self, centres=centres, present=present)

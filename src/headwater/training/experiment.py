@@ -34,6 +34,7 @@ from headwater.models.parts import need_parts
 from headwater.partition.divide import OwnRows, carving_seed, divide, made_with, resolved_partition, training_sizes
 from headwater.partition.partition import Partition
 from headwater.specs import LEARNING_RATE, DistillSpec, LocalSpec
+from headwater.tasks import devices
 from headwater.tasks.batched.policy import Stacking, stacking
 from headwater.tasks.task import RunContext
 from headwater.training.warm_start import start_model
@@ -88,7 +89,8 @@ class Experiment:
     def stacking(self) -> Stacking:
         """Whether clients are trained as one, and how many at a time."""
         engine = self.config.engine
-        return stacking(self.method, self.models, engine.stack, engine.threads)
+        how = (engine.stack, engine.threads, devices.present(engine.device), engine.precision)
+        return stacking(self.method, self.models, *how)
 
     def after_round(self, fed: Federation, state: Any) -> Any:
         """The state after the round of this view, by the method with that round's learning rates."""
@@ -116,8 +118,7 @@ def prepare(config: Config, *, data: Data | None = None, model: Callable[[], nn.
         UserError: the parts do not go together, or the data cannot be read.
     """
     config = _with_absolute_paths(config)
-    folder = Path(config.data.dir) if config.data.dir else None
-    seed = carving_seed(config)
+    folder, seed = Path(config.data.dir) if config.data.dir else None, carving_seed(config)
     loaded = data if data is not None else open_data(config.data)
     split = carve(
         loaded,

@@ -47,6 +47,7 @@ def result_of(
     found: Scores,
     history: list[dict[str, Any]],
     seconds: float,
+    device: Mapping[str, Any],
     joined: Sequence[Newcomer] = (),
     stopped: str = "",
 ) -> dict[str, Any]:
@@ -59,6 +60,7 @@ def result_of(
         found: the last evaluation.
         history: one row per round.
         seconds: since the run began.
+        device: where it was computed.
         joined: clients that joined after the first round.
         stopped: name of the callback that ended the run early, if one did.
     """
@@ -82,6 +84,7 @@ def result_of(
         "sectors": len(fed.tree.sectors),
         **({"joined": [each._asdict() for each in joined]} if joined else {}),
         "numerics": numerics.about(),
+        "device": dict(device),
         "versions": {"python": platform.python_version()} | {n: version(n) for n in ("headwater", "torch", "numpy")},
     }
     if config.model.start:

@@ -24,6 +24,7 @@ from headwater.engines.nan_check import BAD, Complaint
 from headwater.errors import Diverged
 from headwater.inference import card
 from headwater.inference.trained import KEY as METADATA
+from headwater.tasks import devices
 from headwater.tasks.average import initial
 from headwater.training import checkpoint
 from headwater.training.arrivals import Arrivals, admit, grown
@@ -124,7 +125,8 @@ class _Loop:
             return self._run()
 
     def _run(self) -> Run:
-        self.context = run_context(self.experiment)
+        device = devices.find(self.config.engine.device, elsewhere=self.config.engine.name == "ray")
+        self.context = run_context(self.experiment, device)
         self.engine.start(self.context)
         saved, first = self._begin()
         submitted = self.fed.session.submitted
@@ -162,6 +164,7 @@ class _Loop:
         last = checkpoint.load(self.directory.checkpoints, self.engine, own) if self.directory else None
         if self.directory:
             self.directory.check_split(self.partition["sha256"])
+            self.directory.check_device(self.context.device.type, begun=last is not None)
             self.directory.write("partition.json", self.partition)
             self.history = self.directory.resume(last.round if last else -1)
         if last:
@@ -275,9 +278,10 @@ class _Loop:
         tensors, about = tensors_of(params), describe_model(self.experiment, params)
         config, ledger, model = self.config, self.fed.session.ledger, self.experiment.model
         seconds = round(time.time() - self.progress.began, 3)
-        result = result_of(
-            self.experiment, self.fed, params, found, self.history, seconds, self.arrivals.joined, self.hooks.stopped
-        )
+        used = self.directory.devices if self.directory else ()
+        where = devices.about(self.context.device, self.context.precision, used)
+        more = (seconds, where, self.arrivals.joined, self.hooks.stopped)
+        result = result_of(self.experiment, self.fed, params, found, self.history, *more)
         path = self.directory.path if self.directory else None
         how = (config.partition.scheme, self.experiment.method.INFO, json.loads(about).get("preparation", {}))
         text = card.card(result, *how)

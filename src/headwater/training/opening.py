@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import torch
+
 from headwater.core.federation import Federation
 from headwater.core.ledger import Ledger
 from headwater.core.precompute import Precompute
@@ -11,6 +13,7 @@ from headwater.core.session import Session
 from headwater.engines.base import Engine
 from headwater.specs import LocalSpec
 from headwater.tasks.batched.policy import NUMBERS
+from headwater.tasks.devices import CPU
 from headwater.tasks.task import RunContext
 from headwater.training.experiment import Experiment
 
@@ -18,9 +21,14 @@ SMALL = 2.5e8  # multiplications; clients that need fewer share a job, because a
 BACKWARD = 3  # cost of a gradient step on a row, in forward passes over it
 
 
-def run_context(experiment: Experiment) -> RunContext:
-    """Return the context of this run's tasks, with the treatment of faults and of results that are not finite."""
-    faults = experiment.config.faults
+def run_context(experiment: Experiment, device: torch.device = CPU) -> RunContext:
+    """Return the context of this run's tasks, with the treatment of faults and of results that are not finite.
+
+    Args:
+        experiment: the run.
+        device: where tasks compute.
+    """
+    faults, engine = experiment.config.faults, experiment.config.engine
     return replace(
         experiment.context(),
         method=experiment.config.method,
@@ -29,8 +37,11 @@ def run_context(experiment: Experiment) -> RunContext:
         availability=faults.availability,
         period=faults.period,
         stack=experiment.stacking.way,
-        server_threads=experiment.config.engine.server_threads,
+        server_threads=engine.server_threads,
         sector_of=experiment.tree.sector_of,
+        device=device,
+        precision=engine.precision,
+        device_memory=engine.device_memory,
     )
 
 

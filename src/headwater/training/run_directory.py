@@ -16,7 +16,7 @@ from headwater.core.records import to_json
 from headwater.errors import ConfigError, OutputError
 from headwater.training.checkpoint import write_whole
 
-CONFIG, RESULT = "config.toml", "result.json"
+CONFIG, RESULT, DEVICES = "config.toml", "result.json", "devices"
 NEEDED = {"algorithm", "label", "data", "accuracy", "ledger", "model_sha256"}  # keys of every result
 
 
@@ -109,6 +109,38 @@ class RunDirectory:
                 f"{self.path} was begun on another split of the data, so its data has changed since; bring that back, "
                 "choose another --out, or begin anew with --force"
             )
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """Kinds of device that the run was computed on, in order."""
+        path = self.checkpoints / DEVICES
+        return tuple(path.read_text(encoding="utf-8").split()) if path.exists() else ()
+
+    def check_device(self, kind: str, begun: bool) -> None:
+        """Refuse to resume on another kind of device than the run was computed on so far.
+
+        Args:
+            kind: of the device that is used now.
+            begun: whether there are rounds that will not run again.
+        """
+        known = (self.devices or ("cpu",)) if begun else ()  # a run of an earlier version was on the CPU
+        if known and known[-1] != kind:
+            raise OutputError(
+                f"{self.path} was computed on {known[-1]!r} so far and this is {kind!r}, so its last digits would "
+                f"differ from those of a run on one of them; use --device {known[-1]}, or carry on all the same with: "
+                f"headwater resume {self.path} --force"
+            )
+        self._write_devices(known or (kind,))
+
+    def allow_device(self, kind: str) -> None:
+        """Let the run carry on on this kind of device."""
+        known = self.devices or ("cpu",)
+        if known[-1] != kind and self.checkpoints.is_dir():
+            self._write_devices((*known, kind))
+
+    def _write_devices(self, kinds: tuple[str, ...]) -> None:
+        if kinds != self.devices:
+            write_whole(self.checkpoints / DEVICES, " ".join(kinds) + "\n")
 
     @property
     def result(self) -> dict[str, Any] | None:

@@ -24,7 +24,7 @@ from headwater.engines.ray.cluster import Node, import_ray
 from headwater.engines.ray.object_store import Batch, Outline, Packed, RayValue, outline, packed, unpacked
 from headwater.engines.workers.scheduler import WorkItem
 from headwater.engines.workers.shared_memory import context_from_tensors
-from headwater.engines.workers.worker import Failure, Reply, Result, execute_jobs, fetcher
+from headwater.engines.workers.worker import Failure, Reply, Result, execute_jobs, fetcher, in_worker
 from headwater.errors import ConfigError
 
 Input = tuple[int | None, int, tuple[Any, ...]]  # which batch (None: the value was lost), its index there, which part
@@ -65,7 +65,7 @@ class Actor:
             Process id, versions, and a reply that is empty or has a failure.
         """
         try:
-            self._context, reply = context_from_tensors(unpacked(tensors)), Reply()
+            self._context, reply = in_worker(context_from_tensors(unpacked(tensors)), self.number), Reply()
         except Exception as error:
             reply = Reply(failure=Failure.of(error))
         return os.getpid(), versions(), reply

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 import signal
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
@@ -99,6 +101,27 @@ class Cluster:
             time.sleep(0.5)
         turns = [node for turn in range(max(node.room for node in free)) for node in free if node.room > turn]
         return turns[:workers] if workers else turns
+
+
+def gpu_shares(workers: Sequence[str], gpus: Mapping[str, float] | None = None) -> dict[str, float]:
+    """Return the share of a GPU that each worker of a node gets, by node. Workers of a node share its GPUs evenly.
+
+    Args:
+        workers: the node of each worker.
+        gpus: GPUs of each node; None asks Ray.
+
+    Raises:
+        ConfigError: a worker is on a node without a GPU.
+    """
+    if gpus is None:
+        gpus = {each["NodeID"]: each["Resources"].get("GPU", 0) for each in import_ray().nodes() if each["Alive"]}
+    counts = Counter(workers)
+    if any(gpus.get(node, 0) < 1 for node in counts):
+        raise ConfigError(
+            "engine.device is a GPU, and a node of the Ray cluster has none; use --device cpu, or a cluster in which "
+            "every node has one"
+        )
+    return {node: 1 / math.ceil(count / gpus[node]) for node, count in counts.items()}
 
 
 _lock = threading.Lock()

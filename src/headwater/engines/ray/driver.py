@@ -21,7 +21,7 @@ from headwater.engines.availability import Availability
 from headwater.engines.base import Files, Infos
 from headwater.engines.jobs import Ref
 from headwater.engines.ray.actor import ActorHandle, Call, CallOutcome, death_reason
-from headwater.engines.ray.cluster import Cluster, Node, import_ray, join, leave
+from headwater.engines.ray.cluster import Cluster, Node, gpu_shares, import_ray, join, leave
 from headwater.engines.ray.object_store import RayValue, outline, packed
 from headwater.engines.ray.recovery import Recovery
 from headwater.engines.workers.engine import MAX_DEATHS, WorkerEngine
@@ -84,7 +84,7 @@ class Ray(WorkerEngine):
             self._ready.clear()
             self._reset(Availability(context))
             self._run += 1
-            self._sector_of = context.sector_of
+            self._sector_of, self._gpus = context.sector_of, context.device.type == "cuda"
             self._context: Any = self._ray.put(packed(tensors))
             self._here = self._ray.get_runtime_context().get_node_id()
             if not self._workers:
@@ -194,12 +194,14 @@ class Ray(WorkerEngine):
 
     def _start_workers(self) -> None:
         assert self._cluster is not None
-        for node in self._cluster.place_workers(self._worker_count, self._threads):
+        nodes = self._cluster.place_workers(self._worker_count, self._threads)
+        self._shares = gpu_shares([node.id for node in nodes]) if self._gpus else {}
+        for node in nodes:
             self._start_worker(len(self._workers), node)
 
     def _start_worker(self, number: int, node: Node) -> None:
         assert self._cluster is not None
-        options = self._cluster.actor_options(self._threads)
+        options = self._cluster.actor_options(self._threads) | {"num_gpus": self._shares.get(node.id, 0)}
         self._workers[number] = ActorHandle.start(number, node, self._threads, options, self._outcomes)
 
     def _listen(self, outcomes: queue.SimpleQueue[CallOutcome | None]) -> None:

@@ -10,7 +10,7 @@ import traceback
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from headwater.engines.execution import execute, execute_together
 from headwater.engines.jobs import LOST, Job, Ref, pick
 from headwater.engines.workers.shared_memory import SharedFiles, read_context
 from headwater.errors import TaskError, UserError
+from headwater.tasks import devices
 from headwater.tasks.task import RunContext
 
 
@@ -114,7 +115,7 @@ class PoolWorker:
 
     def _read_context(self, path: Path) -> RunContext:
         if path != self._context_path:
-            self._context, self._context_path = read_context(path), path
+            self._context, self._context_path = in_worker(read_context(path), self._number), path
         return self._context
 
     def _execute(
@@ -140,6 +141,15 @@ def open_worker(send: Callable[[Reply], None], number: str, threads: str, *folde
     """Called by `headwater.engines.workers.start` in the new process."""
     torch.set_num_threads(int(threads))
     return PoolWorker(send, int(number), SharedFiles([Path(folder) for folder in folders]))
+
+
+def in_worker(context: RunContext, number: int) -> RunContext:
+    """The context of a run with the device of this worker, which the whole process is set up for from now on."""
+    if context.on_host:
+        return context
+    device = devices.of_worker(context.device, number)
+    devices.settle(device, torch.get_num_threads())  # until the process ends
+    return replace(context, device=device)
 
 
 def fetcher(

@@ -14,17 +14,22 @@ MOST = 64 << 20  # bytes of the largest reused buffer: above it, zeroing pages i
 
 
 class Buffers:
-    """Buffers of one thread, by name."""
+    """Buffers of one thread, by name.
 
-    def __init__(self) -> None:
+    Args:
+        device: where they are; None for the host. Memory of a device is reused by torch itself.
+    """
+
+    def __init__(self, device: torch.device | None = None) -> None:
+        self._device = device
         self._scratch: dict[str, Tensor] = {}
         self._last: np.ndarray | None = None
 
     def scratch(self, name: str, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
         """A tensor with arbitrary content, valid until this name is asked for again."""
         buffer, count = self._scratch.get(name), prod(shape)
-        if count * dtype.itemsize > MOST:
-            return torch.empty(shape, dtype=dtype)
+        if count * dtype.itemsize > MOST or self._device is not None:
+            return torch.empty(shape, dtype=dtype, device=self._device)
         if buffer is None or buffer.dtype != dtype or len(buffer) < count:
             buffer = self._scratch[name] = _part(_block(count * dtype.itemsize), count * dtype.itemsize).view(dtype)
         return buffer[:count].view(shape)
@@ -32,8 +37,8 @@ class Buffers:
     def lasting(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
         """A tensor that the caller may keep. Its memory is reused once no view of it exists."""
         need = prod(shape) * dtype.itemsize
-        if need > MOST:
-            return torch.empty(shape, dtype=dtype)
+        if need > MOST or self._device is not None:
+            return torch.empty(shape, dtype=dtype, device=self._device)
         # A small view of a much larger block would keep the whole block alive.
         if self._last is None or not need <= self._last.nbytes - LINE <= 1.25 * need or self._holders() > ALONE:
             self._last = _block(need)

@@ -161,7 +161,7 @@ def _descend(
     `rates` are the learning rates, and `room` is memory for the inputs of a step. Weights and biases are changed in
     place. Returns each member's loss, summed over all samples that it has seen.
     """
-    total = torch.zeros(index.size(1), dtype=share.dtype)
+    total = torch.zeros(index.size(1), dtype=share.dtype, device=share.device)
     seen = (share > 0).sum(2)
     for step in range(len(counts)):
         now, lr = counts[step], rates[step]

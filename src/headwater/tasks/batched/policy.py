@@ -16,6 +16,7 @@ from headwater.models.base import ModelSpec
 from headwater.specs import LocalSpec
 from headwater.tasks.batched.kernels import Chain, Kernel, kernel_of
 from headwater.tasks.batched.trainer import train_together
+from headwater.tasks.devices import CPU
 from headwater.tasks.task import RunContext, TaskContext
 
 WIDEST = 32  # clients in a stack: more save few calls and leave little work for other threads
@@ -46,7 +47,14 @@ class Trained(Protocol):
     def uses_features(self) -> bool: ...
 
 
-def stacking(method: Trained, models: Mapping[str, ModelSpec], asked: str, threads: int = 1) -> Stacking:
+def stacking(
+    method: Trained,
+    models: Mapping[str, ModelSpec],
+    asked: str,
+    threads: int = 1,
+    device: torch.device = CPU,
+    precision: str = "float32",
+) -> Stacking:
     """Decide how the clients of a method are trained.
 
     Args:
@@ -56,9 +64,13 @@ def stacking(method: Trained, models: Mapping[str, ModelSpec], asked: str, threa
             if this machine gives a client the same bits alone as in a stack. "on" always stacks these, and other models
             by `vmap`.
         threads: of every task.
+        device: where clients are trained.
+        precision: of forward passes.
     """
     if asked == "off":
         return alone("engine.stack is off")
+    if precision != "float32":
+        return alone(f"engine.precision is {precision}")
     specs = [value for value in vars(method).values() if isinstance(value, LocalSpec)]
     if not specs:
         return alone("the method trains no clients")
@@ -72,7 +84,7 @@ def stacking(method: Trained, models: Mapping[str, ModelSpec], asked: str, threa
     chosen = min(found, key=lambda each: each.width)  # one decision for all architectures
     if asked == "auto" and chosen.width > 1:
         for model in models.values():
-            if not all(same_alone(model, spec, chosen.width, threads) for spec in specs):
+            if not all(same_alone(model, spec, chosen.width, threads, device) for spec in specs):
                 return alone(
                     f"this machine's libraries give a client of {model.name} other bits in a stack than alone; "
                     "engine.stack = 'on' stacks all the same"
@@ -116,7 +128,7 @@ STEPS = 2
 _KNOWN: dict[tuple[object, ...], bool] = {}
 
 
-def same_alone(spec: ModelSpec, local: LocalSpec, width: int, threads: int) -> bool:
+def same_alone(spec: ModelSpec, local: LocalSpec, width: int, threads: int, device: torch.device = CPU) -> bool:
     """Whether a client that is trained in a stack of up to `width` ends with the bits that it has alone.
 
     Args:
@@ -124,23 +136,24 @@ def same_alone(spec: ModelSpec, local: LocalSpec, width: int, threads: int) -> b
         local: how they are trained.
         width: clients in one stack, at most.
         threads: of every task.
+        device: where they are trained.
 
     Returns:
         The result of a trial of a few steps, which is cached for each kind of model and training.
     """
     layout = Layout.of(spec.outline(), spec.name)
-    key = (layout.trainable, spec.shape, local, width, threads)
+    key = (layout.trainable, spec.shape, local, width, threads, device)
     if key not in _KNOWN:
         usual = torch.get_num_threads()
         torch.set_num_threads(threads)
         try:
-            _KNOWN[key] = _try(spec, local, width)
+            _KNOWN[key] = _try(spec, local, width, device)
         finally:
             torch.set_num_threads(usual)
     return _KNOWN[key]
 
 
-def _try(spec: ModelSpec, local: LocalSpec, width: int) -> bool:
+def _try(spec: ModelSpec, local: LocalSpec, width: int, device: torch.device) -> bool:
     each = max(1, local.batch)
     count = width * each
     chance = np.random.default_rng(0)
@@ -149,9 +162,9 @@ def _try(spec: ModelSpec, local: LocalSpec, width: int) -> bool:
     empty = Examples(x[:0], rows.y[:0])
     split = Split(rows, empty, x[:0], empty, spec.classes, spec.shape, "probe")
     clients = {f"c{at}": np.arange(at * each, (at + 1) * each) for at in range(width)}
-    context = RunContext(split, clients, {}, {spec.name: spec}, 0, stack="hand")
+    context = RunContext(split, clients, {}, {spec.name: spec}, 0, stack="hand", device=device)
     start = context.initial(spec.name, 0)
-    given = {"start": start, "spec": replace(local, epochs=None, steps=STEPS)}
+    given = context.put({"start": start, "spec": replace(local, epochs=None, steps=STEPS)})
 
     def trained(names: list[str]) -> dict[str, Params | None]:
         contexts = [TaskContext(context, name, ("probe", name)) for name in names]

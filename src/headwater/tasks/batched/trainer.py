@@ -25,11 +25,13 @@ import torch
 from torch import Tensor
 
 from headwater.core.params import ModelRows, Params
-from headwater.tasks.batched.batches import batches_of_all
+from headwater.data.base import Examples
+from headwater.tasks.batched.batches import Ints, batches_of_all
 from headwater.tasks.batched.buffers import Buffers, whole_lines
 from headwater.tasks.batched.descent import twice
 from headwater.tasks.batched.kernels import Chain
 from headwater.tasks.batched.members import Inputs, Member, kernel
+from headwater.tasks.devices import CPU
 from headwater.tasks.flat_module import FlatModule
 from headwater.tasks.optimizers import FusedOptimizer, learning_rate, samples_read, total_steps
 from headwater.tasks.task import ALONE, TaskContext
@@ -95,28 +97,41 @@ def _results(drawn: Sequence[tuple[list[Member], Drawn]], count: int) -> Sequenc
     return [results.get(at) for at in range(count)]
 
 
-# Labels, rows and shares by (step, member, place); members of each step; learning rates
-Drawn = tuple[Tensor, Tensor, Tensor, list[int], list[float]]
+# All inputs; labels, rows and shares by (step, member, place); members of each step; learning rates
+Drawn = tuple[Tensor, Tensor, Tensor, Tensor, list[int], list[float]]
 
 
 def _batches(members: list[Member], width: int) -> Drawn:
-    first, table, steps = members[0].inputs, members[0].ctx.table, [member.steps for member in members]
-    contexts, own = [member.ctx for member in members], [member.rows for member in members]
-    index, share = batches_of_all(contexts, own, first.spec, width, steps[0], first.start.vector.dtype)
+    first, steps = members[0].inputs, [member.steps for member in members]
+    contexts, (table, own) = [member.ctx for member in members], _table(members)
+    drawn = batches_of_all(contexts, own, first.spec, width, steps[0], first.start.vector.dtype)
+    index, share = (contexts[0].put(each) for each in drawn)
     labels = table.y.index_select(0, index.view(-1)).view(index.shape)
     counts = (np.arange(steps[0])[:, None] < np.array(steps)).sum(1).tolist()
     rates = [learning_rate(first.spec, step, steps[0]) for step in range(steps[0])]
-    return labels, index, share, counts, rates
+    return table.x, labels, index, share, counts, rates
+
+
+def _table(members: list[Member]) -> tuple[Examples, list[Ints]]:
+    """A table with the rows of all members, and where those of each are in it."""
+    first = members[0].ctx
+    if first.device == CPU:  # the table of the whole run, of which nothing is copied
+        return first.table, [member.rows for member in members]
+    parts = [part for member in members if (part := member.ctx.data) is not None]
+    whole = Examples(torch.cat([part.x for part in parts]), torch.cat([part.y for part in parts]))
+    ends = np.cumsum([0, *(len(member.rows) for member in members)])
+    return whole, [np.arange(*ends[at : at + 2]) for at in range(len(members))]
 
 
 @torch.no_grad()
 def _train(members: list[Member], batches: Drawn) -> ModelRows:
-    first, table = members[0].inputs, members[0].ctx.table
-    buffers = _MEMORY.buffers.setdefault(first.net, Buffers())
-    width = batches[1].shape[2]
-    room = buffers.scratch("x", (len(members) * width, *table.x.shape[1:]), table.x.dtype)
+    first, (x, _, index, *_) = members[0].inputs, batches
+    if first.net not in _MEMORY.buffers:
+        _MEMORY.buffers[first.net] = Buffers(None if first.net.vector.device == CPU else first.net.vector.device)
+    buffers = _MEMORY.buffers[first.net]
+    room = buffers.scratch("x", (len(members) * index.shape[2], *x.shape[1:]), x.dtype)
     trained = _at_once if first.at_once else _by_optimizer
-    return _models(members, *trained(members, buffers, (table.x, *batches, room)))
+    return _models(members, *trained(members, buffers, (*batches, room)))
 
 
 # All inputs; what was drawn; memory for a batch
@@ -214,7 +229,7 @@ def _additions(members: list[Member], weights: Tensor) -> tuple[Tensor | None, t
         for at, row in enumerate(rows):
             if row is not None:
                 extra[at, : len(row)] = row
-    column = torch.tensor(strengths, dtype=weights.dtype).unsqueeze(1)
+    column = torch.tensor(strengths, dtype=weights.dtype, device=weights.device).unsqueeze(1)
     return extra, (column, weights.clone()) if any(strengths) else None
 
 
