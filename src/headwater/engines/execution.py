@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from headwater.core import serialization
-from headwater.core.rng import derive
+from headwater.core.rng import Key, derive
 from headwater.core.serialization import ValueInfo
 from headwater.engines.base import Done
 from headwater.engines.job_groups import JobGroup
@@ -58,7 +58,7 @@ def execute(
         inputs = _resolved(job, fetch, streamed)
         if inputs is not None:
             inputs |= {name: Stream(job, name, fetch, release) for name in streamed}
-            value = _call(job, context, ctx, inputs)
+            value = _attacked(context, job, job.node, job.key, inputs, _call(job, context, ctx, inputs))
     (value,) = _checked(job, context, {job.node: ctx}, [value])
     return value, _report(job, {job.node: ctx}, begun, worker)
 
@@ -147,6 +147,13 @@ class GroupExecution:
         group = self._group
         with _task_errors(group):
             self._values = self._work()
+            if self._context.attack is not None:
+                self._values = [
+                    value
+                    if value is None
+                    else _attacked(self._context, group, node, (*group.key, node), self._inputs[node], value)
+                    for node, value in zip(self._inputs, self._values, strict=True)
+                ]
         self._complete = len(self._inputs) == len(group.nodes) and not any(value is None for value in self._values)
         if self._complete and group.phase in LEARNING_PHASES:
             self._finite = all_sound(self._values)
@@ -166,7 +173,9 @@ class GroupExecution:
         if value is None:
             job = self._group.jobs[self._group.nodes.index(node)]
             with _task_errors(job):
-                value = _call(job, self._context, self._task_contexts[node], self._inputs[node])
+                inputs = self._inputs[node]
+                value = _call(job, self._context, self._task_contexts[node], inputs)
+                value = _attacked(self._context, job, node, job.key, inputs, value)
             self._ended = time.time()
         return value
 
@@ -224,6 +233,15 @@ def _call(job: Job, context: RunContext, ctx: TaskContext, inputs: dict[str, Any
         return LOST
     finally:  # the generator's state outside tasks belongs to the user
         torch.default_generator.set_state(before)
+
+
+def _attacked(
+    context: RunContext, call: Call, node: str, key: tuple[Key, ...], inputs: Mapping[str, Any], value: Any
+) -> Any:
+    """What a node sends as the result of a task: the result, unless the run simulates an attack by this node."""
+    if context.attack is None or value is LOST:
+        return value
+    return context.attack.on(call.phase, call.title, node, inputs, key, value)
 
 
 class _task_errors:  # noqa: N801 (used as a statement; a class, since a generator is slower)

@@ -22,9 +22,11 @@ from headwater.core.tree import ROOT
 from headwater.data.base import Examples
 from headwater.data.split import Split
 from headwater.models.base import ModelSpec
+from headwater.tasks.attack import Attack
 from headwater.tasks.batched.threads import Helpers
 from headwater.tasks.cost import Ask, Cost, shaped_model
 from headwater.tasks.flat_module import FlatModule
+from headwater.tasks.robust import Robust
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 ALONE = "loop"  # the way of training in which every client is computed by itself
@@ -105,6 +107,8 @@ class RunContext:
         secret: known to this party alone, where noise has to hide something from the others.
         helpers: threads of this process, for parts of a task that do not depend on each other.
         start: architecture → the model that the run starts from; others are drawn.
+        robust: how models and teachers are combined at sectors, and at the server.
+        attack: a simulated attack.
     """
 
     split: Split
@@ -123,6 +127,8 @@ class RunContext:
     secret: str = ""
     helpers: Helpers | None = None
     start: Mapping[str, Params] = field(default_factory=dict)
+    robust: tuple[Robust, Robust] = (Robust(), Robust())
+    attack: Attack | None = None
     _flat_modules: dict[tuple[str, int], FlatModule] = field(default_factory=dict)
     _cache: dict[Hashable, Any] = field(default_factory=dict)
 
@@ -278,6 +284,16 @@ class TaskContext:
     def stack(self) -> str:
         """How models of clients are trained: a way of `tasks.batched.policy`."""
         return self._context.stack
+
+    @property
+    def robust(self) -> Robust:
+        """How models and teachers are combined here."""
+        return self._context.robust[self.home == ROOT]
+
+    @property
+    def backdoored(self) -> bool:
+        """Whether clients of this run simulate a backdoor, whose success is then measured."""
+        return self._context.attack is not None and self._context.attack.kind == "backdoor"
 
     @property
     def helpers(self) -> Helpers | None:

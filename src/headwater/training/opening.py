@@ -10,7 +10,9 @@ from headwater.core.precompute import Precompute
 from headwater.core.session import Session
 from headwater.engines.base import Engine
 from headwater.specs import LocalSpec
+from headwater.tasks.attack import attack_of, poisoned
 from headwater.tasks.batched.policy import NUMBERS
+from headwater.tasks.robust import Robust
 from headwater.tasks.task import RunContext
 from headwater.training.experiment import Experiment
 
@@ -20,9 +22,15 @@ BACKWARD = 3  # cost of a gradient step on a row, in forward passes over it
 
 def run_context(experiment: Experiment) -> RunContext:
     """Return the context of this run's tasks, with the treatment of faults and of results that are not finite."""
-    faults = experiment.config.faults
+    faults, robust, wanted = experiment.config.faults, experiment.config.robust, experiment.config.attack
+    context = experiment.context()
+    attack = attack_of(wanted.kind, wanted.share, wanted.strength, experiment.config.seed, experiment.tree)
+    if attack is not None:
+        split = context.split
+        train = poisoned(attack, split.train, context.rows, split.classes, wanted.poisoned)
+        context = replace(context, split=replace(split, train=train), attack=attack)
     return replace(
-        experiment.context(),
+        context,
         method=experiment.config.method,
         bad_update=faults.bad_update,
         causes=experiment.method.likely_causes(),
@@ -31,6 +39,7 @@ def run_context(experiment: Experiment) -> RunContext:
         stack=experiment.stacking.way,
         server_threads=experiment.config.engine.server_threads,
         sector_of=experiment.tree.sector_of,
+        robust=(Robust(robust.sector, robust.share), Robust(robust.server, robust.share)),
     )
 
 
