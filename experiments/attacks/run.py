@@ -2,8 +2,8 @@
 
     python experiments/attacks/run.py [--seeds 0,1,2] [--into experiments/attacks]
 
-Rows that are in obtained.csv already are kept, so a run that was stopped carries on. Writes obtained.csv (a row a cell),
-table.md (means over seeds) and machine.json.
+Rows that are in obtained.csv already are kept, so a run that was stopped carries on. Writes obtained.csv (a row a
+cell), table.md (means over seeds) and machine.json.
 """
 
 from __future__ import annotations
@@ -32,7 +32,6 @@ BASE: dict[str, Any] = {
     "model": "mlp",
     "clients": 20,
     "sectors": 2,
-} | {
     "alpha": 1.0,
     "rounds": 10,
     "eval_every": 10,
