@@ -6,7 +6,7 @@ SHARED_DATA := $(wildcard ../shared/data)
 export HEADWATER_DATA ?= $(abspath $(SHARED_DATA))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo deploy-demo test test-all check docs docs-tables build format bench bench-plan evidence compare-methods teacher-weights quadratics pipelining theory-bounds papers traffic text-table cifar-fusion deploy-check soak clean
+.PHONY: help demo deploy-demo test test-all check docs docs-tables build format bench bench-plan evidence compare-methods teacher-weights quadratics pipelining theory-bounds attacks papers traffic text-table cifar-fusion deploy-check soak clean
 
 help:
 	@echo "make demo      compare four methods on the embedded data set (a minute after the install)"
@@ -28,6 +28,7 @@ help:
 	@echo "               the other experiments under experiments/ (an hour or two, half an hour, minutes, minutes)"
 	@echo "make theory-bounds"
 	@echo "               measured gaps under the published bounds (half an hour)"
+	@echo "make attacks   methods under simulated attacks, with and without robust rules (half an hour)"
 	@echo "make traffic   FedHEAD's traffic table at the paper's own scale (an hour or two)"
 	@echo "make text-table, cifar-fusion"
 	@echo "               FedHEAD's text table, and FedDF's and FedEED's comparisons on CIFAR-10, small (an hour each)"
@@ -131,6 +132,9 @@ pipelining: $(VENV)/.installed
 
 theory-bounds: $(VENV)/.installed
 	$(BIN)/python experiments/theory_bounds/run.py
+
+attacks: $(VENV)/.installed
+	$(BIN)/python experiments/attacks/run.py
 
 traffic: $(VENV)/.installed
 	$(BIN)/headwater reproduce experiments/traffic/table.toml --scale paper --out runs/traffic

@@ -43,6 +43,8 @@ class Config(Top):
         server: settings of distillation at the server (`DistillSpec`).
         engine: where tasks run.
         privacy: no keys in this version.
+        robust: fusion that a minority of wrong members cannot steer.
+        attack: a simulated attack.
         faults: simulated losses and delays, and how results that are not finite are treated.
         deploy: links and timeouts between organisations.
 
@@ -61,6 +63,8 @@ class Config(Top):
     server: dict[str, Any] = Field(default_factory=dict)
     engine: sections.EngineConfig = sections.EngineConfig()
     privacy: sections.PrivacyConfig = sections.PrivacyConfig()
+    robust: sections.RobustConfig = sections.RobustConfig()
+    attack: sections.AttackConfig = sections.AttackConfig()
     faults: sections.FaultsConfig = sections.FaultsConfig()
     deploy: sections.DeployConfig = sections.DeployConfig()
 

@@ -10,7 +10,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict
 
 from headwater.config.fields import Says
 from headwater.data import well_formed
-from headwater.specs import AtLeastOne, Count, Positive
+from headwater.specs import AtLeastOne, AttackKind, Count, Positive, RobustRule
 
 ARRAYS = "arrays"  # data.name of a run whose data was given as arrays
 CUSTOM = "custom"  # model.name of a run whose model was given as a callable
@@ -197,6 +197,41 @@ class PrivacyConfig(Section):
     """Takes no keys yet."""
 
 
+class RobustConfig(Section):
+    """Fusion that a minority of wrong members cannot steer, of models in averages and of teachers in distillation.
+
+    Below three members, the weighted mean is used: among two, no rule can tell which one is wrong.
+
+    Args:
+        sector: rule at sectors and their leaders.
+        server: rule at the server.
+        share: share of members that are assumed to be wrong, for "trimmed-mean", "krum" and "multi-krum".
+    """
+
+    sector: RobustRule = "none"
+    server: RobustRule = "none"
+    share: Annotated[float, Gt(0), Lt(0.5)] = 0.2
+
+
+class AttackConfig(Section):
+    """A simulated attack, to see what a defence is worth. A deployed federation refuses it.
+
+    Args:
+        kind: "label-flip": attackers train on mirrored labels. "sign-flip": they send the opposite of their update,
+            "scale" a multiple of it, "gaussian" noise of its length. "backdoor": they train on rows with a patch and
+            label 0, and send a multiple of their update. "lying-leader", "lying-host": leaders send the opposite of
+            what distillation changed, or hosts a negative mean.
+        share: share of clients that attack; of sectors, for the last two.
+        strength: multiple of the update.
+        poisoned: share of an attacker's rows that get the patch of "backdoor".
+    """
+
+    kind: AttackKind = "none"
+    share: Share = 0.2
+    strength: Positive = 3.0
+    poisoned: Share = 0.5
+
+
 class FaultsConfig(Section):
     """Simulated faults.
 
@@ -247,6 +282,8 @@ SECTIONS: dict[str, type[Section]] = {
     "model": ModelConfig,
     "engine": EngineConfig,
     "privacy": PrivacyConfig,
+    "robust": RobustConfig,
+    "attack": AttackConfig,
     "faults": FaultsConfig,
     "deploy": DeployConfig,
 }

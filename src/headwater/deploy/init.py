@@ -71,6 +71,11 @@ def check(config: Config, out: Path, *, force: bool) -> None:
             f"method {config.method!r} cannot be deployed: it pools every client's rows in one place, which is what a "
             "federation exists to avoid; train it with `headwater run`, or choose another algorithm.name"
         )
+    if config.attack.kind != "none":
+        raise ConfigError(
+            f"attack.kind = {config.attack.kind!r} simulates an attack, and parties of a deployed federation do not; "
+            "set attack.kind = 'none'"
+        )
     if config.model.start:
         raise ConfigError(
             "model.start is a file of this machine, which the other parties do not have; remove it to deploy with new "

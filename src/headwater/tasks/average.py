@@ -14,6 +14,7 @@ from torch import Tensor
 
 from headwater.core.params import By, Params, average_of, cut, mean
 from headwater.tasks.cost import first_of
+from headwater.tasks.robust import fused
 from headwater.tasks.task import TaskContext, task
 
 Sampler = Literal["gaussian", "gaussian-as-coded", "dirichlet"]
@@ -22,7 +23,7 @@ _FLOOR = 1e-5  # smallest variance of a unit delta, as in FedBE's code
 
 @task("average", streaming=("models",), returns=first_of("models"))
 def average(ctx: TaskContext, models: Mapping[str, Params], by: By = "samples") -> Params:
-    """The weighted mean of models, folded as they arrive.
+    """The weighted mean of models, folded as they arrive; by the rule of `[robust]` where one is set for this tier.
 
     Args:
         ctx: where it runs.
@@ -32,14 +33,14 @@ def average(ctx: TaskContext, models: Mapping[str, Params], by: By = "samples") 
     Returns:
         The mean. Its weight is the sum of the models' weights.
     """
-    return average_of(models, by)
+    return fused(models, by, ctx.robust)
 
 
 @task("average", returns="like")
 def average_like(ctx: TaskContext, models: Mapping[str, Params], like: Params, by: By = "samples") -> Params:
     """The mean of those models that have the architecture of `like`, or `like` itself where none has."""
     alike = {name: model for name, model in models.items() if model.layout.arch == like.layout.arch}
-    return average_of(alike, by) if alike else like
+    return fused(alike, by, ctx.robust) if alike else like
 
 
 @task("average", returns=first_of("models"))

@@ -138,6 +138,7 @@ def _target(panel: Panel, spec: DistillSpec, counts: Mapping[str, Tensor] | None
         entropy = -sum(share * math.log(share) for share in shares.values() if share > 0)
         note(largest_share=max(shares.values()), share_entropy=entropy)
     options |= {"weights": spec.weights, "counts": counts, "shares": shares, "sharpen": spec.sharpen}
+    options["robust"] = panel.ctx.robust
     of_inputs, of_rows = Fold(**options), Fold(**options)
     for name, samples, output in panel.each(inputs=needed, val=rows is not None and not outputs):
         if needed:

@@ -17,6 +17,7 @@ from torch import Tensor
 from headwater.core.params import Params
 from headwater.specs import Mix, Weights
 from headwater.tasks.flat_module import precise, room, share
+from headwater.tasks.robust import Robust, agreement
 from headwater.tasks.task import TaskContext
 
 BLOCK = 8192  # rows
@@ -59,11 +60,12 @@ class Fold:
         mix: "probs" and "losses" average softmax outputs, "logits" averages logits.
         weights: weight of a member: "samples" it was trained on; "uniform"; "labels": its count of each class;
             "learned": the share that `learn` found; "confidence": one minus the entropy of its prediction for the
-            sample, relative to that of a uniform guess.
+            sample, relative to that of a uniform guess; "agreement": how near its predictions are to the median of all.
         temperature: of the members' softmax.
         counts: member → samples by class, for "labels".
         shares: member → share, for "learned".
         sharpen: τ: the mean of probabilities is taken to the power 1/τ and normalised.
+        robust: a rule that takes the place of the mean.
     """
 
     def __init__(
@@ -75,6 +77,7 @@ class Fold:
         counts: Mapping[str, Tensor] | None = None,
         shares: Mapping[str, float] | None = None,
         sharpen: float = 1.0,
+        robust: Robust | None = None,
     ) -> None:
         if weights == "labels" and counts is None:
             raise ValueError("weights = 'labels' needs the members' label counts")
@@ -82,6 +85,10 @@ class Fold:
             raise ValueError("weights = 'learned' needs the members' shares")
         self._mix, self._weights, self._temperature, self._sharpen = mix, weights, temperature, sharpen
         self._counts, self._shares = counts or {}, shares or {}
+        self._robust = robust or Robust()
+        self._waiting: dict[str, tuple[float, Tensor]] | None = None  # members, where all are needed at once
+        if self._robust.rule != "none" or weights == "agreement":
+            self._waiting = {}
         self._mean: Tensor | None = None
         self._constant = self._total = torch.empty(0)
 
@@ -94,6 +101,9 @@ class Fold:
             samples: its weight.
             output: its logits, one row per input.
         """
+        if self._waiting is not None:
+            self._waiting[name] = (samples, output)
+            return
         by_confidence = self._weights == "confidence"
         if self._mean is None:
             self._mean = room(tuple(output.shape), output.dtype, output.device).zero_()
@@ -121,13 +131,15 @@ class Fold:
     def _weight(self, name: str, samples: float) -> Tensor:
         if self._weights == "labels":
             return self._counts[name]
-        if self._weights == "learned":
+        if self._weights in ("learned", "agreement"):
             return torch.tensor(self._shares[name], dtype=torch.float64)
         return torch.tensor(samples if self._weights == "samples" else 1.0, dtype=torch.float64)
 
     @torch.no_grad()
     def target(self) -> Target:
         """The soft targets. Call it once, at the end: it turns the mean into the targets in place."""
+        if self._waiting:
+            self._combine(self._waiting)
         if self._mean is None:
             raise ValueError("an ensemble needs at least one member")
         if float(self._total.sum()) <= 0 and len(self._mean):
@@ -148,6 +160,30 @@ class Fold:
             self._mean[rows] = teacher
             constant[rows] = part.sum(1)
         return Target(self._mean, constant)
+
+    def _combine(self, members: Mapping[str, tuple[float, Tensor]]) -> None:
+        """Fold the members that waited, by their agreement or by the rule."""
+        self._waiting = None
+        if self._weights == "agreement":
+            probs = torch.stack([torch.softmax(out / self._temperature, dim=1) for _, out in members.values()])
+            self._shares = dict(zip(members, agreement(probs), strict=True))
+        if not self._robust.active(len(members)):
+            for name, (samples, output) in members.items():
+                self.add(name, samples, output)
+            return
+        rows = [
+            out if self._mix == "logits" else torch.softmax(out / self._temperature, 1) for _, out in members.values()
+        ]
+        weights = [
+            float(self._weight(name, samples).mean()) if self._weights != "confidence" else 1.0
+            for name, (samples, _) in members.items()
+        ]
+        combined = self._robust.combined(torch.stack([row.reshape(-1) for row in rows]), weights).view(rows[0].shape)
+        if self._mix != "logits":
+            combined = combined.clamp_min(0)
+            combined = combined / combined.sum(1, keepdim=True).clamp_min(_TINY)
+        self._mean, self._total = combined, combined.new_ones(())
+        self._constant = torch.xlogy(combined, combined) if self._mix == "losses" else combined[:, :0]
 
 
 def _blocks(rows: int) -> Iterator[slice]:

@@ -13,17 +13,21 @@ from torch.nn import functional as F
 from headwater.core.params import Params
 from headwater.data.base import Examples
 from headwater.specs import Mix, Weights
+from headwater.tasks.attack import TARGET, patched
 from headwater.tasks.cost import ITSELF, Ask, Cost, passes_through, shaped
 from headwater.tasks.ensemble import ensemble
 from headwater.tasks.flat_module import precise, share
 from headwater.tasks.task import TaskContext, task
 from headwater.tasks.teacher_outputs import Outputs, by_name, on_test, scores_of
 
+SUCCESS = "attack_success"
+
 
 def _score_outline(ctx: TaskContext, **_: Any) -> dict[str, Any]:
     correct = shaped(len(ctx.test), dtype=torch.bool)
     confusion = shaped(ctx.classes, ctx.classes, dtype=torch.int64)
-    return {"accuracy": 0.0, "loss": 0.0, "correct": correct, "confusion": confusion}
+    scores = {"accuracy": 0.0, "loss": 0.0, "correct": correct, "confusion": confusion}
+    return scores | ({SUCCESS: 0.0} if ctx.backdoored else {})
 
 
 @task(
@@ -35,9 +39,16 @@ def evaluate(ctx: TaskContext, model: Params) -> dict[str, Any]:
     """Test a model on the common test set.
 
     Returns:
-        `accuracy`, `loss`, `correct` (one bool per test sample) and `confusion` (counts; one row per true class).
+        `accuracy`, `loss`, `correct` (one bool per test sample) and `confusion` (counts; one row per true class). In a
+        run with a simulated backdoor also `attack_success`: the share of test samples of other classes that the patch
+        turns into the attackers' class.
     """
-    return examine(ctx, model, ctx.test)
+    scores = examine(ctx, model, ctx.test)
+    if ctx.backdoored:
+        rows = ctx.test
+        guess = ctx.flat_module(model).outputs(patched(rows.x, float(rows.x.max()))).argmax(1)
+        scores[SUCCESS] = float((guess[rows.y != TARGET] == TARGET).double().mean())
+    return scores
 
 
 def _team_cost(ctx: TaskContext, members: Mapping[str, Params], answers: Any = None, **_: Any) -> Cost:

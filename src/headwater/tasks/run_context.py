@@ -16,10 +16,12 @@ from headwater.core.serialization import aligned
 from headwater.data.base import Examples
 from headwater.data.split import Split
 from headwater.models.base import ModelSpec
+from headwater.tasks.attack import Attack
 from headwater.tasks.batched.threads import Helpers
 from headwater.tasks.device_memory import RowCache
 from headwater.tasks.devices import CPU
 from headwater.tasks.flat_module import FlatModule
+from headwater.tasks.robust import Robust
 
 ALONE = "loop"  # the way of training in which every client is computed by itself
 
@@ -48,6 +50,8 @@ class RunContext:
         device: where tasks compute. Values outside of tasks are in the memory of the host.
         precision: of forward passes, "float32" or "bfloat16".
         device_memory: megabytes of rows that stay on the device; 0 for a quarter of its memory.
+        robust: how models and teachers are combined at sectors, and at the server.
+        attack: a simulated attack.
     """
 
     split: Split
@@ -69,6 +73,8 @@ class RunContext:
     device: torch.device = CPU
     precision: str = "float32"
     device_memory: float = 0.0
+    robust: tuple[Robust, Robust] = (Robust(), Robust())
+    attack: Attack | None = None
     _flat_modules: dict[tuple[str, int], FlatModule] = field(default_factory=dict)
     _cache: dict[Hashable, Any] = field(default_factory=dict)
 

@@ -22,6 +22,7 @@ from headwater.data.split import Split
 from headwater.tasks.batched.threads import Helpers
 from headwater.tasks.cost import Ask, Cost, shaped_model
 from headwater.tasks.flat_module import FlatModule
+from headwater.tasks.robust import Robust
 from headwater.tasks.run_context import ALONE, RunContext
 
 __all__ = ["ALONE", "RunContext", "TaskContext", "task"]
@@ -221,6 +222,16 @@ class TaskContext:
     def stack(self) -> str:
         """How models of clients are trained: a way of `tasks.batched.policy`."""
         return self._context.stack
+
+    @property
+    def robust(self) -> Robust:
+        """How models and teachers are combined here."""
+        return self._context.robust[self.home == ROOT]
+
+    @property
+    def backdoored(self) -> bool:
+        """Whether clients of this run simulate a backdoor, whose success is then measured."""
+        return self._context.attack is not None and self._context.attack.kind == "backdoor"
 
     @property
     def helpers(self) -> Helpers | None:

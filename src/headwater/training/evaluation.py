@@ -19,7 +19,9 @@ from headwater.core.tree import Tree
 from headwater.engines.base import Done
 from headwater.engines.nan_check import BAD
 from headwater.models.parts import width_of
+from headwater.tasks.attack import attack_of
 from headwater.tasks.evaluate import (
+    SUCCESS,
     class_accuracy,
     common_test,
     evaluate,
@@ -153,6 +155,8 @@ def read_evaluation(fed: Federation, asked: Measurements, own_tests: bool) -> Sc
     if (team := fed.read(asked.team)) is not None:
         others = {"ensemble_accuracy": team["accuracy"]} | others
     outcome = fed.read(asked.outcome)
+    if outcome is not None and SUCCESS in outcome:
+        others[SUCCESS] = outcome[SUCCESS]
     if outcome is None:
         mean = {key: sum(s[key] for s in scores.values()) / max(1, len(scores)) for key in ("accuracy", "loss")}
         mean |= {} if scores else {"loss": math.nan}  # no client has a model: loss 0 would be wrong
@@ -251,6 +255,10 @@ def method_report(experiment: Experiment, history: Sequence[dict[str, Any]]) -> 
     width = width_of(spec)  # what is spent depends on the size of representations
     if width and (spent := method.privacy(experiment.config.rounds, width)) is not None:
         found["privacy"] = spent
+    config = experiment.config
+    wanted = config.attack
+    if (attack := attack_of(wanted.kind, wanted.share, wanted.strength, config.seed, experiment.tree)) is not None:
+        found["attack"] = {"kind": attack.kind, "by": sorted(attack.homes)}
     return found
 
 

@@ -12,8 +12,10 @@ from headwater.core.precompute import Precompute
 from headwater.core.session import Session
 from headwater.engines.base import Engine
 from headwater.specs import LocalSpec
+from headwater.tasks.attack import attack_of, poisoned
 from headwater.tasks.batched.policy import NUMBERS
 from headwater.tasks.devices import CPU
+from headwater.tasks.robust import Robust
 from headwater.tasks.task import RunContext
 from headwater.training.experiment import Experiment
 
@@ -22,15 +24,21 @@ BACKWARD = 3  # cost of a gradient step on a row, in forward passes over it
 
 
 def run_context(experiment: Experiment, device: torch.device = CPU) -> RunContext:
-    """Return the context of this run's tasks, with the treatment of faults and of results that are not finite.
+    """Return the context of this run's tasks, with simulated faults and attacks, and the rules of fusion.
 
     Args:
         experiment: the run.
         device: where tasks compute.
     """
-    faults, engine = experiment.config.faults, experiment.config.engine
+    config, context = experiment.config, experiment.context()
+    faults, engine, robust, wanted = config.faults, config.engine, config.robust, config.attack
+    attack = attack_of(wanted.kind, wanted.share, wanted.strength, config.seed, experiment.tree)
+    if attack is not None:
+        split = context.split
+        train = poisoned(attack, split.train, context.rows, split.classes, wanted.poisoned)
+        context = replace(context, split=replace(split, train=train), attack=attack)
     return replace(
-        experiment.context(),
+        context,
         method=experiment.config.method,
         bad_update=faults.bad_update,
         causes=experiment.method.likely_causes(),
@@ -42,6 +50,7 @@ def run_context(experiment: Experiment, device: torch.device = CPU) -> RunContex
         device=device,
         precision=engine.precision,
         device_memory=engine.device_memory,
+        robust=(Robust(robust.sector, robust.share), Robust(robust.server, robust.share)),
     )
 
 
