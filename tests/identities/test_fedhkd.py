@@ -21,7 +21,9 @@ from headwater.core.tree import SERVER
 from headwater.errors import ConfigError
 from headwater.models.base import Net
 from headwater.specs import LocalSpec
+from headwater.sweep.worker import facts_of
 from headwater.theory.privacy import spent
+from headwater.training.evaluation import cautions
 
 LOCAL = LocalSpec(epochs=2, batch=4, lr=0.3)
 ROWS = [toys.blobs(n, seed=i) for i, n in enumerate((12, 5, 9, 1, 7))]
@@ -187,6 +189,27 @@ def test_remark_where_nothing_was_ever_shared() -> None:
     assert "algorithm.nu = 0.5" in said
     assert method.remarks(toys.tiny_run("fedhkd", algorithm={"nu": 1.0}).history)
     assert not method.remarks(toys.tiny_run("fedhkd").history)
+
+
+def test_is_fedavg_where_no_class_reaches_the_threshold() -> None:
+    counts = [[3, 1, 0], [2, 2, 0]]  # the largest share is 3 of 4
+    assert FedHkd(nu=0.75).same_as(counts) is None
+    same = FedHkd(nu=0.76).same_as(counts)
+    assert same is not None
+    assert same.method == "fedavg"
+    assert "algorithm.nu = 0.76" in same.because
+    assert FedHkdStar(nu=0.0).same_as([[1], [1]]) is not None  # with noise, a class of one sample is not shared
+    assert FedHkdStar(nu=0.0, sigma=0.0).same_as([[1], [1]]) is None
+
+
+def test_a_run_says_that_it_is_fedavg_and_is() -> None:
+    experiment = toys.tiny("fedhkd", algorithm={"nu": 1.0})
+    (said,) = [sentence for sentence in cautions(experiment) if "same as fedavg" in sentence]
+    assert facts_of(experiment)["same_as"][0] == "fedavg"
+    run = toys.tiny_run("fedhkd", algorithm={"nu": 1.0})
+    assert run.result["remarks"] == [said]  # once
+    assert run.result["model_sha256"] == toys.tiny_run("fedavg").result["model_sha256"]
+    assert "same_as" not in facts_of(toys.tiny("fedhkd"))
 
 
 def test_refuses_noise_without_a_bound() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from dataclasses import dataclass as plain_dataclass
 from typing import Annotated, Any, Literal
@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 from annotated_types import Ge, Le
 from pydantic.dataclasses import dataclass
 
+from headwater.algorithms import SameAs
 from headwater.algorithms.base import Method, MethodInfo, State, gather, spread
 from headwater.core.federation import CLIENTS, SERVER, Federation, Located, maybe, nothing
 from headwater.core.params import By
@@ -134,6 +135,13 @@ class FedHkdStar(Method):
         finite = {k: None if isinstance(v, float) and math.isinf(v) else v for k, v in asdict(budget).items()}
         one_draw = "No finite ε: the noise is one draw for all classes of a client, whatever one sample can change."
         return finite | {"sentence": budget.sentence() if counts else one_draw}
+
+    def same_as(self, counts: Iterable[Sequence[int]]) -> SameAs | None:
+        """FedAvg, if no client holds enough of a class to share it."""
+        for client in counts:
+            if self.release.shares(max(client), sum(client)):
+                return None
+        return SameAs("fedavg", f"no client holds a class that makes up algorithm.nu = {self.nu:g} of its samples")
 
     def remarks(self, history: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
         """A sentence if there was never any knowledge to share."""

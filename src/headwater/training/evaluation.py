@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from headwater.algorithms import SameAs
 from headwater.algorithms.base import outputs
 from headwater.algorithms.cohorts import together
 from headwater.core.federation import CLIENTS, SERVER, Federation, Located, nothing
@@ -246,7 +247,7 @@ def summary_of(found: Scores, history: Sequence[dict[str, Any]], seed: int) -> d
 def method_report(experiment: Experiment, history: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """What the method itself has to say of a finished run: remarks in sentences, and the privacy that it spent."""
     method, spec = experiment.method, experiment.model
-    remarks = [*cautions(experiment), *method.remarks(history)]
+    remarks = [*cautions(experiment), *(() if same_as(experiment) else method.remarks(history))]
     found: dict[str, Any] = {"remarks": remarks} if remarks else {}
     width = width_of(spec)  # what is spent depends on the size of representations
     if width and (spent := method.privacy(experiment.config.rounds, width)) is not None:
@@ -254,12 +255,23 @@ def method_report(experiment: Experiment, history: Sequence[dict[str, Any]]) -> 
     return found
 
 
+def same_as(experiment: Experiment) -> SameAs | None:
+    """The other method that this one is on the split of this run, as far as rows are known and not drawn when used."""
+    if experiment.partition.rule is not None or not experiment.rows:
+        return None
+    labels, classes = experiment.split.train.y, experiment.split.classes
+    rows = (torch.from_numpy(experiment.rows[client]) for client in experiment.tree.holders)
+    return experiment.method.same_as(torch.bincount(labels[own], minlength=classes).tolist() for own in rows)
+
+
 def cautions(experiment: Experiment) -> tuple[str, ...]:
     """What there is to say of a run before it begins."""
-    part = experiment.config.partition
-    leak = (
-        f"clients of partition.scheme = {part.scheme!r} share samples, so others train on the rows that a client keeps "
-        "for its own test: local_accuracy is too high for models that more than one client trained"
-    )
-    shared = part.local_test > 0 and experiment.partition.rule is not None
-    return (*experiment.method.cautions(experiment.model, part.participation), *((leak,) if shared else ()))
+    part, said = experiment.config.partition, list[str]()
+    if part.local_test > 0 and experiment.partition.rule is not None:
+        said.append(
+            f"clients of partition.scheme = {part.scheme!r} share samples, so others train on the rows that a client "
+            "keeps for its own test: local_accuracy is too high for models that more than one client trained"
+        )
+    if other := same_as(experiment):
+        said.append(f"this run is the same as {other.method}, since {other.because}; lower it to share more")
+    return (*experiment.method.cautions(experiment.model, part.participation), *said)
