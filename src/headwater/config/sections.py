@@ -72,8 +72,8 @@ class DataConfig(Chosen):
         fraction: share of the training data that is used.
         test_fraction: share of the test set on which models are evaluated.
         validation: size of the server's validation set, as a share of the training data or as a number of samples.
-        reference: where the unlabelled reference set comes from: "holdout", carved out of the training data; "noise"; a
-            data set's name, or a path.
+        reference: where the unlabelled reference set comes from: "holdout", carved out of the training data; "unused",
+            training data that `fraction` leaves over; "noise"; a data set's name, or a path.
         reference_size: samples in the reference set, at most.
         reference_noise: distribution of `reference = "noise"`.
         reference_classes: use only samples of these classes of the reference set: a number of random classes, or a list

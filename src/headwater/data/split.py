@@ -11,7 +11,7 @@ import numpy as np
 from torch import Tensor
 
 from headwater.core.rng import stream
-from headwater.data import HOLDOUT, Reference
+from headwater.data import HOLDOUT, UNUSED, Reference
 from headwater.data.arrays import Owners
 from headwater.data.base import Data, Examples
 from headwater.data.reference_sources import narrow, outside
@@ -66,16 +66,17 @@ def carve(
     """Cut a data set into public parts and the rows of the clients. The result depends on data, options and seed only.
 
     First a share of the training set is drawn. Out of it come the validation set and then, with
-    `reference = "holdout"`, the reference set; all other rows belong to the clients.
+    `reference = "holdout"`, the reference set; all other rows belong to the clients. With `reference = "unused"`, the
+    reference set comes out of the rows that were not drawn.
 
     Args:
         data: the whole set.
         fraction: the share of the training set that is used at all.
         test_fraction: the share of the test set that is used.
         validation: size of the validation set: a share below 1, or a whole number of samples.
-        reference: source of the reference set: "holdout", "noise", "generator", a data set's name, a path or
+        reference: source of the reference set: "holdout", "unused", "noise", "generator", a data set's name, a path or
             "package.module:function".
-        reference_size: its largest size. A fifth of the drawn training set is a further limit.
+        reference_size: its largest size. A fifth of the drawn training set is a further limit, except for "unused".
         reference_noise: "uniform" or "gaussian", for the source "noise".
         reference_classes: how many or which classes of the source are used; all if empty.
         reference_fraction: the share of the source that is used.
@@ -100,7 +101,7 @@ def carve(
         labelled=reference_labelled,
     )
     drawn = max(1, round(fraction * len(data)))
-    order = stream(seed, "data", "order").permutation(len(data))[:drawn]
+    order, left = np.split(stream(seed, "data", "order").permutation(len(data)), [drawn])
     validation_size = _validation_size(validation, drawn)
     limit = min(reference_size, drawn // 5)
     out = limit if reference == HOLDOUT else 0
@@ -109,12 +110,19 @@ def carve(
             f"the validation set ({validation_size}) and the reference set ({out}) leave nothing of the {drawn} "
             "training samples for the clients; lower data.validation or data.reference_size, or raise data.fraction"
         )
+    if reference == UNUSED and reference_size and not len(left):
+        raise DataError(
+            "data.reference = 'unused' takes training samples that data.fraction leaves over, and "
+            f"data.fraction = {fraction:g} leaves none; lower it, use data.reference = 'holdout', or set "
+            "data.reference_size = 0"
+        )
     pieces = np.split(order, [validation_size, validation_size + out])
     public, private = (data.take(np.sort(piece)) for piece in (pieces[0], pieces[2]))
     x: Tensor
     y: Tensor | None
-    if reference == HOLDOUT:
-        aside = data.take(np.sort(narrow(pieces[1], data.labels.numpy(), wanted, data.classes, seed)))
+    if reference in (HOLDOUT, UNUSED):
+        public_rows = pieces[1] if reference == HOLDOUT else left[:reference_size]
+        aside = data.take(np.sort(narrow(public_rows, data.labels.numpy(), wanted, data.classes, seed)))
         x, y = aside.x, aside.y
     else:
         x, y = outside(data, public, wanted, limit, data_dir, seed, options)
