@@ -23,7 +23,7 @@ from headwater.models.base import Net
 from headwater.specs import LocalSpec
 from headwater.sweep.worker import facts_of
 from headwater.theory.privacy import spent
-from headwater.training.evaluation import cautions
+from headwater.training.evaluation import cautions, releases
 
 LOCAL = LocalSpec(epochs=2, batch=4, lr=0.3)
 ROWS = [toys.blobs(n, seed=i) for i, n in enumerate((12, 5, 9, 1, 7))]
@@ -165,6 +165,35 @@ def test_noise_that_is_not_scaled_buys_nothing() -> None:
         assert found["epsilon"] is None
         assert "no finite ε" in found["sentence"].lower()
         assert ("one draw for all classes" in found["sentence"]) == (method.noise == "fixed")
+
+
+def test_privacy_counts_rounds_in_which_a_client_shared_a_class() -> None:
+    half = {"partition": {"participation": 0.5}, "rounds": 5}
+    run = toys.tiny_run("fedhkd", algorithm={"nu": 0.4}, **half)
+    often: dict[str, int] = {}
+    for row in run.history:
+        for client in (client for client, classes in row["released"].items() if classes):
+            often[client] = often.get(client, 0) + 1
+    found = run.result["privacy"]
+    assert found["releases_by_client"] == often
+    assert found["releases"] == max(often.values()) < 5
+    assert found["epsilon"] == spent(7.0, found["releases"], 0.01, found["dimension"]).epsilon
+    assert f"{len(often)} of " in found["sentence"]
+
+
+@pytest.mark.parametrize("noise", ["scaled", "fixed"])
+def test_what_nobody_shared_costs_nothing(noise: str) -> None:
+    found = toys.tiny_run("fedhkd", algorithm={"nu": 1.0, "noise": noise}).result["privacy"]
+    assert (found["epsilon"], found["delta"], found["releases"], found["releases_by_client"]) == (0.0, 0.0, 0, {})
+    assert "nothing was released" in found["sentence"]
+    assert "no finite ε" in found["sentence"]  # of the model
+
+
+def test_releases_of_rows_that_do_not_say_count_for_everyone() -> None:
+    rows: list[dict[str, Any]] = [{}, {"released": {"c0": 2, "c1": 0}}, {}, {"released": {"c0": 1}}]
+    assert releases(rows) == ({"c0": 2}, 3)  # the first is of an earlier version; in the third all were lost
+    assert releases(rows[:1]) == ({}, 1)
+    assert releases([]) == ({}, 0)
 
 
 def test_privacy_page_prints_what_it_says() -> None:

@@ -134,7 +134,12 @@ class Method(metaclass=CheckedArguments):
         return None
 
     def privacy(self, rounds: int, dimension: int) -> dict[str, Any] | None:
-        """Return the privacy that `rounds` rounds spend on representations of size `dimension`; None: no guarantee."""
+        """Return the privacy that a client spends on representations of size `dimension`; None: no guarantee.
+
+        Args:
+            rounds: in which it shared some.
+            dimension: of a representation.
+        """
         return None
 
     def distils(self, stage: str) -> bool:

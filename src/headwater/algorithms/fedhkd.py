@@ -134,7 +134,7 @@ class FedHkdStar(Method):
         budget = spent(self.sigma if counts else 0.0, rounds, delta, dimension, self.dp_sensitivity)
         finite = {k: None if isinstance(v, float) and math.isinf(v) else v for k, v in asdict(budget).items()}
         one_draw = "No finite ε: the noise is one draw for all classes of a client, whatever one sample can change."
-        return finite | {"sentence": budget.sentence() if counts else one_draw}
+        return finite | {"sentence": budget.sentence() if counts or not rounds else one_draw}
 
     def same_as(self, counts: Iterable[Sequence[int]]) -> SameAs | None:
         """FedAvg, if no client holds enough of a class to share it."""

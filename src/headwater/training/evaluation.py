@@ -206,6 +206,8 @@ def _notes(fed: Federation, done: Sequence[Done]) -> dict[str, Any]:
     sizes = {node: fed.tree.sizes[node] for node in losses}
     if losses and all(sizes.values()):
         row["train_loss"] = weighted(losses, sizes)
+    if released := {node: int(notes["released"]) for _, node, notes in noted if "released" in notes}:
+        row["released"] = released
     places: dict[str, dict[str, float]] = {}
     for d, node, notes in noted:
         if d.phase == "distill":
@@ -250,9 +252,27 @@ def method_report(experiment: Experiment, history: Sequence[dict[str, Any]]) -> 
     remarks = [*cautions(experiment), *(() if same_as(experiment) else method.remarks(history))]
     found: dict[str, Any] = {"remarks": remarks} if remarks else {}
     width = width_of(spec)  # what is spent depends on the size of representations
-    if width and (spent := method.privacy(experiment.config.rounds, width)) is not None:
-        found["privacy"] = spent
+    shared, most = releases(history)
+    if width and (spent := method.privacy(most, width)) is not None:
+        found["privacy"] = spent | {"releases_by_client": shared}
+        if shared and "sentence" in spent:
+            clients, rounds = len(experiment.tree.holders), "1 round" if most == 1 else f"{most} rounds"
+            found["privacy"]["sentence"] += f" {len(shared)} of {clients} clients shared a class, in {rounds} at most."
     return found
+
+
+def releases(history: Sequence[dict[str, Any]]) -> tuple[dict[str, int], int]:
+    """How often each client shared class means, from the rows of a run, and the most that a client may have.
+
+    Rows of an earlier version do not say who shared; each of them counts as once for everyone in the second figure.
+    """
+    unknown = next((at for at, row in enumerate(history) if "released" in row), len(history))
+    often: dict[str, int] = {}
+    for row in history[unknown:]:
+        for client, classes in row.get("released", {}).items():
+            if classes:
+                often[client] = often.get(client, 0) + 1
+    return often, unknown + max(often.values(), default=0)
 
 
 def same_as(experiment: Experiment) -> SameAs | None:
