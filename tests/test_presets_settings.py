@@ -174,7 +174,7 @@ class TestFedHkd:
         assert pick(paper.algorithm, **wanted) == wanted
         wanted = {"nu": 0.0, "sigma": 2.0, "norms": "code", "noise": "fixed", "pooling": "last", "by": "uniform"}
         assert pick(code.algorithm, **wanted) == wanted
-        assert (paper.local.get("clip"), code.local["clip"]) == (None, 1.1)
+        assert (paper.local.get("clip"), code.local["clip"], code.algorithm["clip_from"]) == (None, 1.1, 2)
         assert paper.algorithm["halve_lr_every"] == code.algorithm["halve_lr_every"] == 0
 
     @pytest.mark.parametrize(

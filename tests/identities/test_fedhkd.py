@@ -241,6 +241,17 @@ def test_a_run_says_that_it_is_fedavg_and_is() -> None:
     assert "same_as" not in facts_of(toys.tiny("fedhkd"))
 
 
+def test_clipping_may_begin_later() -> None:
+    """With `clip_from = 2` the first round is not clipped, the second is."""
+    tight = replace(LOCAL, clip=1e-3)
+    free, clipped, later = FedHkd(LOCAL), FedHkd(tight), FedHkd(tight, clip_from=2)
+    assert toys.gap(play(later, 1), play(free, 1)) == 0.0
+    assert toys.gap(play(clipped, 1), play(free, 1)) > 1e-3
+    with toys.lab(later, ROWS, MAP, two_parts, classes=3) as lab:
+        first, second = (lab.round(number).vector.clone() for number in (1, 2))
+    assert 0 < toys.gap(second, first) < 0.02 < toys.gap(play(free, 2), first)
+
+
 def test_refuses_noise_without_a_bound() -> None:
     with pytest.raises(ConfigError, match="clip_features = false"):
         toys.tiny("fedhkd", algorithm={"clip_features": False})
