@@ -157,6 +157,7 @@ class TestFedHkd:
         assert (config.partition.scheme, config.partition.options.get("min_size")) == scheme
         assert config.data.reference == "unused"
         assert config.partition.local_test == 0.25
+        assert config.partition.local_test_source == ("test" if name.endswith("-as-coded") else "train")
         wanted = {"epochs": 5, "batch": 64, "optimizer": "adam", "lr": 1e-3}
         assert pick(config.local, **wanted) == wanted
         if name != "fedhkd/common":

@@ -116,6 +116,8 @@ class PartitionConfig(Chosen):
             blocks of consecutive numbers, or by a list.
         participation: share of clients that take part in a round.
         local_test: share of each client's rows that it keeps for a test of its own.
+        local_test_source: "train": these rows; "test": as many rows of the common test set, with the client's labels in
+            the same proportions, and it trains on all of its own.
     """
 
     scheme: str = "dirichlet"
@@ -126,6 +128,7 @@ class PartitionConfig(Chosen):
     ] = "random"
     participation: Share = 1.0
     local_test: Annotated[float, Ge(0), Lt(1)] = 0.0
+    local_test_source: Literal["train", "test"] = "train"
 
 
 class ModelConfig(Chosen):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from torch import Tensor
@@ -33,6 +33,7 @@ class Split:
         reference_labels: labels of `reference`, if its source has some for the same classes.
         owners: which client holds each row of `train`, if the data was already split.
         words: how many token numbers there are, if inputs are tokens.
+        local_test_source: whether clients' own tests are rows of `train` or of `test`.
     """
 
     train: Examples
@@ -45,6 +46,12 @@ class Split:
     reference_labels: Tensor | None = None
     owners: Owners | None = None
     words: int | None = None
+    local_test_source: Literal["train", "test"] = "train"
+
+    @property
+    def local_tests(self) -> Examples:
+        """The set whose rows clients' own tests are."""
+        return self.train if self.local_test_source == "train" else self.test
 
 
 def carve(

@@ -215,9 +215,9 @@ class TaskContext:
 
     @cached_property
     def own_test(self) -> Examples | None:
-        """Rows that this home keeps for its own test; None if there are none."""
+        """Rows of this home's own test; None if there are none."""
         rows = self._context.test_rows.get(self.home)
-        return None if rows is None or not len(rows) else self._context.split.train.take(rows)
+        return None if rows is None or not len(rows) else self._context.split.local_tests.take(rows)
 
     @property
     def inputs(self) -> torch.Tensor:

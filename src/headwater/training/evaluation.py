@@ -287,7 +287,7 @@ def same_as(experiment: Experiment) -> SameAs | None:
 def cautions(experiment: Experiment) -> tuple[str, ...]:
     """What there is to say of a run before it begins."""
     part, said = experiment.config.partition, list[str]()
-    if part.local_test > 0 and experiment.partition.rule is not None:
+    if part.local_test > 0 and part.local_test_source == "train" and experiment.partition.rule is not None:
         said.append(
             f"clients of partition.scheme = {part.scheme!r} share samples, so others train on the rows that a client "
             "keeps for its own test: local_accuracy is too high for models that more than one client trained"

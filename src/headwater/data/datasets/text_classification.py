@@ -114,13 +114,13 @@ def sst2(
     else:
         source = "https://gluebenchmark.com/tasks" if part == "phrases" else "https://nlp.stanford.edu/sentiment"
         raise absent(f"sst2 ({part})", packed, source, "train.tsv of GLUE's SST-2")
-    files = files if tested == "sentences" else files[:1]
-    frames = [_read(path) for path in files]
-    for path, frame in zip(files, frames, strict=True):
+    needed = files if tested == "sentences" else files[:1]
+    frames = [_read(path) for path in needed]
+    for path, frame in zip(needed, frames, strict=True):
         if column not in frame.columns:
             raise broken(path, f"it has no column {column!r}")
     texts = [frame[column].astype(str).tolist() for frame in frames]
-    y = [_labels(frame, path, 2, 0) for frame, path in zip(frames, files, strict=True)]
+    y = [_labels(frame, path, 2, 0) for frame, path in zip(frames, needed, strict=True)]
     if tested == "tenth":
         held, kept = _tenth(len(y[0]))
         texts, y = [[texts[0][i] for i in rows] for rows in (kept, held)], [y[0][kept], y[0][held]]
