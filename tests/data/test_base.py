@@ -81,6 +81,16 @@ class TestCarve:
         assert nothing.validation.x.shape == (0, 1)
         assert nothing.validation.y.dtype == torch.int64
 
+    def test_labels_of_a_reference_set_of_other_classes_are_its_own(self) -> None:
+        held, noise = (carve(numbered(), reference=kind) for kind in ("holdout", "noise"))
+        assert held.reference_own_labels is held.reference_labels
+        assert noise.reference_own_labels is None
+        x = np.zeros((40, 1, 8, 8), dtype=np.float32)
+        split = carve(Data(x, np.arange(40) % 2, x, np.arange(40) % 2), reference="digits", reference_size=8)
+        assert split.reference_labels is None  # digits have ten classes, the data two
+        assert split.reference_own_labels is not None
+        assert len(split.reference_own_labels) == len(split.reference) == 8
+
     def test_an_unused_reference_set_takes_nothing_from_the_clients(self) -> None:
         without = carve(numbered(), fraction=0.4, validation=5, reference_size=0)
         split = carve(numbered(), fraction=0.4, validation=5, reference="unused", reference_size=30)

@@ -33,6 +33,7 @@ class Split:
         reference_labels: labels of `reference`, if its source has some for the same classes.
         owners: which client holds each row of `train`, if the data was already split.
         words: how many token numbers there are, if inputs are tokens.
+        reference_own_labels: labels of `reference` that number the classes of its source, if it has any.
         local_test_source: whether clients' own tests are rows of `train` or of `test`.
     """
 
@@ -46,6 +47,7 @@ class Split:
     reference_labels: Tensor | None = None
     owners: Owners | None = None
     words: int | None = None
+    reference_own_labels: Tensor | None = None
     local_test_source: Literal["train", "test"] = "train"
 
     @property
@@ -127,15 +129,18 @@ def carve(
     public, private = (data.take(np.sort(piece)) for piece in (pieces[0], pieces[2]))
     x: Tensor
     y: Tensor | None
+    own: Tensor | None
     if reference in (HOLDOUT, UNUSED):
         public_rows = pieces[1] if reference == HOLDOUT else left[:reference_size]
         aside = data.take(np.sort(narrow(public_rows, data.labels.numpy(), wanted, data.classes, seed)))
-        x, y = aside.x, aside.y
+        x, y, own = aside.x, aside.y, aside.y
     else:
-        x, y = outside(data, public, wanted, limit, data_dir, seed, options)
+        x, y, own = outside(data, public, wanted, limit, data_dir, seed, options)
     owners = data.owners and data.owners.take(np.sort(pieces[2]))
     test = data.test if test_fraction == 1 else data.take_test(test_fraction, seed)
-    return Split(private, public, x, test, data.classes, data.shape, data.name, y, owners, data.words)
+    return Split(
+        private, public, x, test, data.classes, data.shape, data.name, y, owners, data.words, reference_own_labels=own
+    )
 
 
 def _validation_size(wanted: float, drawn: int) -> int:

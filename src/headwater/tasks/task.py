@@ -135,8 +135,7 @@ class RunContext:
                 moved[name] = Examples(x, rows.y)
         if (reference := aligned(split.reference)) is not split.reference:
             moved["reference"] = reference
-        if moved:
-            self.split = replace(split, **moved)
+        self.split = replace(split, **moved) if moved else split
 
     def flat_module(self, arch: str, slot: int) -> FlatModule:
         """The module of an architecture, one per process; `slot` distinguishes several that are used at once."""
@@ -194,8 +193,7 @@ class TaskContext:
     @cached_property
     def samples(self) -> int:
         """How many training rows this home holds."""
-        rows = self.rows
-        return 0 if rows is None else len(rows)
+        return len(self._context.rows.get(self.home, ()))
 
     @cached_property
     def test_samples(self) -> int:
@@ -224,8 +222,7 @@ class TaskContext:
         """Inputs without labels, to distil on: a client's own, or the reference set at the server."""
         if self.home == ROOT:
             return self._context.split.reference
-        data = self.data
-        if data is None:
+        if (data := self.data) is None:
             raise LookupError(f"{self.home} holds no data to distil on; seat one of its clients as leader")
         return data.x
 
@@ -233,6 +230,11 @@ class TaskContext:
     def labels(self) -> torch.Tensor | None:
         """Labels of the reference set, at the server and if it has any; labels of a client are not used to distil."""
         return self._context.split.reference_labels if self.home == ROOT else None
+
+    @property
+    def own_labels(self) -> torch.Tensor | None:
+        """Labels of the reference set that number its source's own classes, at the server and if it has any."""
+        return self._context.split.reference_own_labels if self.home == ROOT else None
 
     @property
     def validation(self) -> Examples:
@@ -246,8 +248,9 @@ class TaskContext:
 
     def _at_server(self) -> Split:
         if self.home != ROOT:
-            away = f"the validation and test sets are at the server, not at {self.home}; move them there first"
-            raise LookupError(away)
+            raise LookupError(
+                f"the validation and test sets are at the server, not at {self.home}; move them there first"
+            )
         return self._context.split
 
     def flat_module(self, params: Params, slot: int = 0) -> FlatModule:
@@ -296,5 +299,4 @@ class TaskContext:
 
     def note(self, **numbers: float) -> None:
         """Report numbers; they appear in the round's row, and methods do not see them."""
-        for name, number in numbers.items():
-            self.notes[name] = float(number)
+        self.notes |= {name: float(number) for name, number in numbers.items()}
