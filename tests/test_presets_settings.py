@@ -153,8 +153,11 @@ class TestFedHkd:
     def test_all(self, name: str) -> None:
         config = Config.load(name)
         assert (config.rounds, config.partition.clients, config.partition.participation) == (50, 10, 1.0)
-        assert (config.partition.scheme, config.partition.options["min_size"]) == ("dirichlet-balanced", 10)
+        scheme = ("dirichlet-balanced", 10) if name.endswith("-as-coded") else ("client-prior", None)
+        assert (config.partition.scheme, config.partition.options.get("min_size")) == scheme
+        assert config.data.reference == "unused"
         assert config.partition.local_test == 0.25
+        assert config.partition.local_test_source == ("test" if name.endswith("-as-coded") else "train")
         wanted = {"epochs": 5, "batch": 64, "optimizer": "adam", "lr": 1e-3}
         assert pick(config.local, **wanted) == wanted
         if name != "fedhkd/common":
@@ -172,7 +175,7 @@ class TestFedHkd:
         assert pick(paper.algorithm, **wanted) == wanted
         wanted = {"nu": 0.0, "sigma": 2.0, "norms": "code", "noise": "fixed", "pooling": "last", "by": "uniform"}
         assert pick(code.algorithm, **wanted) == wanted
-        assert (paper.local.get("clip"), code.local["clip"]) == (None, 1.1)
+        assert (paper.local.get("clip"), code.local["clip"], code.algorithm["clip_from"]) == (None, 1.1, 2)
         assert paper.algorithm["halve_lr_every"] == code.algorithm["halve_lr_every"] == 0
 
     @pytest.mark.parametrize(
@@ -193,10 +196,10 @@ class TestFedHkd:
         assert pick(Config.load(f"fedhkd/{name}").algorithm, **wanted) == wanted
 
     def test_what_goes_with_them(self) -> None:
-        """Half a batch of drawn features; public data as large as a client's; three plain nets for Moon."""
+        """Half a batch of drawn features; public data as large as a client's training set; three nets for Moon."""
         gen = Config.load("fedhkd/fedgen")
         assert 2 * gen.algorithm["gen_batch"] == gen.local["batch"]
-        assert Config.load("fedhkd/fedmd").data.reference_size == 50_000 // 10 // 10
+        assert Config.load("fedhkd/fedmd").data.reference_size == 50_000 // 10 // 10 * 3 // 4
         assert Config.load("fedhkd/table1").data.reference_size == 0
         assert Config.load("fedhkd/moon").model.projection == 0
 

@@ -219,11 +219,26 @@ def test_fedhkds_cells() -> None:
         net = ("shufflenetv2", 32) if data == "SVHN" else ("resnet18", 64)
         assert (config.model.name, config.model.options["features"]) == net
         assert config.partition.options["alpha"] == 0.5
-        assert (config.data.reference_size > 0) == (row == "FedMD")
+        public = 0.75 * (73_257 if data == "SVHN" else 50_000) * config.data.fraction / config.partition.clients
+        if row == "FedMD":
+            assert config.data.reference_size == int(public)
+        assert config.data.reference == "unused"  # so that the clients' data does not depend on it
         assert (config.model.projection == 0) == (row == "Moon")
     assert {config.partition.clients for config in made.values()} == {10, 20, 50}
     alphas = {column: c.partition.options["alpha"] for (_, column), c in configs(table("fedhkd/table2")).items()}
     assert alphas == {column: float(column.split(", ")[1].removeprefix("alpha ")) for column in alphas}
+
+
+@pytest.mark.parametrize("name", ["fedhkd/table1", "fedhkd/table2"])
+def test_fedhkds_rows_train_as_their_presets(name: str) -> None:
+    """The printed schedule, epochs and batch are those of the presets in every cell."""
+    found = table(name)
+    presets = {row["name"]: row.get("preset", found["preset"]) for row in found["row"]}
+    for (row, _), config in configs(found).items():
+        wanted = Config.load(presets[row])
+        assert (config.local, config.rounds) == (wanted.local, wanted.rounds)
+        assert config.partition.scheme == wanted.partition.scheme
+        assert config.partition.local_test == wanted.partition.local_test
 
 
 def test_mtgcs_cells() -> None:

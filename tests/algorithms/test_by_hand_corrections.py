@@ -231,6 +231,19 @@ def test_hfedprox() -> None:
     assert tuple(found.vector.tolist()) == near(0.375, 0.9375)
 
 
+def test_hfedprox_with_a_plain_mean_of_clients() -> None:
+    """One sector: the sector's own mean is by samples, as above, the global one (0.625 − 0.375)/2 and 1.0625.
+
+    With c0 and c1 in s0 and c2 in s1, each client has a third at the server, not each sector its share of samples.
+    """
+    plain = HFedProx(TWICE, sector_rounds=2, mu=1.0, server_mean="clients")
+    found = toys.play(plain, TWO, (0, 0), toys.Bowl)
+    assert tuple(found.vector.tolist()) == near(0.125, 1.0625)
+    apart = [toys.play(HFedProx(ONCE, 1, 1.0), [rows], (0,), toys.Bowl).vector for rows in THREE]
+    three = toys.play(replace(plain, local=ONCE, sector_rounds=1), THREE, (0, 0, 1), toys.Bowl)
+    assert toys.gap(three.vector, sum(apart) / 3) <= 1e-12  # type: ignore[arg-type]
+
+
 def test_hscaffold() -> None:
     """H = 1, E = 2: round 1 is MTGC's. Round 2 has no y.
 

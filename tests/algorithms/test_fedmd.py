@@ -48,10 +48,10 @@ def test_rows_are_never_more_than_there_are_and_never_twice() -> None:
 
 def test_public_set_comes_with_labels_where_there_are_any() -> None:
     at = toys.ctx(AROUND, "server")
-    assert about_public(at) == (11, False)
+    assert about_public(at) == (11, False, 0)
     assert torch.equal(public(at), REFERENCE)
     at = toys.ctx(labelled(), "server")
-    assert about_public(at) == (11, True)
+    assert about_public(at) == (11, True, 0)
     found = public(at)
     assert isinstance(found, Examples)
     assert torch.equal(found.y, toys.blobs(11, seed=9).y)

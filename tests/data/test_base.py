@@ -81,6 +81,29 @@ class TestCarve:
         assert nothing.validation.x.shape == (0, 1)
         assert nothing.validation.y.dtype == torch.int64
 
+    def test_labels_of_a_reference_set_of_other_classes_are_its_own(self) -> None:
+        held, noise = (carve(numbered(), reference=kind) for kind in ("holdout", "noise"))
+        assert held.reference_own_labels is held.reference_labels
+        assert noise.reference_own_labels is None
+        x = np.zeros((40, 1, 8, 8), dtype=np.float32)
+        split = carve(Data(x, np.arange(40) % 2, x, np.arange(40) % 2), reference="digits", reference_size=8)
+        assert split.reference_labels is None  # digits have ten classes, the data two
+        assert split.reference_own_labels is not None
+        assert len(split.reference_own_labels) == len(split.reference) == 8
+
+    def test_an_unused_reference_set_takes_nothing_from_the_clients(self) -> None:
+        without = carve(numbered(), fraction=0.4, validation=5, reference_size=0)
+        split = carve(numbered(), fraction=0.4, validation=5, reference="unused", reference_size=30)
+        assert ids(split.train.x) == ids(without.train.x)
+        assert ids(split.validation.x) == ids(without.validation.x)
+        assert len(split.reference) == 30  # of the 60 that are left over, and more than a fifth of the 40 that are used
+        assert not set(ids(split.reference)) & {*ids(split.train.x), *ids(split.validation.x)}
+        assert split.reference_labels is not None
+        assert len(carve(numbered(), fraction=0.4, reference="unused").reference) == 60
+        with pytest.raises(DataError, match=r"data\.fraction = 1 leaves none"):
+            carve(numbered(), reference="unused")
+        assert not len(carve(numbered(), reference="unused", reference_size=0).reference)
+
     def test_the_validation_set_does_not_depend_on_the_reference(self) -> None:
         held, noise = (carve(numbered(), reference=kind).validation.x for kind in ("holdout", "noise"))
         assert torch.equal(held, noise)

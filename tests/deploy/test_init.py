@@ -301,6 +301,8 @@ def test_what_cannot_be_deployed_is_refused_before_data_is_read(tmp_path: Path) 
     assert told.startswith("method 'centralized' cannot be deployed: it pools every client's rows")
     many = Config.load(None, ["partition.scheme=drawn", "partition.clients=100000"])
     assert "100000 are too many (at most 1000)" in refused(ConfigError, many, out)
+    drawn = Config.load(None, ["partition.local_test=0.2", "partition.local_test_source=test"])
+    assert "the common test set, which only the server has" in refused(ConfigError, drawn, out)
     for address in (
         "nowhere",
         "host:",

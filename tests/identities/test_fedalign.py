@@ -74,7 +74,7 @@ def test_listed_models(model: dict[str, Any]) -> None:
 
 
 def test_a_model_without_a_block_is_refused() -> None:
-    with pytest.raises(ConfigError, match="fedalign runs the last block"):
+    with pytest.raises(ConfigError, match="fedalign runs the last stage"):
         train(toys.tiny("fedalign", model=lambda: Net(nn.Flatten(), nn.Linear(4, 3))))
 
 

@@ -21,7 +21,9 @@ from headwater.core.tree import SERVER
 from headwater.errors import ConfigError
 from headwater.models.base import Net
 from headwater.specs import LocalSpec
+from headwater.sweep.worker import facts_of
 from headwater.theory.privacy import spent
+from headwater.training.remarks import cautions, releases
 
 LOCAL = LocalSpec(epochs=2, batch=4, lr=0.3)
 ROWS = [toys.blobs(n, seed=i) for i, n in enumerate((12, 5, 9, 1, 7))]
@@ -165,6 +167,35 @@ def test_noise_that_is_not_scaled_buys_nothing() -> None:
         assert ("one draw for all classes" in found["sentence"]) == (method.noise == "fixed")
 
 
+def test_privacy_counts_rounds_in_which_a_client_shared_a_class() -> None:
+    half = {"partition": {"participation": 0.5}, "rounds": 5}
+    run = toys.tiny_run("fedhkd", algorithm={"nu": 0.4}, **half)
+    often: dict[str, int] = {}
+    for row in run.history:
+        for client in (client for client, classes in row["released"].items() if classes):
+            often[client] = often.get(client, 0) + 1
+    found = run.result["privacy"]
+    assert found["releases_by_client"] == often
+    assert found["releases"] == max(often.values()) < 5
+    assert found["epsilon"] == spent(7.0, found["releases"], 0.01, found["dimension"]).epsilon
+    assert f"{len(often)} of " in found["sentence"]
+
+
+@pytest.mark.parametrize("noise", ["scaled", "fixed"])
+def test_what_nobody_shared_costs_nothing(noise: str) -> None:
+    found = toys.tiny_run("fedhkd", algorithm={"nu": 1.0, "noise": noise}).result["privacy"]
+    assert (found["epsilon"], found["delta"], found["releases"], found["releases_by_client"]) == (0.0, 0.0, 0, {})
+    assert "nothing was released" in found["sentence"]
+    assert "no finite ε" in found["sentence"]  # of the model
+
+
+def test_releases_of_rows_that_do_not_say_count_for_everyone() -> None:
+    rows: list[dict[str, Any]] = [{}, {"released": {"c0": 2, "c1": 0}}, {}, {"released": {"c0": 1}}]
+    assert releases(rows) == ({"c0": 2}, 3)  # the first is of an earlier version; in the third all were lost
+    assert releases(rows[:1]) == ({}, 1)
+    assert releases([]) == ({}, 0)
+
+
 def test_privacy_page_prints_what_it_says() -> None:
     """Each command of the page, run, gives the lines below it."""
     page = (Path(__file__).parents[2] / "docs" / "privacy.md").read_text(encoding="utf-8")
@@ -187,6 +218,38 @@ def test_remark_where_nothing_was_ever_shared() -> None:
     assert "algorithm.nu = 0.5" in said
     assert method.remarks(toys.tiny_run("fedhkd", algorithm={"nu": 1.0}).history)
     assert not method.remarks(toys.tiny_run("fedhkd").history)
+
+
+def test_is_fedavg_where_no_class_reaches_the_threshold() -> None:
+    counts = [[3, 1, 0], [2, 2, 0]]  # the largest share is 3 of 4
+    assert FedHkd(nu=0.75).same_as(counts) is None
+    same = FedHkd(nu=0.76).same_as(counts)
+    assert same is not None
+    assert same.method == "fedavg"
+    assert "algorithm.nu = 0.76" in same.because
+    assert FedHkdStar(nu=0.0).same_as([[1], [1]]) is not None  # with noise, a class of one sample is not shared
+    assert FedHkdStar(nu=0.0, sigma=0.0).same_as([[1], [1]]) is None
+
+
+def test_a_run_says_that_it_is_fedavg_and_is() -> None:
+    experiment = toys.tiny("fedhkd", algorithm={"nu": 1.0})
+    (said,) = [sentence for sentence in cautions(experiment) if "same as fedavg" in sentence]
+    assert facts_of(experiment)["same_as"][0] == "fedavg"
+    run = toys.tiny_run("fedhkd", algorithm={"nu": 1.0})
+    assert run.result["remarks"] == [said]  # once
+    assert run.result["model_sha256"] == toys.tiny_run("fedavg").result["model_sha256"]
+    assert "same_as" not in facts_of(toys.tiny("fedhkd"))
+
+
+def test_clipping_may_begin_later() -> None:
+    """With `clip_from = 2` the first round is not clipped, the second is."""
+    tight = replace(LOCAL, clip=1e-3)
+    free, clipped, later = FedHkd(LOCAL), FedHkd(tight), FedHkd(tight, clip_from=2)
+    assert toys.gap(play(later, 1), play(free, 1)) == 0.0
+    assert toys.gap(play(clipped, 1), play(free, 1)) > 1e-3
+    with toys.lab(later, ROWS, MAP, two_parts, classes=3) as lab:
+        first, second = (lab.round(number).vector.clone() for number in (1, 2))
+    assert 0 < toys.gap(second, first) < 0.02 < toys.gap(play(free, 2), first)
 
 
 def test_refuses_noise_without_a_bound() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional as F
 
 import toys
 from headwater.algorithms.fedavg import FedAvg
@@ -17,6 +18,7 @@ from headwater.core.params import Params
 from headwater.errors import ConfigError
 from headwater.models.base import Net
 from headwater.specs import LocalSpec
+from headwater.tasks.terms import OWN, Contrast
 from headwater.training.experiment import prepare
 
 LOCAL = LocalSpec(epochs=2, batch=4, lr=0.2)
@@ -43,6 +45,24 @@ def test_first_round_against_the_received_model_is_plain() -> None:
     """In round 1 initial and received model are one, so nothing pulls; from round 2 on `first` matters to nobody."""
     assert toys.gap(play(Moon(LOCAL), rounds=1), play(FedAvg(LOCAL), rounds=1)) <= 1e-10
     assert toys.gap(play(Moon(LOCAL, first="received")), play(Moon(LOCAL))) <= 1e-12
+
+
+def test_a_first_model_of_their_own() -> None:
+    """With `first = "own"` each client has another one, so that the term pulls from the first round on."""
+    around = toys.context(ROWS, net, classes=3)
+    start = around.initial(toys.ARCH, 0)
+    known = []
+    for client in ("c0", "c1"):
+        ctx = toys.ctx(around, client)
+        term = Contrast(1.0, 0.5, first="own").begin(ctx, start)
+        assert term.known is not None
+        drawn = ctx.initial(toys.ARCH, OWN + int(client[1:]))
+        assert ctx.data is not None
+        torch.testing.assert_close(term.known[1], F.normalize(ctx.flat_module(drawn).represent(ctx.data.x), dim=1))
+        known.append(drawn)
+    assert toys.gap(known[0], known[1]) > 1e-2
+    assert toys.gap(known[0], start) > 1e-2
+    assert toys.gap(play(Moon(LOCAL, first="own"), rounds=1), play(FedAvg(LOCAL), rounds=1)) > 1e-4
 
 
 def kept(lab: toys.Lab) -> dict[str, tuple[Params, ...]]:

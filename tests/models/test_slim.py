@@ -1,4 +1,4 @@
-"""Chains of layers, and the last block at a fraction of its width."""
+"""Chains of layers, and the last stage at a fraction of its width."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from headwater.errors import ConfigError
 from headwater.models.base import ModelSpec, Net
 from headwater.models.resnet import Block
-from headwater.models.slim import chain, channels, last_block, run, thin, untouched, weighted
+from headwater.models.slim import chain, channels, last_stage, run, thin, untouched, weighted
 from headwater.models.wrn import PreBlock
 
 IMAGE = (3, 8, 8)
@@ -62,18 +62,18 @@ def test_other_nets_are_refused(name: str, options: dict[str, Any], found: str) 
         ("resnet8", {}, Block, 32),
         ("cnn", {}, nn.Conv2d, 32),
         ("cnn", {"hidden": 0}, nn.Conv2d, 32),
-        ("resnet20", {"norm": "none"}, Block, 64),
-        ("resnet18", {"features": 5}, Block, 512),
-        ("wrn16_2", {}, PreBlock, 128),
+        ("resnet20", {"norm": "none"}, Block, 32),
+        ("resnet18", {"features": 5}, Block, 256),
+        ("wrn16_2", {}, PreBlock, 64),
         ("shufflenetv2", {"features": 5}, nn.Conv2d, 464),
         ("vgg9", {}, nn.Conv2d, 256),
         ("mlp", {"hidden": [7, 5]}, nn.Linear, 7),
     ],
 )
-def test_last_block(name: str, options: dict[str, Any], kind: type, channels_in: int) -> None:
-    """The last residual block or convolution with what belongs to it, else the last hidden layer."""
+def test_last_stage(name: str, options: dict[str, Any], kind: type, channels_in: int) -> None:
+    """Residual blocks of the last width, or the last convolution with what belongs to it, or the last hidden layer."""
     net = built(name, **options).eval()
-    before, block = last_block(net.features, "fedalign")  # type: ignore[arg-type]
+    before, block = last_stage(net.features, "fedalign")  # type: ignore[arg-type]
     assert isinstance(block[0], kind)
     inside = run(before, torch.rand(2, *IMAGE))
     assert inside.shape[1] == channels_in
@@ -82,14 +82,53 @@ def test_last_block(name: str, options: dict[str, Any], kind: type, channels_in:
     torch.testing.assert_close(thin(block, inside, 1.0), whole)
 
 
+@pytest.mark.parametrize(("name", "blocks", "width"), [("resnet8", 1, 64), ("resnet18", 2, 512)])
+@pytest.mark.parametrize("training", [False, True])
+def test_thin_stage_by_hand(name: str, blocks: int, width: int, training: bool) -> None:
+    """All blocks of the last width, each convolution with the first quarter of its channels in and out."""
+    net = built(name, (3, 32, 32)).train(training)
+    before, stage = last_stage(net.features, "fedalign")  # type: ignore[arg-type]
+    assert list(stage) == [part for part in net.modules() if isinstance(part, Block)][-blocks:]
+    inside = run(before, torch.rand(4, 3, 32, 32)).detach()
+    assert inside.shape[1] == width // 2
+
+    def normed(norm: Any, x: torch.Tensor) -> torch.Tensor:
+        some = slice(x.shape[1])
+        over = (None, None) if training else (norm.running_mean[some], norm.running_var[some])
+        return F.batch_norm(x, *over, norm.weight[some], norm.bias[some], training, eps=norm.eps)
+
+    x = inside[:, : width // 8]
+    for block in stage:
+        first, norm, _, second, again = block.body  # type: ignore[union-attr]
+        stride = 2 if x.shape[1] == width // 8 else 1
+        out = F.relu(normed(norm, F.conv2d(x, first.weight[: width // 4, : x.shape[1]], stride=stride, padding=1)))
+        out = normed(again, F.conv2d(out, second.weight[: width // 4, : width // 4], padding=1))
+        if stride == 2:
+            conv, norm = block.shortcut  # type: ignore[misc]
+            x = normed(norm, F.conv2d(x, conv.weight[: width // 4, : width // 8], stride=2))
+        x = F.relu(out + x)
+    torch.testing.assert_close(thin(stage, inside[:, : width // 8], 0.25), x)
+
+
+@pytest.mark.parametrize("name", ["resnet8", "resnet18"])
+@pytest.mark.parametrize("training", [False, True])
+def test_at_full_width_it_is_the_network(name: str, training: bool) -> None:
+    net = built(name, (3, 32, 32)).train(training)
+    before, stage = last_stage(net.features, "fedalign")  # type: ignore[arg-type]
+    x = torch.rand(4, 3, 32, 32)
+    with torch.no_grad(), untouched(net):
+        pixels = thin(stage, run(before, x), 1.0).mean((2, 3))
+        torch.testing.assert_close(net.classifier(pixels), net(x))  # type: ignore[operator]
+
+
 def test_a_model_without_a_block_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"fedalign runs the last block .* use 'mlp', 'cnn' or 'resnet8'"):
-        last_block(nn.Flatten(), "fedalign")
+    with pytest.raises(ConfigError, match=r"fedalign runs the last stage .* use 'mlp', 'cnn' or 'resnet8'"):
+        last_stage(nn.Flatten(), "fedalign")
     unknown = nn.Sequential(nn.Conv2d(3, 4, 3), nn.TransformerEncoderLayer(4, 1, batch_first=True))
     with pytest.raises(ConfigError, match="finds no residual block"):
-        last_block(unknown, "fedalign")
+        last_stage(unknown, "fedalign")
     with pytest.raises(ConfigError, match="finds no residual block"):
-        last_block(nn.Sequential(nn.Conv2d(4, 4, 3, groups=2)), "fedalign")
+        last_stage(nn.Sequential(nn.Conv2d(4, 4, 3, groups=2)), "fedalign")
 
 
 def test_thin_linear_layer_by_hand() -> None:
@@ -107,7 +146,7 @@ def test_thin_linear_layer_by_hand() -> None:
 def test_thin_residual_block(shortcut: str, norm: str, width: float) -> None:
     """It has the first channels of every layer; with group norm in as many groups as divide both."""
     net = built("resnet8", shortcut=shortcut, norm=norm)
-    block = last_block(net.features, "fedalign")[1]  # type: ignore[arg-type]
+    block = last_stage(net.features, "fedalign")[1]  # type: ignore[arg-type]
     inside = torch.rand(2, channels(32, width), 4, 4)
     assert thin(block, inside, width).shape == (2, channels(64, width), 2, 2)
 

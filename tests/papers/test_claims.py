@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from headwater.algorithms import SameAs
 from headwater.papers import scales
-from headwater.papers.claims import judge, ranks, sentences
+from headwater.papers.claims import coincidences, judge, ranks, sentences
 from headwater.papers.results import Measure, Results, TableEntry
 from headwater.papers.table import PaperColumn, PaperTable, parse
 from headwater.papers.table_files import TableReport, as_json, cell_text, csv_text, markdown
@@ -150,6 +151,41 @@ class TestVerdicts:
         rows = '[[order]]\nbetter = "x"\nthan = ["y"]\nrows = ["A", "B"]\n'
         found = results(table(order=rows), {(row, place): [float(place == "x")] for row in "ABC" for place in "xy"})
         assert sentences(found, judge(found))[0] == "x better than y: holds in all 2 places where it is claimed."
+
+
+class TestSameAs:
+    """A row whose method is another one on the split of its runs."""
+
+    SAME = SameAs("fedavg", "nothing is shared")
+
+    def made(self, *seeds: int) -> Results:
+        values = {(row, place): [float(at), float(at)] for at, row in enumerate("CBA") for place in "xy"}
+        found = results(table(), values)
+        entry = replace(found.entries["A", "x"], alike=dict.fromkeys(seeds, self.SAME))
+        return replace(found, entries={**found.entries, ("A", "x"): entry})
+
+    def test_no_order_is_judged_where_every_seed_is_so(self) -> None:
+        made = self.made(0, 1)
+        assert [each.place for each in judge(made)] == ["y"]
+        assert [each.column for each in ranks(made)] == ["y"]  # two rows are left in x
+        (said,) = coincidences(made)
+        assert said == "A is the same as fedavg in x, since nothing is shared: no order of it is judged there."
+
+    def test_the_table_itself_says_so(self) -> None:
+        told = TableReport.of(self.made(0, 1))
+        page = markdown(told)
+        assert "| A | 2.00 ± 0.00 (3.00, -1.00) † | 2.00 ± 0.00 (1.00, +1.00) |" in page
+        assert "†: the same as fedavg, since nothing is shared." in page
+        assert "A is the same as fedavg in x" in page
+        facts = json.loads(as_json(told))
+        assert {each["column"] for each in facts["cells"] if each["same_as"]} == {"x"}
+        assert next(line for line in csv_text(told.results).splitlines() if line.endswith(",fedavg")).startswith("A,x,")
+
+    def test_one_seed_of_two_is_marked_but_judged(self) -> None:
+        made = self.made(1)
+        assert [each.place for each in judge(made)] == ["x", "y"]
+        assert cell_text(made.entries["A", "x"]).endswith("† in 1 of 2 seeds")
+        assert coincidences(made) == []
 
 
 class TestOrders:

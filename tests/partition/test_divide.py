@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater.core.rng import stream
-from headwater.partition.divide import OwnRows, training_sizes
+from headwater.partition.divide import DrawnTests, OwnRows, training_sizes
 from headwater.partition.drawn import DrawnClients
 
 
@@ -67,3 +67,19 @@ def test_who_is_no_client_has_no_rows() -> None:
         assert name not in made
         with pytest.raises(KeyError):
             made[name]
+
+
+def test_tests_drawn_from_the_test_set_have_the_clients_labels() -> None:
+    """c0 holds 6, 3 and 3 rows of three classes and draws half as many; of class 0 the test set has two only."""
+    labels = np.array([0] * 6 + [1] * 3 + [2] * 3 + [1] * 4)
+    own = OwnRows([np.arange(12), np.arange(12, 16), np.arange(0)], 0.0, 5, test=False)
+    tested = np.array([1, 2] * 10 + [0, 0])
+    made = DrawnTests(own, labels, tested, 0.5, 5)
+    first = made["c0"]
+    assert np.bincount(tested[first], minlength=3).tolist() == [2, 2, 1]  # of 3, 1.5 and 1.5; a tie goes to the lower
+    assert len(set(first.tolist())) == len(first)
+    assert np.bincount(tested[made["c1"]], minlength=3).tolist() == [0, 2, 0]
+    assert len(made["c2"]) == 0
+    assert np.array_equal(first, DrawnTests(own, labels, tested, 0.5, 5)["c0"])
+    assert list(made) == ["c0", "c1", "c2"]
+    assert "c3" not in made

@@ -15,8 +15,8 @@ from headwater.data.base import Data
 from headwater.errors import ConfigError, DataError
 from headwater.partition.manifest import Manifest
 from headwater.partition.partition import Partition
-from headwater.training.evaluation import cautions
 from headwater.training.experiment import Experiment, prepare
+from headwater.training.remarks import cautions
 
 LABELS = np.arange(240) % 3
 SITES = [f"site {client % 5}" for client in stream(0).permutation(240)]

@@ -23,6 +23,7 @@ from headwater.models.base import ModelSpec, Net
 from headwater.specs import LocalSpec, Mix
 from headwater.tasks.average import average, initial
 from headwater.tasks.local import local_train
+from headwater.tasks.task import TaskContext
 from headwater.training.experiment import Experiment
 from headwater.training.loop import train
 from headwater.training.result import Run, named
@@ -281,3 +282,17 @@ def test_privacy_is_told_for_a_classifier_of_several_layers() -> None:
         return Net(nn.Linear(4, 6), nn.Sequential(nn.Linear(6, 5), nn.ReLU(), nn.Linear(5, 3)))
 
     assert toys.tiny_run("fedhkd", model=net).result["privacy"]["dimension"] == 6
+
+
+def test_own_tests_from_the_common_test_set() -> None:
+    """Clients train on all of their rows, and are tested on rows of the test set with their own mix of labels."""
+    options = {"partition": {"local_test": 0.5, "local_test_source": "test"}}
+    made, plain = toys.tiny("fedavg", **options), toys.tiny("fedavg")
+    assert made.tree.sizes == plain.tree.sizes
+    for client in made.tree.holders:
+        ctx = TaskContext(made.context(), client, ("here",))
+        assert ctx.own_test is None or torch.equal(ctx.own_test.x, made.split.test.take(made.test_rows[client]).x)
+    found, without = (toys.tiny_run("fedavg", **each) for each in (options, {}))
+    assert found.result["model_sha256"] == without.result["model_sha256"]
+    assert 0 <= found.result["local_accuracy"] <= 1
+    assert "local_accuracy" not in without.result

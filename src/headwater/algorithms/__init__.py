@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from headwater.registry import Info, Registry
 
@@ -24,6 +24,13 @@ FAMILIES: dict[str, str] = {
 
 REFERENCE = "reference data"
 ROUND, BEFORE = "a round", "before the first round"
+
+
+class SameAs(NamedTuple):
+    """The method that another one is on some data, and why: `because` follows "since"."""
+
+    method: str
+    because: str
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from functools import cache
 from typing import Any, ClassVar, Self
 
-from headwater.algorithms import MethodInfo
+from headwater.algorithms import MethodInfo, SameAs
 from headwater.algorithms.state import LocalState, Outputs, PersonalState, State, Team, outputs
 from headwater.core.federation import CLIENTS, SECTORS, SERVER, Federation, Located, nothing
 from headwater.core.membership import with_newcomers
@@ -125,8 +125,21 @@ class Method(metaclass=CheckedArguments):
         """Sentences about a finished run, from its rows."""
         return ()
 
+    def same_as(self, counts: Iterable[Sequence[int]]) -> SameAs | None:
+        """The other method that this one is on a split; None if it is none.
+
+        Args:
+            counts: of the rows that each client trains on, how many there are of each class.
+        """
+        return None
+
     def privacy(self, rounds: int, dimension: int) -> dict[str, Any] | None:
-        """Return the privacy that `rounds` rounds spend on representations of size `dimension`; None: no guarantee."""
+        """Return the privacy that a client spends on representations of size `dimension`; None: no guarantee.
+
+        Args:
+            rounds: in which it shared some.
+            dimension: of a representation.
+        """
         return None
 
     def distils(self, stage: str) -> bool:

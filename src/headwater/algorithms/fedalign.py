@@ -16,7 +16,7 @@ from headwater.core.federation import CLIENTS, Federation, Located
 from headwater.core.params import By
 from headwater.models.base import ModelSpec
 from headwater.models.parts import layers_before
-from headwater.models.slim import channels, last_block, run, thin, untouched
+from headwater.models.slim import channels, last_stage, run, thin, untouched
 from headwater.specs import LOCAL, STRICT, AtLeastOne, LocalSpec, NotNegative
 from headwater.tasks.local import Batch, local_train
 
@@ -25,16 +25,17 @@ TINY = 1e-12  # of an eigenvalue: feature maps that are all zero have no directi
 
 @dataclass(frozen=True, config=STRICT)
 class FedAlign(Method):
-    """Clients align the Lipschitz constant of the network's last block with that of a thinner copy of the same block.
+    """Clients align the Lipschitz constant of the network's last stage with that of a thinner copy of the same stage.
 
     Mendieta, Yang, Wang, Lee, Ding, Chen: Local Learning Matters: Rethinking Data Heterogeneity in Federated Learning,
-    CVPR 2022. Block L is the last residual block or convolution; in a perceptron it is the last hidden layer.
+    CVPR 2022. The stage is all residual blocks of the last width (`layer4` of ResNet-18, `layer3` of ResNet-56 in the
+    authors' code) or the last convolution; in a perceptron it is the last hidden layer.
 
     Differences from the paper and from its authors' code:
-    * The thin copy takes the first channels of every layer of the block and of its input, as in the code, rounded to
+    * The thin copy takes the first channels of every layer of the stage and of its input, as in the code, rounded to
       whole channels; the code rounds to multiples of its own.
-    * The thin pass does not change running statistics; the code writes those of the channels that it uses. The block's
-      input is computed a second time, without gradient.
+    * As in the code, batch norm of the thin pass takes the statistics of the batch and leaves running ones alone. The
+      stage's input and full output are computed a second time, without gradient and without changing running ones.
     * SGD with momentum 0.9, rate 0.01, weight decay 1e-4 and clip 10 are the defaults of `[local]`. Nesterov momentum,
       as in the code, is not available.
     * Both losses share one backward pass, which adds up the same gradients as the code's two passes.
@@ -57,7 +58,7 @@ class FedAlign(Method):
     INFO = MethodInfo(
         name="fedalign",
         family="averaging",
-        summary="the last block is aligned with a thinner copy of itself",
+        summary="the last stage is aligned with a thinner copy of itself",
         stages=("train from the global model, with aligned Lipschitz constants", "nobody", "average at the server"),
         models="N, N | N, N (through sectors M, M | N, N)",
         moves={"a round": "server → client model; client → server model"},
@@ -77,7 +78,7 @@ class FedAlign(Method):
     keep_local: bool = False
 
     def models(self, spec: ModelSpec) -> dict[str, ModelSpec]:
-        last_block(layers_before(spec.outline(), spec.head, "fedalign"), "fedalign")  # refuses a model without one
+        last_stage(layers_before(spec.outline(), spec.head, "fedalign"), "fedalign")  # refuses a model without one
         return {}
 
     def init(self, fed: Federation, model: Located) -> LocalState:
@@ -92,9 +93,9 @@ class FedAlign(Method):
 
 @plain_dataclass(frozen=True)
 class Steepness:
-    """mu · (loss / d) · d with d = mean (s_thin − s_full)², where s stands for a block's Lipschitz constant.
+    """mu · (loss / d) · d with d = mean (s_thin − s_full)², where s stands for a stage's Lipschitz constant.
 
-    The block's input has no gradient, s_full neither, and the factor loss / d is a number: the term's value is always
+    The stage's input has no gradient, s_full neither, and the factor loss / d is a number: the term's value is always
     mu · loss, its gradient that of d, rescaled. Where d is 0 there is nothing to align and the term is 0.
     """
 
@@ -106,12 +107,12 @@ class Steepness:
         if not self.mu:
             return step.loss.new_zeros(())
         features = step.net.layers("fedalign")
-        before, block = last_block(features, "fedalign")
+        before, stage = last_stage(features, "fedalign")
         with torch.no_grad(), untouched(features):
             inside = run(before, step.x)
-            full = steepness(inside, run(block, inside), self.iterations)
+            full = steepness(inside, run(stage, inside), self.iterations)
         some = inside[:, : channels(inside.shape[1], self.width)]
-        apart = F.mse_loss(steepness(some, thin(block, some, self.width), self.iterations), full)
+        apart = F.mse_loss(steepness(some, thin(stage, some, self.width), self.iterations), full)
         ratio = (step.loss / apart).detach()
         return self.mu * torch.where(torch.isfinite(ratio), ratio, 0.0) * apart
 

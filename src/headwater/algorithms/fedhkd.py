@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from dataclasses import dataclass as plain_dataclass
 from typing import Annotated, Any, Literal
@@ -11,10 +11,11 @@ from typing import Annotated, Any, Literal
 from annotated_types import Ge, Le
 from pydantic.dataclasses import dataclass
 
+from headwater.algorithms import SameAs
 from headwater.algorithms.base import Method, MethodInfo, State, gather, spread
 from headwater.core.federation import CLIENTS, SERVER, Federation, Located, maybe, nothing
 from headwater.core.params import By
-from headwater.specs import LOCAL, STRICT, Count, LocalSpec, NotNegative, Positive
+from headwater.specs import LOCAL, STRICT, AtLeastOne, Count, LocalSpec, NotNegative, Positive
 from headwater.tasks.knowledge import Release, Sensitivity, knowledge, pool, settled
 from headwater.tasks.local import Term, local_train
 from headwater.tasks.terms import Agree, Agreement, Norms, Pull
@@ -48,6 +49,7 @@ class FedHkdStar(Method):
             code (with sigma 2).
         pooling: mean by class counts over the clients that share a class, or "last": the last client overwrites (code).
         by: weight of a client in the mean of models; the code has "uniform".
+        clip_from: the first round in which gradients are clipped at `local.clip`; the code has 2.
         halve_lr_every: rounds after which the learning rate is halved (text: 10); 0: never, as in the code.
         through_sectors: sectors average models and pool knowledge first.
     """
@@ -89,6 +91,7 @@ class FedHkdStar(Method):
     noise: Literal["scaled", "fixed"] = "scaled"
     pooling: Literal["mean", "last"] = "mean"
     by: By = "samples"
+    clip_from: AtLeastOne = 1
     halve_lr_every: Count = 0
     through_sectors: bool = False
 
@@ -105,7 +108,8 @@ class FedHkdStar(Method):
     def round(self, fed: Federation, state: HkdState) -> HkdState:
         start, known = (spread(fed, x, self.through_sectors) for x in (state.model, state.knowledge))
         halved = (fed.round - 1) // self.halve_lr_every if self.halve_lr_every else 0
-        spec = replace(self.local, lr=self.local.lr * 0.5**halved)
+        clip = self.local.clip if fed.round >= self.clip_from else None
+        spec = replace(self.local, lr=self.local.lr * 0.5**halved, clip=clip)
         local = fed.run(local_train, at=CLIENTS, start=start, spec=spec, terms=self.terms(known), by=self.by)
         shared = fed.run(knowledge, at=CLIENTS, model=local, release=self.release)
         pooled = gather(fed, shared, self.through_sectors, task=pool, how=self.pooling)
@@ -133,7 +137,14 @@ class FedHkdStar(Method):
         budget = spent(self.sigma if counts else 0.0, rounds, delta, dimension, self.dp_sensitivity)
         finite = {k: None if isinstance(v, float) and math.isinf(v) else v for k, v in asdict(budget).items()}
         one_draw = "No finite ε: the noise is one draw for all classes of a client, whatever one sample can change."
-        return finite | {"sentence": budget.sentence() if counts else one_draw}
+        return finite | {"sentence": budget.sentence() if counts or not rounds else one_draw}
+
+    def same_as(self, counts: Iterable[Sequence[int]]) -> SameAs | None:
+        """FedAvg, if no client holds enough of a class to share it."""
+        for client in counts:
+            if self.release.shares(max(client), sum(client)):
+                return None
+        return SameAs("fedavg", f"no client holds a class that makes up algorithm.nu = {self.nu:g} of its samples")
 
     def remarks(self, history: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
         """A sentence if there was never any knowledge to share."""
@@ -161,7 +172,7 @@ class FedHkd(FedHkdStar):
     Differences from the paper and from its authors' code:
     * With scaled noise a class of one sample is not shared, since a mean of one hides nothing. A class of few samples
       gets noise far larger than its features; norms that are not squared limit its effect.
-    * The code clips gradients at 1.1 from round 2 on: `local.clip`, from round 1 on here.
+    * The code clips gradients at 1.1 from round 2 on: `local.clip = 1.1` with `clip_from = 2`.
     * Local accuracy is that of the freshly trained models, before averaging. docs/privacy.md says what the noise
       covers.
 

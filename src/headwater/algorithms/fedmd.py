@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass as plain_dataclass
 from dataclasses import replace
+from functools import partial
 from typing import Any, Literal, Self
 
-import numpy as np
 import torch
 from pydantic.dataclasses import dataclass
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from headwater.algorithms.base import Method, MethodInfo, gather, own_models, spread
@@ -19,13 +19,26 @@ from headwater.core.federation import CLIENTS, SERVER, Federation, Located, mayb
 from headwater.core.params import By, Params
 from headwater.data.base import Examples
 from headwater.errors import ConfigError
+from headwater.models.base import ModelSpec
+from headwater.models.parts import classifier_of, need_parts
 from headwater.specs import LOCAL, STRICT, AtLeastOne, Count, LocalSpec, NotNegative, Positive
-from headwater.tasks.cost import ITSELF, Cost, passes_through, shaped, training_cost
+from headwater.tasks.average import initial
+from headwater.tasks.consensus import (
+    Public,
+    Rows,
+    digest,
+    digest_with_head,
+    mean_of,
+    predict,
+    predict_with_head,
+    pretrain_with_head,
+)
+from headwater.tasks.cost import ITSELF, Cost
 from headwater.tasks.local import Batch, local_train
-from headwater.tasks.optimizers import Stepper, batches, samples_read, total_steps
+from headwater.tasks.optimizers import samples_read
 from headwater.tasks.task import TaskContext, task
 
-Public = Examples | Tensor  # with labels if the public set has any
+HEAD = "public head"
 
 
 @plain_dataclass(frozen=True)
@@ -34,6 +47,7 @@ class MdState:
     public: Located  # at clients: the public set
     consensus: Located  # at the server: mean predictions of the last round, for the flavours with a global model
     model: Located | None = None  # at the server: the global model of these flavours
+    head: Located | None = None  # at the server: its second head, with `public_classes`
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -53,7 +67,9 @@ class FedMd(Method):
 
     Differences: networks have the data's classes only, the authors' also public ones; public labels serve pre-training
     only, if they number the clients' classes. FedHKD's code calls the divergence with probabilities and a minus sign
-    and takes test data as public, FedHEAD's has a second head for public data; none of this is repeated here.
+    and takes test data as public, which is not repeated here. FedHEAD's has a second head for public data, which
+    `public_classes` adds: public labels of the source's own classes then train it, and clients agree on its
+    predictions, by cross-entropy and with means by samples. The head is sent with the model each way.
 
     Args:
         local: local training.
@@ -61,6 +77,8 @@ class FedMd(Method):
             `lam` times the KL divergence to the mean soft predictions (at `temperature`) of the last round's clients on
             public batches. "fedhead": the comparison in FedHEAD. Models are averaged, the start is trained on public
             labels at the server, and clients digest the last consensus before they train.
+        public_classes: for "fedhead": classes of the public set's own labels, of which the second head has as many
+            outputs; 0 for no such head.
         align: N_align, public rows per round, at most.
         pretrain_epochs: epochs on public labels; None: 10, "fedhead" 100, "fedhkd" 0, and 0 without labels.
         digest_epochs: epochs on the consensus; None: 1, "fedhead" 3.
@@ -101,6 +119,7 @@ class FedMd(Method):
 
     local: LocalSpec = LOCAL
     flavour: Literal["original", "fedhead", "fedhkd"] = "original"
+    public_classes: Count = 0
     align: AtLeastOne = 5000
     pretrain_epochs: Count | None = None
     digest_epochs: Count | None = None
@@ -110,6 +129,23 @@ class FedMd(Method):
     temperature: Positive = 0.5
     by: By = "samples"
     through_sectors: bool = False
+
+    def __post_init__(self) -> None:
+        if self.public_classes and self.flavour != "fedhead":
+            raise ValueError(
+                f"public_classes = {self.public_classes} adds the second head of flavour = 'fedhead', and flavour is "
+                f"{self.flavour!r}; remove it"
+            )
+
+    def models(self, spec: ModelSpec) -> dict[str, ModelSpec]:
+        if not self.public_classes:
+            return {}
+        need_parts(spec, "algorithm.public_classes")
+        head = classifier_of(spec.outline(), spec.head)
+        if not isinstance(head, nn.Linear):
+            raise ConfigError(f"algorithm.public_classes adds a head beside a linear one, which {spec.name!r} has not")
+        make = partial(nn.Linear, head.in_features, self.public_classes, dtype=head.weight.dtype)
+        return {HEAD: ModelSpec(HEAD, (head.in_features,), max(2, self.public_classes), builder=make)}
 
     def init(self, fed: Federation, model: Located) -> MdState:
         epochs = self._pretraining(fed)
@@ -122,12 +158,22 @@ class FedMd(Method):
                 mine = fed.run(local_train, at=CLIENTS, start=mine, spec=spec, data=there)
             mine = fed.run(local_train, at=CLIENTS, start=mine, spec=self.local)
             return MdState(mine, there, nothing(SERVER))
+        if self.public_classes:
+            head = fed.run(initial, at=SERVER, arch=HEAD)
+            if epochs:
+                both = fed.run(pretrain_with_head, at=SERVER, start=model, head=head, spec=spec)
+                model, head = both["model"], both["head"]
+            return MdState(nothing(CLIENTS), there, nothing(SERVER), model, head)
         if epochs:  # every client would compute the same, so the server computes it once
             model = fed.run(local_train, at=SERVER, start=model, spec=spec, data=rows)
         return MdState(nothing(CLIENTS), there, nothing(SERVER), model)
 
     def round(self, fed: Federation, state: MdState) -> MdState:
-        return self._personal(fed, state) if state.model is None else self._averaged(fed, state, state.model)
+        if state.model is None:
+            return self._personal(fed, state)
+        if state.head is not None:
+            return self._two_heads(fed, state, state.model, state.head)
+        return self._averaged(fed, state, state.model)
 
     def _personal(self, fed: Federation, state: MdState) -> MdState:
         """One round as in the paper: communicate, aggregate, distribute, digest, revisit."""
@@ -154,6 +200,18 @@ class FedMd(Method):
         personal = fed.update(state.personal, mine)
         return MdState(personal, state.public, consensus, gather(fed, mine, self.through_sectors))
 
+    def _two_heads(self, fed: Federation, state: MdState, model: Located, head: Located) -> MdState:
+        """One round in which clients agree on the predictions of the second head; both heads are averaged."""
+        at: dict[str, Any] = {"public": state.public, "rows": Rows(self.align)}
+        start, top, target = (spread(fed, x, self.through_sectors) for x in (model, head, state.consensus))
+        given = {"target": maybe(target), "spec": self._digest, "by": self.by, **at}
+        both = fed.run(digest_with_head, at=CLIENTS, start=start, head=top, **given)
+        mine = fed.run(local_train, at=CLIENTS, start=both["model"], spec=self.local, by=self.by)
+        predictions = fed.run(predict_with_head, at=CLIENTS, model=mine, head=both["head"], **at)
+        consensus = gather(fed, predictions, self.through_sectors, task=mean_of)[0]
+        mean, head = (gather(fed, x, self.through_sectors) for x in (mine, both["head"]))
+        return MdState(fed.update(state.personal, mine), state.public, consensus, mean, head)
+
     @property
     def _digest(self) -> LocalSpec:
         epochs = self.digest_epochs if self.digest_epochs is not None else 3 if self.flavour == "fedhead" else 1
@@ -166,9 +224,14 @@ class FedMd(Method):
                 f"algorithm.flavour = {self.flavour!r} averages models, which must be alike; use 'original' or remove "
                 "model.also"
             )
-        rows, labelled = fed.read(fed.run(about_public, at=SERVER))
+        rows, labelled, own = fed.read(fed.run(about_public, at=SERVER))
         if not rows:
             raise ConfigError("fedmd needs a public set to agree on; set data.reference_size above 0")
+        if own > self.public_classes > 0:
+            raise ConfigError(
+                f"algorithm.public_classes = {self.public_classes}, but data.reference has {own} classes; use {own}"
+            )
+        labelled = own > 0 if self.public_classes else labelled
         if self.pretrain_epochs and not labelled:
             raise ConfigError(
                 f"algorithm.pretrain_epochs = {self.pretrain_epochs} needs public data with labels of the clients' "
@@ -179,89 +242,16 @@ class FedMd(Method):
 
 
 @task("average", returns=ITSELF)
-def about_public(ctx: TaskContext) -> tuple[int, bool]:
-    """Number of rows of the public set, and whether they have labels."""
-    return len(ctx.inputs), ctx.labels is not None
+def about_public(ctx: TaskContext) -> tuple[int, bool, int]:
+    """Number of rows of the public set, whether they have labels of the clients' classes, and classes of their own."""
+    own = ctx.own_labels
+    return len(ctx.inputs), ctx.labels is not None, 0 if own is None or not len(own) else int(own.max()) + 1
 
 
 @task("average", returns=ITSELF, shows_rows=True)
 def public(ctx: TaskContext) -> Public:
     """The public set, as a value that can be moved."""
     return ctx.inputs if ctx.labels is None else Examples(ctx.inputs, ctx.labels)
-
-
-@plain_dataclass(frozen=True)
-class Rows:
-    """Which rows of the public set are used.
-
-    Args:
-        most: how many at most.
-        number: seed of the draw; clients with the same number use the same rows.
-    """
-
-    most: int
-    number: int = 0
-
-    def count(self, public: Public) -> int:
-        """How many rows are used."""
-        return min(self.most, len(public))
-
-    def of(self, public: Public) -> Tensor:
-        """The inputs of these rows."""
-        x = public.x if isinstance(public, Examples) else public
-        order = np.random.default_rng(self.number).permutation(len(x))[: self.most]
-        return x[torch.from_numpy(order).to(x.device)]
-
-
-@task(
-    "distill",
-    cost=lambda ctx, model, public, rows, **_: Cost(passes=passes_through([model], rows.count(public))),
-    returns=lambda ctx, model, public, rows, **_: shaped(rows.count(public), ctx.classes, dtype=model.vector.dtype),
-)
-def predict(ctx: TaskContext, model: Params, public: Public, rows: Rows, temperature: float | None = None) -> Tensor:
-    """Logits of a model for these rows or, with a temperature, soft predictions."""
-    output = ctx.flat_module(model).outputs(rows.of(public))
-    return output if temperature is None else torch.softmax(output / temperature, dim=1)
-
-
-@task("distill", streaming=("models",), cost=Cost(), returns=ITSELF)
-def mean_of(ctx: TaskContext, models: Mapping[str, Tensor | tuple[Tensor, int]]) -> tuple[Tensor, int]:
-    """The mean of predictions, in which every client counts alike, and the number of clients in it.
-
-    A value in `models` is one client's predictions, or the mean of several with their number.
-    """
-    result, total = torch.zeros(()), 0
-    for part in models.values():
-        mean, count = part if isinstance(part, tuple) else (part, 1)
-        total += count
-        result = torch.lerp(result, mean, count / total) if total > count else mean
-    return result, total
-
-
-@task(
-    "distill",
-    cost=lambda ctx, start, public, target, rows, spec: (
-        Cost() if target is None else training_cost(start, rows.count(public), spec)
-    ),
-    returns="start",
-)
-def digest(
-    ctx: TaskContext, start: Params, public: Public, target: Tensor | None, rows: Rows, spec: LocalSpec
-) -> Params:
-    """Train a model towards these logits for these rows, by mean absolute error. Without a target nothing changes."""
-    if target is None:
-        return start
-    x, net = rows.of(public), ctx.flat_module(start)
-    stepper = Stepper(net, spec, total_steps(len(x), spec))
-    losses: list[Tensor] = []
-    for batch in batches(len(x), spec, ctx.rng, ctx.device):
-        net.train(len(batch))
-        loss = F.l1_loss(net(x[batch]), target[batch])
-        losses.append(loss.detach())
-        stepper.step(loss)
-    if stepper.taken:
-        ctx.note(digest_loss=float(np.cumsum(torch.stack(losses).tolist())[-1]) / stepper.taken)
-    return net.params(start.weight)
 
 
 @plain_dataclass(frozen=True)

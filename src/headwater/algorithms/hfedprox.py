@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Literal
+
 from pydantic.dataclasses import dataclass
 
 from headwater.algorithms.base import Method, MethodInfo, State
 from headwater.core.federation import CLIENTS, SECTORS, SERVER, Federation, Located
-from headwater.core.params import By
+from headwater.core.params import By, Params, average_of
 from headwater.specs import LOCAL, STRICT, AtLeastOne, LocalSpec, NotNegative
 from headwater.tasks.average import average
+from headwater.tasks.cost import first_of
 from headwater.tasks.local import local_train
+from headwater.tasks.task import TaskContext, task
 from headwater.tasks.terms import Proximal
 
 
@@ -21,13 +27,16 @@ class HFedProx(Method):
     MTGC (Fang, Han, Chen, Wang, Brinton: Hierarchical Federated Learning with Multi-Timescale Gradient Correction,
     NeurIPS 2024).
 
-    Differences from that program: none known. The centre of the pull is the sector's model and is renewed with it.
+    The centre of the pull is the sector's model and is renewed with it. Difference from that program: there the global
+    model is the plain mean of all clients' last models, whatever their sizes (`server_mean = "clients"`).
 
     Args:
         local: local training.
         sector_rounds: E, averages at sectors per global round.
         mu: μ, strength of the pull, as in the program.
         by: weight of a client in its sector and of a sector at the server; "uniform" is the objective of MTGC's text.
+        server_mean: the global model is the mean of the "sectors" by their weights, or the plain mean over all
+            "clients", to which sectors send the plain means of theirs.
 
     Example:
         >>> import headwater as hw
@@ -55,6 +64,7 @@ class HFedProx(Method):
     sector_rounds: AtLeastOne = 2
     mu: NotNegative = 1e-4
     by: By = "samples"
+    server_mean: Literal["sectors", "clients"] = "sectors"
 
     def reference_models(self) -> int:
         return 1
@@ -67,4 +77,13 @@ class HFedProx(Method):
         for _ in range(self.sector_rounds):  # inside sectors, without the server
             local = fed.run(local_train, at=CLIENTS, start=fed.down(mean), spec=self.local, terms=pull)
             mean = fed.run(average, at=SECTORS, models=fed.up(local), by=self.by)
+        if self.server_mean == "clients":
+            plain = fed.run(plain_mean, at=SECTORS, models=fed.up(local))
+            return State(fed.run(average, at=SERVER, models=fed.up(plain)))
         return State(fed.run(average, at=SERVER, models=fed.up(mean), by=self.by))
+
+
+@task("average", returns=first_of("models"))
+def plain_mean(ctx: TaskContext, models: Mapping[str, Params]) -> Params:
+    """The mean of models that weigh alike; its weight is how many there are."""
+    return replace(average_of(models, "uniform"), weight=float(len(models)))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass as plain_dataclass
-from typing import Literal
 
 from pydantic.dataclasses import dataclass
 
@@ -12,7 +11,7 @@ from headwater.core.federation import CLIENTS, Federation, Located, maybe, nothi
 from headwater.core.params import By
 from headwater.specs import LOCAL, STRICT, AtLeastOne, LocalSpec, NotNegative, Positive
 from headwater.tasks.local import local_train
-from headwater.tasks.terms import Contrast, remember
+from headwater.tasks.terms import Contrast, First, remember
 
 
 @plain_dataclass(frozen=True)
@@ -34,14 +33,16 @@ class Moon(Method):
     Differences from the paper and from its authors' code:
     * Features of the global and of earlier models are computed once per round in evaluation mode, not per batch. These
       models are frozen, so this changes nothing unless data is augmented.
+    * A client that never took part contrasts with the run's initial model; `first = "own"` is the code's choice.
 
     Args:
         local: local training.
         mu: μ, weight of the contrastive term.
         tau: τ, temperature of the similarities.
         remembered: earlier models of its own that a client contrasts with; above 1 it is the model buffer of the code.
-        first: what a client that never took part contrasts with: the "initial" model of the run, as in the code, or the
-            "received" one, which makes the term the constant μ·ln 2.
+        first: what a client that never took part contrasts with: the "initial" model of the run, which all clients
+            share; a model of its "own" with weights drawn for it alone, as in the code; or the "received" one, which
+            makes the term the constant μ·ln 2.
         by: weight of a client in the mean: its number of samples, or "uniform".
         through_sectors: sectors average their clients' models first.
         keep_local: test clients' models as they were trained, before averaging, on the clients' own test rows.
@@ -71,7 +72,7 @@ class Moon(Method):
     mu: NotNegative = 1.0
     tau: Positive = 0.5
     remembered: AtLeastOne = 1
-    first: Literal["initial", "received"] = "initial"
+    first: First = "initial"
     by: By = "samples"
     through_sectors: bool = False
     keep_local: bool = False

@@ -164,7 +164,7 @@ def _print(report: TableReport, files: list[Path]) -> None:
         title = (results.plan.table.title or results.plan.table.name) if start == 0 else ""
         screen.print(table(["", *heads], rows, title=title, right=heads))
     screen.print(legend(results), style="dim")
-    for sentence in [*report.failures, *report.claims, *report.orders]:
+    for sentence in [*report.failures, *report.claims, *report.alike, *report.orders]:
         screen.print(sentence, markup=False)
     print_lines(*files)
 

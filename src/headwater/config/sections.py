@@ -79,8 +79,8 @@ class DataConfig(Chosen):
         fraction: share of the training data that is used.
         test_fraction: share of the test set on which models are evaluated.
         validation: size of the server's validation set, as a share of the training data or as a number of samples.
-        reference: where the unlabelled reference set comes from: "holdout", carved out of the training data; "noise"; a
-            data set's name, or a path.
+        reference: where the unlabelled reference set comes from: "holdout", carved out of the training data; "unused",
+            training data that `fraction` leaves over; "noise"; a data set's name, or a path.
         reference_size: samples in the reference set, at most.
         reference_noise: distribution of `reference = "noise"`.
         reference_classes: use only samples of these classes of the reference set: a number of random classes, or a list
@@ -123,6 +123,8 @@ class PartitionConfig(Chosen):
             blocks of consecutive numbers, or by a list.
         participation: share of clients that take part in a round.
         local_test: share of each client's rows that it keeps for a test of its own.
+        local_test_source: "train": these rows; "test": as many rows of the common test set, with the client's labels in
+            the same proportions, and it trains on all of its own.
     """
 
     scheme: str = "dirichlet"
@@ -133,6 +135,7 @@ class PartitionConfig(Chosen):
     ] = "random"
     participation: Share = 1.0
     local_test: Annotated[float, Ge(0), Lt(1)] = 0.0
+    local_test_source: Literal["train", "test"] = "train"
 
 
 class ModelConfig(Chosen):

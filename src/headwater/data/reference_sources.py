@@ -22,7 +22,8 @@ from headwater.errors import ConfigError, DataError
 from headwater.registry import load as load_object
 
 Ints = np.ndarray[Any, np.dtype[np.int64]]
-Found = tuple[Tensor, Tensor | None]  # inputs, and labels where these number the classes of the clients' data
+# Inputs, labels where these number the classes of the clients' data, and labels where they number the source's own.
+Found = tuple[Tensor, Tensor | None, Tensor | None]
 ARGUMENTS = ("count", "shape", "classes", "seed")
 
 
@@ -35,7 +36,7 @@ def outside(
     seed: int = 0,
     options: Mapping[str, Any] | None = None,
 ) -> Found:
-    """Inputs, and perhaps labels, of a reference set that is not held out of the data.
+    """Inputs, and perhaps labels of both kinds, of a reference set that is not held out of the data.
 
     Args:
         data: the clients' data.
@@ -47,7 +48,7 @@ def outside(
         options: the options that the clients' data was read with.
     """
     if wanted.source == NOISE:
-        return _noise(data, public, wanted.noise, limit, seed), None
+        return _noise(data, public, wanted.noise, limit, seed), None, None
     if wanted.source == GENERATOR:
         if data.tokens:
             raise DataError(
@@ -55,7 +56,11 @@ def outside(
             )
         low, high = _range(data, public)
         drawn = generate(limit, data.shape, data.classes, derive(seed, "data", "generator"))
-        return torch.from_numpy((low + (drawn.numpy() + 1) / 2 * (np.asarray(high) - low)).astype(np.float32)), None
+        return (
+            torch.from_numpy((low + (drawn.numpy() + 1) / 2 * (np.asarray(high) - low)).astype(np.float32)),
+            None,
+            None,
+        )
     function = _generator(wanted.source)
     if function is not None:
         wanted.check_drawn()
@@ -173,7 +178,7 @@ def _generated(data: Data, function: Callable[..., Any], wanted: Reference, size
     what = f"what {wanted.source!r} made"
     nothing = data.take([])
     if not size:
-        return nothing.x, nothing.y if wanted.labelled else None
+        return nothing.x, nothing.y if wanted.labelled else None, None
     # torch's global generator is seeded for the user's function and restored afterwards.
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.manual_seed(seed)
@@ -187,7 +192,7 @@ def _generated(data: Data, function: Callable[..., Any], wanted: Reference, size
         )
     if y is None and wanted.labelled:
         raise DataError(f"data.reference_labelled = true, but {wanted.source!r} returns inputs only; remove it")
-    return x, None if y is None else _known(labels(y, f"{what}, as labels,", size), data, what)
+    return x, None if y is None else _known(labels(y, f"{what}, as labels,", size), data, what), None
 
 
 def _foreign(
@@ -211,7 +216,8 @@ def _foreign(
         )
     rows = narrow(np.arange(len(other)), other.labels.numpy(), wanted, other.classes, seed)[:size]
     chosen = other.take(np.sort(rows))
-    return chosen.x, _known(chosen.y, data, f"reference set {name!r}") if wanted.labelled else None
+    alike = _known(chosen.y, data, f"reference set {name!r}") if wanted.labelled else None
+    return chosen.x, alike, None if name in DATASETS and DATASETS[name].info.unlabelled else chosen.y
 
 
 def _same_columns(one: Data, other: Data) -> bool:

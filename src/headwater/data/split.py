@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from torch import Tensor
 
 from headwater.core.rng import stream
-from headwater.data import HOLDOUT, Reference
+from headwater.data import HOLDOUT, UNUSED, Reference
 from headwater.data.arrays import Owners
 from headwater.data.base import Data, Examples
 from headwater.data.reference_sources import narrow, outside
@@ -33,6 +33,8 @@ class Split:
         reference_labels: labels of `reference`, if its source has some for the same classes.
         owners: which client holds each row of `train`, if the data was already split.
         words: how many token numbers there are, if inputs are tokens.
+        reference_own_labels: labels of `reference` that number the classes of its source, if it has any.
+        local_test_source: whether clients' own tests are rows of `train` or of `test`.
     """
 
     train: Examples
@@ -45,6 +47,13 @@ class Split:
     reference_labels: Tensor | None = None
     owners: Owners | None = None
     words: int | None = None
+    reference_own_labels: Tensor | None = None
+    local_test_source: Literal["train", "test"] = "train"
+
+    @property
+    def local_tests(self) -> Examples:
+        """The set whose rows clients' own tests are."""
+        return self.train if self.local_test_source == "train" else self.test
 
 
 def carve(
@@ -66,16 +75,17 @@ def carve(
     """Cut a data set into public parts and the rows of the clients. The result depends on data, options and seed only.
 
     First a share of the training set is drawn. Out of it come the validation set and then, with
-    `reference = "holdout"`, the reference set; all other rows belong to the clients.
+    `reference = "holdout"`, the reference set; all other rows belong to the clients. With `reference = "unused"`, the
+    reference set comes out of the rows that were not drawn.
 
     Args:
         data: the whole set.
         fraction: the share of the training set that is used at all.
         test_fraction: the share of the test set that is used.
         validation: size of the validation set: a share below 1, or a whole number of samples.
-        reference: source of the reference set: "holdout", "noise", "generator", a data set's name, a path or
+        reference: source of the reference set: "holdout", "unused", "noise", "generator", a data set's name, a path or
             "package.module:function".
-        reference_size: its largest size. A fifth of the drawn training set is a further limit.
+        reference_size: its largest size. A fifth of the drawn training set is a further limit, except for "unused".
         reference_noise: "uniform" or "gaussian", for the source "noise".
         reference_classes: how many or which classes of the source are used; all if empty.
         reference_fraction: the share of the source that is used.
@@ -100,7 +110,7 @@ def carve(
         labelled=reference_labelled,
     )
     drawn = max(1, round(fraction * len(data)))
-    order = stream(seed, "data", "order").permutation(len(data))[:drawn]
+    order, left = np.split(stream(seed, "data", "order").permutation(len(data)), [drawn])
     validation_size = _validation_size(validation, drawn)
     limit = min(reference_size, drawn // 5)
     out = limit if reference == HOLDOUT else 0
@@ -109,18 +119,28 @@ def carve(
             f"the validation set ({validation_size}) and the reference set ({out}) leave nothing of the {drawn} "
             "training samples for the clients; lower data.validation or data.reference_size, or raise data.fraction"
         )
+    if reference == UNUSED and reference_size and not len(left):
+        raise DataError(
+            "data.reference = 'unused' takes training samples that data.fraction leaves over, and "
+            f"data.fraction = {fraction:g} leaves none; lower it, use data.reference = 'holdout', or set "
+            "data.reference_size = 0"
+        )
     pieces = np.split(order, [validation_size, validation_size + out])
     public, private = (data.take(np.sort(piece)) for piece in (pieces[0], pieces[2]))
     x: Tensor
     y: Tensor | None
-    if reference == HOLDOUT:
-        aside = data.take(np.sort(narrow(pieces[1], data.labels.numpy(), wanted, data.classes, seed)))
-        x, y = aside.x, aside.y
+    own: Tensor | None
+    if reference in (HOLDOUT, UNUSED):
+        public_rows = pieces[1] if reference == HOLDOUT else left[:reference_size]
+        aside = data.take(np.sort(narrow(public_rows, data.labels.numpy(), wanted, data.classes, seed)))
+        x, y, own = aside.x, aside.y, aside.y
     else:
-        x, y = outside(data, public, wanted, limit, data_dir, seed, options)
+        x, y, own = outside(data, public, wanted, limit, data_dir, seed, options)
     owners = data.owners and data.owners.take(np.sort(pieces[2]))
     test = data.test if test_fraction == 1 else data.take_test(test_fraction, seed)
-    return Split(private, public, x, test, data.classes, data.shape, data.name, y, owners, data.words)
+    return Split(
+        private, public, x, test, data.classes, data.shape, data.name, y, owners, data.words, reference_own_labels=own
+    )
 
 
 def _validation_size(wanted: float, drawn: int) -> int:

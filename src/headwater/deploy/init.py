@@ -81,6 +81,11 @@ def check(config: Config, out: Path, *, force: bool) -> None:
             "model.start is a file of this machine, which the other parties do not have; remove it to deploy with new "
             "weights"
         )
+    if config.partition.local_test and config.partition.local_test_source == "test":
+        raise ConfigError(
+            "partition.local_test_source = 'test' draws clients' own tests from the common test set, which only the "
+            "server has; use 'train', or set partition.local_test = 0"
+        )
     if config.partition.clients > MOST:
         raise ConfigError(
             f"every client gets a folder of its own, and {config.partition.clients} are too many (at most {MOST}); "

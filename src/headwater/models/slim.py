@@ -1,4 +1,4 @@
-"""A network as a chain of layers, and its last block with a fraction of its channels."""
+"""A network as a chain of layers, and its last stage with a fraction of its channels."""
 
 from __future__ import annotations
 
@@ -61,34 +61,41 @@ def weighted(net: nn.Module, method: str) -> tuple[str, ...]:
     return tuple(name for name, part in parts if isinstance(part, WEIGHTED))
 
 
-def last_block(features: nn.Module, method: str) -> tuple[Sequence[nn.Module], Sequence[nn.Module]]:
-    """The layers before the last block of an extractor, and that block.
+def last_stage(features: nn.Module, method: str) -> tuple[Sequence[nn.Module], Sequence[nn.Module]]:
+    """The layers before the last stage of an extractor, and that stage.
 
-    The block is the last residual block, or the last convolution with its norm and activation; if there is neither, the
-    last linear layer with its activation.
+    The stage is all residual blocks from the last one on that changes the width, or the last convolution with its norm
+    and activation; if there is neither, the last linear layer with its activation.
 
     Args:
         features: the extractor.
         method: for messages.
 
     Raises:
-        ConfigError: there is no block that can be thinned.
+        ConfigError: there is no stage that can be thinned.
     """
     parts = [part for _, part in chain(features)]
     for kinds in ((Block, PreBlock, nn.Conv2d), (nn.Linear,)):
         places = [i for i, part in enumerate(parts) if isinstance(part, kinds)]
         if places:
-            end = places[-1] + 1
+            start, end = places[-1], places[-1] + 1
+            while start and _keeps_width(parts[start]) and isinstance(parts[start - 1], Block | PreBlock):
+                start -= 1
             while end < len(parts) and isinstance(parts[end], (*NORMS, nn.Identity, nn.ReLU, nn.Tanh)):
                 end += 1
-            block, after = parts[places[-1] : end], [p for p in parts[end:] if list(p.parameters())]
-            if all(isinstance(p, (nn.Linear, *NORMS)) for p in after) and getattr(block[0], "groups", 1) == 1:
-                return parts[: places[-1]], block
+            stage, after = parts[start:end], [p for p in parts[end:] if list(p.parameters())]
+            if all(isinstance(p, (nn.Linear, *NORMS)) for p in after) and getattr(stage[0], "groups", 1) == 1:
+                return parts[:start], stage
             break
     raise ConfigError(
-        f"{method} runs the last block of a model at a fraction of its width, and finds no residual block, convolution "
+        f"{method} runs the last stage of a model at a fraction of its width, and finds no residual block, convolution "
         "or linear layer that it can thin at the end of this one's `features`; use 'mlp', 'cnn' or 'resnet8'"
     )
+
+
+def _keeps_width(part: nn.Module) -> bool:
+    """Whether this is a residual block whose shortcut is its input."""
+    return isinstance(part, Block | PreBlock) and isinstance(part.shortcut, nn.Identity | None)
 
 
 def run(parts: Sequence[nn.Module], x: Tensor) -> Tensor:
@@ -99,12 +106,12 @@ def run(parts: Sequence[nn.Module], x: Tensor) -> Tensor:
 
 
 def thin(parts: Sequence[nn.Module], x: Tensor, width: float) -> Tensor:
-    """Apply a block with only the first channels of every layer.
+    """Apply a stage with only the first channels of every layer.
 
-    Weights are slices of the block's own weights, so these get gradients. Running statistics are not changed.
+    Weights are slices of the stage's own weights, so these get gradients. Running statistics are not changed.
 
     Args:
-        parts: the layers of the block.
+        parts: the layers of the stage.
         x: its input, with these channels already.
         width: the share of channels.
     """

@@ -2,7 +2,8 @@
 
 A claim holds in a column if its mean is better than that of each other row and no intervals over seeds overlap. It does
 not hold if another row is better in the same sense. Otherwise it cannot be told. A single seed has no interval: then
-the values are compared, and a sentence says so.
+the values are compared, and a sentence says so. Where a row's method is another one on every seed's split, no order of
+it is judged.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ def judge(results: Results) -> list[ClaimVerdict]:
         places = (claim.columns or _scored(results)) if by_row else (claim.rows or results.rows)
         for place in places:
             keys = [(name, place) if by_row else (place, name) for name in (claim.better, *claim.than)]
-            if any(key not in results.entries for key in keys):
+            if any(key not in results.entries or results.entries[key].same_as for key in keys):
                 continue
             column = place if by_row else claim.better
             entries = [results.entries[key] for key in keys]
@@ -145,6 +146,18 @@ def sentences(results: Results, judged: Sequence[ClaimVerdict]) -> list[str]:
     return lines
 
 
+def coincidences(results: Results) -> list[str]:
+    """A sentence per row whose method is another one in some columns."""
+    found: dict[tuple[str, str, str], list[str]] = {}
+    for entry in results.entries.values():
+        if other := entry.same_as:
+            found.setdefault((entry.row, *other), []).append(entry.column)
+    return [
+        f"{row} is the same as {method} in {'; '.join(columns)}, since {because}: no order of it is judged there."
+        for (row, method, because), columns in found.items()
+    ]
+
+
 def ranks(results: Results) -> list[RankAgreement]:
     """Rank correlation of each column in which at least three rows have both values."""
     found = []
@@ -152,7 +165,10 @@ def ranks(results: Results) -> list[RankAgreement]:
         both = [
             (entry.printed, entry.mean)
             for row in results.rows
-            if (entry := results.entries.get((row, column))) and entry.printed is not None and entry.mean is not None
+            if (entry := results.entries.get((row, column)))
+            and entry.printed is not None
+            and entry.mean is not None
+            and not entry.same_as
         ]
         if len(both) < LEAST:
             continue

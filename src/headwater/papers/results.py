@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
+from headwater.algorithms import SameAs
 from headwater.core.statistics import mean_interval
 from headwater.errors import ConfigError, nearest
 from headwater.report import timeline
@@ -150,6 +151,7 @@ class TableEntry:
         values: our value by seed; None for a run without this value.
         failed: message by seed, for runs that failed.
         runs: run directory by seed.
+        alike: the other method that the row's is on the split of a seed, if it is one.
     """
 
     row: str
@@ -160,6 +162,12 @@ class TableEntry:
     values: Mapping[int, float | None]
     failed: Mapping[int, str]
     runs: Mapping[int, Path]
+    alike: Mapping[int, SameAs] = field(default_factory=dict)
+
+    @property
+    def same_as(self) -> SameAs | None:
+        """The other method that the row's is in this column, whatever the seed."""
+        return next(iter(self.alike.values())) if self.alike and len(self.alike) == len(self.values) else None
 
     @property
     def known(self) -> list[float]:
@@ -197,6 +205,7 @@ class TableEntry:
             "values": {str(seed): value for seed, value in self.values.items()},
             "failed": {str(seed): sentence for seed, sentence in self.failed.items()},
             "runs": {str(seed): str(path) for seed, path in self.runs.items()},
+            "same_as": {str(seed): other.method for seed, other in self.alike.items()},
         }
 
 
@@ -245,6 +254,7 @@ def collect(plan: TablePlan, outcomes: Mapping[Path, CellOutcome], out: Path) ->
         values: dict[int, float | None] = {}
         failed: dict[int, str] = {}
         runs: dict[int, Path] = {}
+        alike: dict[int, SameAs] = {}
         for seed in plan.seeds:
             path = plan.cells[plan.at[row, column, seed]].path
             runs[seed] = path.relative_to(out)
@@ -253,13 +263,20 @@ def collect(plan: TablePlan, outcomes: Mapping[Path, CellOutcome], out: Path) ->
                 continue
             if path not in records:
                 records[path] = read(path)
+            if measure.name not in COUNTS and (other := _same_as(path)):
+                alike[seed] = other
             value = measure.value(records[path])
             values[seed] = None if value is None else value * measure.factor(unit)
         # If the scale replaced the printed measure by another, there is nothing to compare with.
         known = (table.printed, table.spread) if plan.shows_printed(column) else ({}, {})
         printed, spread = (numbers.get((row, column)) for numbers in known)
-        entries[row, column] = TableEntry(row, column, unit, printed, spread, values, failed, runs)
+        entries[row, column] = TableEntry(row, column, unit, printed, spread, values, failed, runs, alike)
     return Results(plan, entries)
+
+
+def _same_as(run: Path) -> SameAs | None:
+    file = CellFile.read(run)
+    return SameAs(*file.facts["same_as"]) if file is not None and "same_as" in file.facts else None
 
 
 def places(plan: TablePlan) -> Iterator[tuple[str, str]]:

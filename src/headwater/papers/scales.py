@@ -175,10 +175,10 @@ def _left_open(tree: Tree, dotted: str) -> bool:
     if section in catalog.STAGES:
         stage = tree.get(section, {})
         return section in catalog.stages(method) and stage.get("epochs") is None and stage.get("steps") is None
-    if dotted in LABELLED and not (tree["data"]["reference"] == "holdout" or tree["data"]["reference_labelled"]):
+    labelled = tree["data"]["reference"] in ("holdout", "unused") or tree["data"]["reference_labelled"]
+    if dotted in LABELLED and not labelled:
         return False
-    options = catalog.own(section, method) or {}
-    return key in options and tree.get(section, {}).get(key) is None
+    return key in (catalog.own(section, method) or {}) and tree.get(section, {}).get(key) is None
 
 
 def _followed(new: Tree, old: Tree) -> Tree:

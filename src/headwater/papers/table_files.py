@@ -11,12 +11,13 @@ from typing import Any
 
 from headwater.core.records import to_json
 from headwater.errors import ConfigError
-from headwater.papers.claims import ClaimVerdict, RankAgreement, judge, ranks, sentences
+from headwater.papers.claims import ClaimVerdict, RankAgreement, coincidences, judge, ranks, sentences
 from headwater.papers.results import Results, TableEntry
 from headwater.report.numbers import NONE
 
 COLUMNS = ["row", "column", "metric", "unit", "paper", "paper_spread"]
-COLUMNS += ["ours", "low", "high", "difference", "seeds", "failed"]
+COLUMNS += ["ours", "low", "high", "difference", "seeds", "failed", "same_as"]
+SAME = "†"  # the method of this cell is another one
 DECIMALS = {"%": 2, "M": 3, "s": 3}
 
 
@@ -39,6 +40,10 @@ class TableReport:
     @property
     def orders(self) -> list[str]:
         return [each.sentence for each in self.ranked]
+
+    @property
+    def alike(self) -> list[str]:
+        return coincidences(self.results)
 
     @property
     def failures(self) -> list[str]:
@@ -81,11 +86,14 @@ def cell_text(entry: TableEntry | None) -> str:
     if entry is None:
         return ""
     ours = _ours(entry)
+    mark = f" {SAME}" if entry.alike else ""
+    if entry.alike and not entry.same_as:
+        mark += f" in {len(entry.alike)} of {len(entry.values)} seeds"
     if entry.printed is None:
-        return ours
+        return ours + mark
     paper = number(entry.printed, entry.unit)
     apart = "" if entry.difference is None else f", {number(entry.difference, entry.unit, sign=True)}"
-    return f"{ours} ({paper}{apart})"
+    return f"{ours} ({paper}{apart}){mark}"
 
 
 def _ours(entry: TableEntry) -> str:
@@ -121,7 +129,10 @@ def legend(results: Results) -> str:
     printed = any(entry.printed is not None for entry in results.entries.values())
     paper = " (the paper's value, ours minus the paper's)" if printed else ""
     missing = any(entry.mean is None and not entry.failed for entry in results.entries.values())
-    return f"Ours{several}{paper}.{f' {NONE}: not reached, or nothing to measure.' if missing else ''}"
+    none = f" {NONE}: not reached, or nothing to measure." if missing else ""
+    same = dict.fromkeys(other for entry in results.entries.values() for other in entry.alike.values())
+    notes = "".join(f" {SAME}: the same as {other.method}, since {other.because}." for other in same)
+    return f"Ours{several}{paper}.{none}{notes}"
 
 
 def markdown(report: TableReport) -> str:
@@ -136,7 +147,7 @@ def markdown(report: TableReport) -> str:
         lines.append(f"| {_safe(row)} | {' | '.join(cells)} |")
     for title, found in (
         ("Failed", report.failures),
-        ("What the paper claims", report.claims),
+        ("What the paper claims", [*report.claims, *report.alike]),
         ("Rank correlation", report.orders),
         ("What differs from the printed setting", _differs(plan.scale, plan.remarks)),
         ("Note", [table.note] if table.note else []),
@@ -154,6 +165,7 @@ def csv_text(results: Results) -> str:
     for entry in results.entries.values():
         line: dict[str, Any] = entry.to_dict() | {"metric": results.measure(entry.column).text}
         line |= {"seeds": len(entry.values), "failed": "; ".join(dict.fromkeys(entry.failed.values()))}
+        line |= {"same_as": entry.same_as.method if entry.same_as else ""}
         writer.writerow(line)
     return out.getvalue()
 
@@ -172,7 +184,7 @@ def as_dict(report: TableReport) -> dict[str, Any]:
         ],
         "order": [each.to_dict() for each in report.judged],
         "agreement": [{"column": each.column, "rows": each.rows, "tau": each.tau} for each in report.ranked],
-        "sentences": [*report.claims, *report.orders],
+        "sentences": [*report.claims, *report.alike, *report.orders],
         "failed": report.results.failures,
     }
 

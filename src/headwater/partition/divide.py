@@ -14,7 +14,7 @@ from headwater.core.lazy_clients import number_of
 from headwater.core.rng import stream
 from headwater.core.sectors import assign
 from headwater.partition import PARTITIONS
-from headwater.partition.base import Ints, Partitioner
+from headwater.partition.base import Ints, Partitioner, whole
 from headwater.partition.natural import Natural
 from headwater.partition.partition import LazyIndices, Partition
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from headwater.config import Config
     from headwater.data.split import Split
 
+ClientRows = Mapping[str, Ints]
 # Keys of [data] that decide which rows are left to the clients.
 MADE_WITH = ("name", "fraction", "validation", "reference", "reference_size")
 
@@ -117,7 +118,23 @@ def training_sizes(lengths: Ints, share: float) -> Ints:
     return np.array([length - kept(length, share) for length in kinds.tolist()], dtype=np.int64)[places]
 
 
-class OwnRows(Mapping[str, Ints]):
+def local_rows(config: Config, partition: Partition, split: Split) -> tuple[ClientRows, ClientRows, float]:
+    """Rows that each client trains on, rows of its own test in `split.local_tests`, and the share that it keeps for it.
+
+    Args:
+        config: with the share, its source and the seed.
+        partition: which client holds which rows.
+        split: the data of the run.
+    """
+    share, seed = config.partition.local_test, config.seed
+    if config.partition.local_test_source == "train":
+        rows, tests = (OwnRows(partition.indices, share, seed, test=test) for test in (False, True))
+        return rows, tests, share
+    own = OwnRows(partition.indices, 0.0, seed, test=False)
+    return own, DrawnTests(own, split.train.y.numpy(), split.test.y.numpy(), share, seed), 0.0
+
+
+class OwnRows(ClientRows):
     """Mapping from a client's name to its rows of the training set.
 
     Args:
@@ -149,3 +166,40 @@ class OwnRows(Mapping[str, Ints]):
 
     def __iter__(self) -> Iterator[str]:
         return (f"c{number}" for number in range(len(self._indices)))
+
+
+class DrawnTests(ClientRows):
+    """Mapping from a client's name to rows of the common test set whose labels have the proportions of its own rows.
+
+    Clients draw independently of one another, so two of them may have the same row. Where the test set has too few rows
+    of a class, all of them are used.
+
+    Args:
+        own: the rows that each client trains on.
+        labels: of the training set.
+        tested: labels of the test set.
+        share: rows of a client's test, as a share of its own rows.
+        seed: of the draws.
+    """
+
+    def __init__(self, own: OwnRows, labels: Ints, tested: Ints, share: float, seed: int) -> None:
+        self._own, self._labels, self._tested, self._share, self._seed = own, labels, tested, share, seed
+
+    def __getitem__(self, client: str) -> Ints:
+        labels = self._labels[self._own[client]]
+        classes, counts = np.unique(labels, return_counts=True)
+        size = kept(len(labels), self._share)
+        rng = stream(self._seed, "local_test", number_of(client, len(self._own)) or 0)
+        drawn = [np.zeros(0, dtype=np.int64)]
+        for label, wanted in zip(classes, whole(counts / max(1, len(labels)), size), strict=True):
+            drawn.append(rng.permutation(np.flatnonzero(self._tested == label))[:wanted])
+        return np.sort(np.concatenate(drawn))
+
+    def __contains__(self, client: object) -> bool:
+        return client in self._own
+
+    def __len__(self) -> int:
+        return len(self._own)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._own)

@@ -24,8 +24,8 @@ from headwater.planning.timing import ASKED, measure
 from headwater.report.notebook import bar, card, sectors
 from headwater.report.numbers import count, duration, size
 from headwater.tasks.devices import CPU, meant
-from headwater.training.evaluation import cautions
 from headwater.training.experiment import Experiment
+from headwater.training.remarks import cautions
 
 LINKS = {"server_sector": "server – sectors", "sector_client": "sectors – clients"}
 

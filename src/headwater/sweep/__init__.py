@@ -82,7 +82,7 @@ class CellFile:
     Args:
         version: of Headwater.
         tree: the configuration as requested, as nested dicts.
-        facts: numbers about the cell that tables may show; see `facts_of` in `headwater.sweep.worker`.
+        facts: facts about the cell that tables may show; see `facts_of` in `headwater.sweep.worker`.
     """
 
     version: str

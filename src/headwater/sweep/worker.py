@@ -25,6 +25,7 @@ from headwater.sweep import CELL_FILE, CellFile, CellOutcome, DataSummary
 from headwater.training.checkpoint import write_whole
 from headwater.training.experiment import Experiment, prepare
 from headwater.training.loop import Event, train
+from headwater.training.remarks import same_as
 from headwater.training.run_directory import RunDirectory
 
 DATASETS_KEPT = 4  # data sets that stay in memory
@@ -110,16 +111,18 @@ def _measure(section: dict[str, Any], reference: bool) -> DataSummary:
     return DataSummary(len(data), data.test_size, data.shape, data.classes, data.tokens)
 
 
-def facts_of(experiment: Experiment) -> dict[str, int]:
+def facts_of(experiment: Experiment) -> dict[str, Any]:
     """Facts about a run that its result does not hold, for a paper's table.
 
     Returns:
         `parameters_held`: parameters of all models that a client holds while it trains. `public_samples`: inputs that
-        all parties know and that the method learns from.
+        all parties know and that the method learns from. `same_as`: the other method that this one is on the run's
+        split, and why, if it is one.
     """
     method = experiment.method
     added = [spec.count() for name, spec in experiment.models.items() if name not in experiment.tree.archs]
     return {
         "parameters_held": (1 + method.reference_models()) * experiment.model.count() + sum(added),
         "public_samples": len(experiment.split.reference) if REFERENCE in method.INFO.needs else 0,
+        **({"same_as": [*other]} if (other := same_as(experiment)) else {}),
     }

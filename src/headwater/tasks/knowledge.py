@@ -126,6 +126,7 @@ def knowledge(ctx: TaskContext, model: Params, release: Release) -> Counted:
                 drawn = ctx.noise.normal(size=dimension) if same is None else same
                 mean = mean + release.scale(count, dimension) * torch.from_numpy(drawn).to(mean)
             shared[label] = (mean, soft[rows].mean(0), count)
+    ctx.note(released=len(shared))
     return shared
 
 

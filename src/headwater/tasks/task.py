@@ -122,8 +122,7 @@ class TaskContext:
     @cached_property
     def samples(self) -> int:
         """How many training rows this home holds."""
-        rows = self.rows
-        return 0 if rows is None else len(rows)
+        return len(self._context.rows.get(self.home, ()))
 
     @cached_property
     def test_samples(self) -> int:
@@ -143,9 +142,9 @@ class TaskContext:
 
     @cached_property
     def own_test(self) -> Examples | None:
-        """Rows that this home keeps for its own test; None if there are none."""
+        """Rows of this home's own test; None if there are none."""
         rows, split = self._context.test_rows.get(self.home), self._context.split
-        return None if rows is None or not len(rows) else self._rows("own test", lambda: split.train.take(rows))
+        return None if rows is None or not len(rows) else self._rows("own test", lambda: split.local_tests.take(rows))
 
     def _rows(self, name: str, make: Callable[[], Any]) -> Any:
         return self._context.rows_of((name, self.home), make)
@@ -155,8 +154,7 @@ class TaskContext:
         """Inputs without labels, to distil on: a client's own, or the reference set at the server."""
         if self.home == ROOT:
             return cast(torch.Tensor, self._rows("reference", lambda: self._context.split.reference))
-        data = self.data
-        if data is None:
+        if (data := self.data) is None:
             raise LookupError(f"{self.home} holds no data to distil on; seat one of its clients as leader")
         return data.x
 
@@ -166,6 +164,13 @@ class TaskContext:
         if self.home != ROOT or self._context.split.reference_labels is None:
             return None
         return cast(torch.Tensor, self._rows("reference labels", lambda: self._context.split.reference_labels))
+
+    @property
+    def own_labels(self) -> torch.Tensor | None:
+        """Labels of the reference set that number its source's own classes, at the server and if it has any."""
+        if self.home != ROOT or self._context.split.reference_own_labels is None:
+            return None
+        return cast(torch.Tensor, self._rows("own labels", lambda: self._context.split.reference_own_labels))
 
     @property
     def validation(self) -> Examples:
@@ -181,8 +186,9 @@ class TaskContext:
 
     def _at_server(self) -> Split:
         if self.home != ROOT:
-            away = f"the validation and test sets are at the server, not at {self.home}; move them there first"
-            raise LookupError(away)
+            raise LookupError(
+                f"the validation and test sets are at the server, not at {self.home}; move them there first"
+            )
         return self._context.split
 
     def flat_module(self, params: Params, slot: int = 0) -> FlatModule:
@@ -250,5 +256,4 @@ class TaskContext:
 
     def note(self, **numbers: float) -> None:
         """Report numbers; they appear in the round's row, and methods do not see them."""
-        for name, number in numbers.items():
-            self.notes[name] = float(number)
+        self.notes |= {name: float(number) for name, number in numbers.items()}

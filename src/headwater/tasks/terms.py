@@ -19,6 +19,8 @@ from headwater.tasks.task import TaskContext, task
 
 Norms = Literal["paper", "code"]
 Agreement = Literal["paper", "code", "fedhead"]
+First = Literal["initial", "own", "received"]
+OWN = 2**32  # number of the first client's own initial model; smaller ones are of models that methods draw
 
 
 # -- the model that is trained, and the one that was received
@@ -69,7 +71,8 @@ class Contrast:
         mu: weight of the term.
         tau: temperature of the cosines.
         previous: the client's earlier models.
-        first: model used instead of a missing earlier one: the run's "initial" one or the one just "received".
+        first: model used instead of a missing earlier one: the run's "initial" one, one of the client's "own" that is
+            drawn for it alone, or the one just "received".
         number: index of the initial model, for a method that draws several.
         known: normalised features of the home's rows (models, rows, width), set by `begin`.
     """
@@ -77,7 +80,7 @@ class Contrast:
     mu: float
     tau: float
     previous: tuple[Params, ...] | None = None
-    first: Literal["initial", "received"] = "initial"
+    first: First = "initial"
     number: int = 0
     known: Tensor | None = None
 
@@ -92,10 +95,15 @@ class Contrast:
         if not self.mu:
             return self
         assert ctx.data is not None
-        other = start if self.first == "received" else ctx.initial(start.layout.arch, self.number)
-        others = (start, *(self.previous or (other,)))
+        others = (start, *(self.previous or (self._first(ctx, start),)))
         tables = [F.normalize(ctx.flat_module(model, slot=1).represent(ctx.data.x), dim=1) for model in others]
         return replace(self, known=torch.stack(tables))
+
+    def _first(self, ctx: TaskContext, start: Params) -> Params:
+        if self.first == "received":
+            return start
+        own = self.first == "own"
+        return ctx.initial(start.layout.arch, OWN + int(ctx.home.removeprefix("c")) if own else self.number)
 
     def __call__(self, step: Batch) -> Tensor:
         if self.known is None:

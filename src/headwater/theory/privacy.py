@@ -157,8 +157,11 @@ class Spent:
         times = f"{self.releases} release{'' if self.releases == 1 else 's'} of a mean of {self.dimension} coordinate"
         times += "" if self.dimension == 1 else "s"
         if self.releases == 0:
-            found = "nothing was released"
-        elif self.epsilon == math.inf:
+            return (
+                f"{self.covers.capitalize()}: nothing was released, and with it no soft prediction and no class count. "
+                "Models go out without noise, so the run as a whole has no finite ε."
+            )
+        if self.epsilon == math.inf:
             found = f"no finite ε for {times} with a noise multiplier of {self.sigma:g}"
         else:
             found = f"ε = {self.epsilon:.4g} at δ = {self.delta:g} for {times}"

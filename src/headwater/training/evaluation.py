@@ -18,8 +18,6 @@ from headwater.core.statistics import bootstrap_mean_interval, covered, mean_int
 from headwater.core.tree import Tree
 from headwater.engines.base import Done
 from headwater.engines.nan_check import BAD
-from headwater.models.parts import width_of
-from headwater.tasks.attack import attack_of
 from headwater.tasks.evaluate import (
     SUCCESS,
     class_accuracy,
@@ -30,7 +28,6 @@ from headwater.tasks.evaluate import (
     own_accuracy,
     score_on,
 )
-from headwater.training.experiment import Experiment
 
 PHASES = ("train", "distill", "evaluate")
 MOST_EXPECTED = 100  # clients for which the expected accuracy under their own label distribution is computed
@@ -209,6 +206,8 @@ def _notes(fed: Federation, done: Sequence[Done]) -> dict[str, Any]:
     sizes = {node: fed.tree.sizes[node] for node in losses}
     if losses and all(sizes.values()):
         row["train_loss"] = weighted(losses, sizes)
+    if released := {node: int(notes["released"]) for _, node, notes in noted if "released" in notes}:
+        row["released"] = released
     places: dict[str, dict[str, float]] = {}
     for d, node, notes in noted:
         if d.phase == "distill":
@@ -245,29 +244,3 @@ def summary_of(found: Scores, history: Sequence[dict[str, Any]], seed: int) -> d
         interval = [mean - half, mean + half] if half is not None else None
         result["accuracy_ci95"], result["intervals"] = interval, {"t_over_clients": interval}
     return result | found.further
-
-
-def method_report(experiment: Experiment, history: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """What the method itself has to say of a finished run: remarks in sentences, and the privacy that it spent."""
-    method, spec = experiment.method, experiment.model
-    remarks = [*cautions(experiment), *method.remarks(history)]
-    found: dict[str, Any] = {"remarks": remarks} if remarks else {}
-    width = width_of(spec)  # what is spent depends on the size of representations
-    if width and (spent := method.privacy(experiment.config.rounds, width)) is not None:
-        found["privacy"] = spent
-    config = experiment.config
-    wanted = config.attack
-    if (attack := attack_of(wanted.kind, wanted.share, wanted.strength, config.seed, experiment.tree)) is not None:
-        found["attack"] = {"kind": attack.kind, "by": sorted(attack.homes)}
-    return found
-
-
-def cautions(experiment: Experiment) -> tuple[str, ...]:
-    """What there is to say of a run before it begins."""
-    part = experiment.config.partition
-    leak = (
-        f"clients of partition.scheme = {part.scheme!r} share samples, so others train on the rows that a client keeps "
-        "for its own test: local_accuracy is too high for models that more than one client trained"
-    )
-    shared = part.local_test > 0 and experiment.partition.rule is not None
-    return (*experiment.method.cautions(experiment.model, part.participation), *((leak,) if shared else ()))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,7 @@ from headwater.models import MODELS, auto
 from headwater.models.base import ModelSpec
 from headwater.models.fit import fitted
 from headwater.models.parts import need_parts
-from headwater.partition.divide import OwnRows, carving_seed, divide, made_with, resolved_partition, training_sizes
+from headwater.partition.divide import carving_seed, divide, local_rows, made_with, resolved_partition, training_sizes
 from headwater.partition.partition import Partition
 from headwater.specs import LEARNING_RATE, DistillSpec, LocalSpec
 from headwater.tasks import devices
@@ -54,7 +54,7 @@ class Experiment:
         model: the clients' architecture, the first one if there are several.
         method: the method with its options.
         rows: client → numbers of the samples that it trains on.
-        test_rows: client → numbers of the samples that it keeps for its own test.
+        test_rows: client → numbers of the samples of its own test, in `split.local_tests`.
         class_names: names of the classes.
         others: further architectures of clients.
         exchange: what clients sent about their rows before the first round, to agree on a preparation of the data.
@@ -137,8 +137,8 @@ def prepare(config: Config, *, data: Data | None = None, model: Callable[[], nn.
     )
     partition = divide(config, split)
     config = resolved_partition(config, partition, split)
-    share = config.partition.local_test
-    rows, test_rows = (OwnRows(partition.indices, share, config.seed, test=test) for test in (False, True))
+    split = replace(split, local_test_source=config.partition.local_test_source)
+    rows, test_rows, share = local_rows(config, partition, split)
     exchange = None
     if loaded.preparation is not None:
         clients = [f"c{number}" for number, size in enumerate(partition.lengths.tolist()) if size]

@@ -12,8 +12,9 @@ from headwater.core import numerics
 from headwater.core.federation import SERVER, Federation
 from headwater.core.membership import Newcomer
 from headwater.core.params import Params, digest
-from headwater.training.evaluation import Scores, method_report, summary_of
+from headwater.training.evaluation import Scores, summary_of
 from headwater.training.experiment import Experiment
+from headwater.training.remarks import method_report
 from headwater.training.result import named, tensors_of
 
 SEPARATE = (

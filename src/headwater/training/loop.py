@@ -32,7 +32,6 @@ from headwater.training.checkpoint import Keeper, write_whole
 from headwater.training.evaluation import (
     Measurements,
     Scores,
-    cautions,
     read_evaluation,
     row_of,
     submit_evaluation,
@@ -42,6 +41,7 @@ from headwater.training.experiment import Experiment
 from headwater.training.finish import exported, result_of
 from headwater.training.hooks import Hooks
 from headwater.training.opening import open_federation, run_context
+from headwater.training.remarks import cautions
 from headwater.training.result import Event, Progress, Run, describe_model, tensors_of
 from headwater.training.run_directory import RunDirectory, write_model
 from headwater.training.run_lock import RunLock

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -49,6 +50,16 @@ class TestOfficial:
         # A quotation mark in the text is a sign: six tokens in all, so no row begins with padding.
         assert int((data.train.x[:, 0] == 0).sum()) == 30
         assert int((data.train.x[:, 1:] == 0).sum()) == 0
+
+    def test_a_tenth_of_the_phrases_is_tested(self, tmp_path: Path) -> None:
+        """The split is scikit-learn's with seed 100: of 30 rows the first three of its permutation."""
+        where = films(tmp_path)
+        (where / "dev.tsv").unlink()  # is not read
+        data = load("sst2", tmp_path, {"length": 6, "tested": "tenth"})
+        assert (len(data), len(data.test)) == (27, 3)
+        held = sorted(np.random.RandomState(100).permutation(30)[:3].tolist())
+        assert data.test.y.tolist() == [n % 2 for n in held]
+        assert data.train.y.tolist() == [n % 2 for n in range(30) if n not in held]
 
     def test_news_are_learnt(self, tmp_path: Path) -> None:
         news(tmp_path)

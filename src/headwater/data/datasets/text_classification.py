@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
 NEWS = ("World", "Sports", "Business", "Sci/Tech")
 Part = Literal["phrases", "sentences"]
+Tested = Literal["sentences", "tenth"]
+TENTH = 100  # seed by which FedHEAD's program draws its test phrases
 PUBLISHED = {
     "ag_news": Published(
         "https://github.com/mhjabreel/CharCnn_Keras/tree/master/data/ag_news_csv",
@@ -75,11 +78,12 @@ def ag_news(
     return _data("ag_news", texts, y, NEWS, vocabulary, words, length)
 
 
-@DatasetInfo("sst2", "sentences about films, liked or not (part, vocabulary, words, length)")
+@DatasetInfo("sst2", "sentences about films, liked or not (part, tested, vocabulary, words, length)")
 def sst2(
     data_dir: Path | None = None,
     *,
     part: Part = "phrases",
+    tested: Tested = "sentences",
     vocabulary: Vocabulary = "hashed",
     words: Words = 10_000,
     length: Length = 128,
@@ -92,6 +96,8 @@ def sst2(
     Args:
         data_dir: the data directory; None for the default one.
         part: "phrases" or "sentences".
+        tested: the test part: "sentences", as above, or a "tenth" of the training part, which does not train then, as
+            in FedHEAD. Phrases of one sentence are in both, so accuracy is higher than on sentences.
         vocabulary: "hashed" or "counted".
         words: how many token numbers there are.
         length: tokens per text.
@@ -108,13 +114,24 @@ def sst2(
     else:
         source = "https://gluebenchmark.com/tasks" if part == "phrases" else "https://nlp.stanford.edu/sentiment"
         raise absent(f"sst2 ({part})", packed, source, "train.tsv of GLUE's SST-2")
-    frames = [_read(path) for path in files]
-    for path, frame in zip(files, frames, strict=True):
+    needed = files if tested == "sentences" else files[:1]
+    frames = [_read(path) for path in needed]
+    for path, frame in zip(needed, frames, strict=True):
         if column not in frame.columns:
             raise broken(path, f"it has no column {column!r}")
     texts = [frame[column].astype(str).tolist() for frame in frames]
-    y = [_labels(frame, path, 2, 0) for frame, path in zip(frames, files, strict=True)]
+    y = [_labels(frame, path, 2, 0) for frame, path in zip(frames, needed, strict=True)]
+    if tested == "tenth":
+        held, kept = _tenth(len(y[0]))
+        texts, y = [[texts[0][i] for i in rows] for rows in (kept, held)], [y[0][kept], y[0][held]]
     return _data("sst2", texts, y, ("negative", "positive"), vocabulary, words, length)
+
+
+def _tenth(rows: int) -> tuple[Array, Array]:
+    """The rows that are tested and those that train, in the order of the file; drawn as scikit-learn draws them."""
+    order = np.random.RandomState(TENTH).permutation(rows)
+    held, kept = np.split(order, [math.ceil(0.1 * rows)])
+    return np.sort(held), np.sort(kept)
 
 
 def _read(path: Path, columns: Sequence[str] | None = None) -> DataFrame:

@@ -1,0 +1,68 @@
+"""What there is to say of a run in sentences: before it begins, and of the privacy that it spent."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from headwater.algorithms import SameAs
+from headwater.models.parts import width_of
+from headwater.tasks.attack import attack_of
+from headwater.training.experiment import Experiment
+
+
+def method_report(experiment: Experiment, history: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """What the method itself has to say of a finished run: remarks in sentences, and the privacy that it spent."""
+    method, spec = experiment.method, experiment.model
+    remarks = [*cautions(experiment), *(() if same_as(experiment) else method.remarks(history))]
+    found: dict[str, Any] = {"remarks": remarks} if remarks else {}
+    width = width_of(spec)  # what is spent depends on the size of representations
+    shared, most = releases(history)
+    if width and (spent := method.privacy(most, width)) is not None:
+        found["privacy"] = spent | {"releases_by_client": shared}
+        if shared and "sentence" in spent:
+            clients, rounds = len(experiment.tree.holders), "1 round" if most == 1 else f"{most} rounds"
+            found["privacy"]["sentence"] += f" {len(shared)} of {clients} clients shared a class, in {rounds} at most."
+    config = experiment.config
+    wanted = config.attack
+    if (attack := attack_of(wanted.kind, wanted.share, wanted.strength, config.seed, experiment.tree)) is not None:
+        found["attack"] = {"kind": attack.kind, "by": sorted(attack.homes)}
+    return found
+
+
+def releases(history: Sequence[dict[str, Any]]) -> tuple[dict[str, int], int]:
+    """How often each client shared class means, from the rows of a run, and the most that a client may have.
+
+    Rows of an earlier version do not say who shared; each of them counts as once for everyone in the second figure.
+    """
+    unknown = next((at for at, row in enumerate(history) if "released" in row), len(history))
+    often: dict[str, int] = {}
+    for row in history[unknown:]:
+        for client, classes in row.get("released", {}).items():
+            if classes:
+                often[client] = often.get(client, 0) + 1
+    return often, unknown + max(often.values(), default=0)
+
+
+def same_as(experiment: Experiment) -> SameAs | None:
+    """The other method that this one is on the split of this run, as far as rows are known and not drawn when used."""
+    if experiment.partition.rule is not None or not experiment.rows:
+        return None
+    labels, classes = experiment.split.train.y, experiment.split.classes
+    rows = (torch.from_numpy(experiment.rows[client]) for client in experiment.tree.holders)
+    return experiment.method.same_as(torch.bincount(labels[own], minlength=classes).tolist() for own in rows)
+
+
+def cautions(experiment: Experiment) -> tuple[str, ...]:
+    """What there is to say of a run before it begins."""
+    part, said = experiment.config.partition, list[str]()
+    if part.local_test > 0 and part.local_test_source == "train" and experiment.partition.rule is not None:
+        said.append(
+            f"clients of partition.scheme = {part.scheme!r} share samples, so others train on the rows that a client "
+            "keeps for its own test: local_accuracy is too high for models that more than one client trained"
+        )
+    if other := same_as(experiment):
+        said.append(f"this run is the same as {other.method}, since {other.because}; lower it to share more")
+    return (*experiment.method.cautions(experiment.model, part.participation), *said)
