@@ -1,4 +1,4 @@
-"""On a real GPU: as near to the CPU as float32 allows, the same bits every time, and a sentence when memory is short."""
+"""On a real GPU: as near to the CPU as float32 allows, the same bits every time, a sentence when memory is short."""
 
 from __future__ import annotations
 
