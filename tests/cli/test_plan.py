@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 Call = Callable[..., Any]
 KEYS = {
@@ -17,6 +18,7 @@ KEYS = {
     "cautions",
     "clients",
     "data",
+    "device",
     "engine",
     "ledger",
     "measured",
@@ -55,6 +57,28 @@ def test_it_shows_what_a_run_will_do(call: Call, small: tuple[str, ...]) -> None
         "measured just now",
     ):
         assert words in plain(told.out), words
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_a_device_that_is_elsewhere(call: Call, small: tuple[str, ...]) -> None:
+    """What does not depend on the device is exact; its memory is estimated, and its time is not known."""
+    told = call("plan", *small, "--rounds", 2, "--device", "cuda")
+    assert told.status == 0
+    shown = plain(told.out)
+    assert "device cuda, which this machine has not; bytes and steps are exact all the same" in shown
+    assert "there for each process (training" in shown
+    assert "time not known" in shown
+    here, there = (
+        json.loads(call("plan", *small, "--rounds", 2, "--json", "--device", device).out) for device in ("cpu", "cuda")
+    )
+    assert here["ledger"] == there["ledger"]
+    assert here["steps"] == there["steps"]
+    assert there["device"]["memory"]["total"] > 0
+    assert here["device"] == {"name": "cpu", "present": True, "precision": "float32"}
+    assert here["seconds"] and not there["seconds"]  # noqa: PT018
+    refused = call("run", *small, "--device", "cuda")
+    assert refused.status == 2
+    assert "finds no such device in this machine" in refused.err
 
 
 def test_its_bytes_are_those_of_the_same_run(call: Call, small: tuple[str, ...], tmp_path: Path) -> None:

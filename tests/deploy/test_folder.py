@@ -73,6 +73,14 @@ def test_fields_of_each_role(out: Path) -> None:
         assert key_check.check(folder) == []
 
 
+def test_a_party_chooses_its_own_device(out: Path) -> None:
+    assert PartyFolder.open(out / "c2").device == "auto"
+    edit(out / "c2" / "party.toml", "role =", 'device = "cuda:1"\nrole =')
+    assert PartyFolder.open(out / "c2").device == "cuda:1"
+    edit(out / "c2" / "party.toml", 'device = "cuda:1"', "device = 1")
+    assert "device must be a text" in refused(out / "c2")
+
+
 def test_state_is_made_for_the_owner_alone(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(out)
     state = PartyFolder.open(Path("c0")).state

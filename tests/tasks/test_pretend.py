@@ -16,7 +16,7 @@ import pytest
 from headwater.algorithms import ALGORITHMS
 
 TESTS = Path(__file__).parent.parent
-QUICK = ("fedavg", "fedhead", "momentum, stacked", "resumed", "waits", "forgotten")
+QUICK = ("fedavg", "fedhead", "momentum, stacked", "waits", "forgotten")
 OPTIONS = (
     "adam, clipped",
     "one bit",
@@ -74,8 +74,9 @@ def test_training_waits_for_the_device_once() -> None:
     assert outcomes(*QUICK)["waits"] == {"3": 1, "30": 1}
 
 
+@pytest.mark.thorough
 def test_resumes_and_predicts() -> None:
-    facts = outcomes(*QUICK)["resumed"]
+    facts = outcomes("resumed")["resumed"]
     assert facts["hashes"][0] == facts["hashes"][1]
     assert facts["predicted"][0] == facts["predicted"][1]
     assert "was computed on 'pretend' so far and this is 'cpu'" in facts["refused"]

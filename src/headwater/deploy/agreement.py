@@ -195,14 +195,17 @@ def server_split(agreement: Agreement, public: Mapping[str, Any]) -> Split:
     return replace(empty_split(agreement), **{name: public[name] for name in PUBLIC_SETS})
 
 
-def deployed_experiment(agreement: Agreement, split: Split, sizes: Mapping[str, int]) -> DeployedExperiment:
+def deployed_experiment(
+    agreement: Agreement, split: Split, sizes: Mapping[str, int], device: str = "auto"
+) -> DeployedExperiment:
     """The experiment of a party.
 
     Args:
         split: with the rows that this party has.
         sizes: number of rows by client; a client that is missing here has no part in the run.
+        device: what this party computes on.
     """
-    config: Config = agreement.config.merged({"engine": {"overlap": False}})
+    config: Config = agreement.config.merged({"engine": {"overlap": False, "device": device}})
     kind = ALGORITHMS.load(config.method)
     spec, others = specs_of(config, kind, split, None)
     lengths, sectors = _sizes_and_sectors(agreement, sizes)

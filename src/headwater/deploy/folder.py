@@ -27,7 +27,7 @@ INIT_AGAIN = "`headwater deploy init` makes a new set of folders"
 NAMES = {"server": "server", "sector": r"s\d+", "client": r"c\d+"}  # by role
 ROLES = tuple(NAMES)
 TABLES: dict[str, dict[str, type]] = {  # accepted keys and their types; "" is the top level
-    "": {"role": str, "name": str, "insecure": bool, "above": dict, "link": dict, "data": dict},
+    "": {"role": str, "name": str, "insecure": bool, "device": str, "above": dict, "link": dict, "data": dict},
     "above": {"address": str},
     "link": {"address": str, "reach": str, "members": list},
     "data": {"name": str},
@@ -114,6 +114,7 @@ class PartyFolder:
         above: address of the link that it joins; None for the server.
         link: the link that it runs; None for a client. Members that were revoked are not among its members.
         data: a client's own data, as an absolute path or `package.module:function`; None for others.
+        device: what this party computes on, as `engine.device`; nobody else decides that.
     """
 
     path: Path
@@ -124,6 +125,7 @@ class PartyFolder:
     link: LinkSettings | None
     data: str | None
     federation: Agreement
+    device: str = "auto"
 
     @property
     def state(self) -> Path:
@@ -166,6 +168,7 @@ class PartyFolder:
             link=_link(file, fields["link"], federation.members_of(name), name) if "link" in fields else None,
             data=_data(path, fields["data"]["name"]) if "data" in fields else None,
             federation=federation,
+            device=fields.get("device", "auto"),
         )
         if above is not None and above.wildcard:
             raise ConfigError(

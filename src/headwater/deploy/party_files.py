@@ -106,6 +106,7 @@ PURPOSE = {
 PARTY_HEAD = """\
 # Role and name of this party and its links. Relative paths start at this folder.
 # insecure = true leaves out encryption and keys, for experiments on one machine only.
+# device = "cpu" (or "cuda", "cuda:1", "mps") is what this party computes on; without it, a GPU if there is one.
 
 """
 

@@ -17,8 +17,6 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-import torch
-
 from headwater.core.membership import Membership
 from headwater.deploy import steps
 from headwater.deploy.agreement import Agreement, client_context, host_context
@@ -29,7 +27,7 @@ from headwater.deploy.census import AnnouncedRows, is_row_count
 from headwater.deploy.control import Stopped
 from headwater.deploy.dispatch import Dispatcher
 from headwater.deploy.final_model import FinalModel, tell_end
-from headwater.deploy.folder import FEDERATION, PartyFolder
+from headwater.deploy.folder import FEDERATION, PARTY, PartyFolder
 from headwater.deploy.hearsay import quoted
 from headwater.deploy.membership import FILE as MEMBERS
 from headwater.deploy.membership import RunMembers, from_round
@@ -47,6 +45,7 @@ from headwater.deploy.transport import Address, Downlink, Message, Uplink, ask
 from headwater.deploy.updates import UpdateCheck
 from headwater.deploy.work_messages import ClientWorker, HostWorker
 from headwater.errors import UserError
+from headwater.tasks.devices import find, settle
 from headwater.tasks.task import RunContext
 from headwater.training.checkpoint import write_whole
 
@@ -64,7 +63,8 @@ def serve(folder: PartyFolder, *, style: LogStyle = PLAIN, metrics: Address | No
     from headwater.deploy.metrics import serve_metrics
     from headwater.deploy.server import run_server
 
-    torch.set_num_threads(folder.federation.config.engine.threads)  # the same everywhere, since results depend on it
+    # As many threads everywhere, since results depend on it. A device that is absent is refused now.
+    settle(find(folder.device, key=f"{PARTY}: device"), folder.federation.config.engine.threads)
     log, status, sent = PartyLog(folder, style), Status(folder), SentLog(folder)
     process = PartyProcess(folder, log, status, sent, RefusedLog(folder), seen := Observation(log, sent))
     status.live = seen.fields
@@ -133,6 +133,7 @@ class PartyProcess:
         updates = UpdateCheck(members.rows, agreement.sector_of, config.deploy.max_norm)
         name, record = self.folder.name, StepRecord(self.folder.state / "steps", run)
         permissions = Permissions(agreement, name, members, record)
+        context = replace(context, device=find(self.folder.device))
         own = (name, context, store, self.reader(context), self.sent, trusted, stamp, followed, permissions)
         return PartyRun(*own, self.fault, self.fault, self.refused.add, updates)
 

@@ -59,7 +59,7 @@ def run_server(process: PartyProcess) -> None:
     try:
         begun = _begin(process, link, revoked, control)
         split = server_split(agreement, _public_sets(folder.path / PUBLIC))
-        experiment = deployed_experiment(agreement, split, begun["sizes"])
+        experiment = deployed_experiment(agreement, split, begun["sizes"], folder.device)
         party = process.party_run(begun["run"], run_context(experiment), begun_membership(begun), {})
         sector_of = agreement.sector_of
 

@@ -42,7 +42,8 @@ def moved(value: Any, move: Callable[[Tensor], Tensor]) -> Any:
         return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
     if isinstance(value, dict):
         return {key: moved(item, move) for key, item in value.items()}
-    names = _fields(type(value))
+    kind: Hashable = type(value)
+    names = _fields(kind)
     if not names:
         return value
     parts = {name: getattr(value, name) for name in names}
@@ -55,7 +56,7 @@ def moved(value: Any, move: Callable[[Tensor], Tensor]) -> Any:
 
 
 @cache
-def _fields(kind: type) -> tuple[str, ...]:
+def _fields(kind: Any) -> tuple[str, ...]:
     return tuple(part.name for part in fields(kind)) if is_dataclass(kind) else ()
 
 

@@ -18,32 +18,34 @@ LESS_MEMORY = (
 )
 
 
-def find(name: str, elsewhere: bool = False) -> torch.device:
+def find(name: str, elsewhere: bool = False, key: str = "engine.device") -> torch.device:
     """The device of `engine.device`.
 
     Args:
         name: "auto" for a GPU where torch finds one and else the CPU, or a device of torch.
         elsewhere: tasks run on other machines, which may have what this one has not.
+        key: what set it, for messages.
 
     Raises:
         ConfigError: torch does not know this device, or it is not in this machine.
     """
-    device, present = meant(name)
+    device, present = meant(name, key)
     if present or elsewhere:
         return device
     if count := _count(device.type):
-        raise ConfigError(f"engine.device = {name!r}: this machine has {count}, numbered from 0; use {device.type!r}")
+        raise ConfigError(f"{key} = {name!r}: this machine has {count}, numbered from 0; use {device.type!r}")
     raise ConfigError(
-        f"engine.device = {name!r}: torch {torch.__version__} finds no such device in this machine; use 'auto' or "
+        f"{key} = {name!r}: torch {torch.__version__} finds no such device in this machine; use 'auto' or "
         "'cpu', or install a build of torch for it"
     )
 
 
-def meant(name: str) -> tuple[torch.device, bool]:
+def meant(name: str, key: str = "engine.device") -> tuple[torch.device, bool]:
     """The device of `engine.device`, and whether this machine has it.
 
     Args:
         name: as for `find`.
+        key: as for `find`.
 
     Raises:
         ConfigError: torch does not know this device.
@@ -53,7 +55,7 @@ def meant(name: str) -> tuple[torch.device, bool]:
     try:
         device = torch.device(name)
     except RuntimeError:
-        raise ConfigError(f"engine.device must be {KNOWN}, got {name!r}") from None
+        raise ConfigError(f"{key} must be {KNOWN}, got {name!r}") from None
     return (CPU, True) if device.type == "cpu" else (device, _count(device.type) > (device.index or 0))
 
 
@@ -135,7 +137,7 @@ def seeded(device: torch.device, seed: int) -> Iterator[None]:
 
 
 def _generator(device: torch.device) -> torch.Generator:
-    torch.cuda.init()
+    torch.cuda.init()  # type: ignore[no-untyped-call]
     number = torch.cuda.current_device() if device.index is None else device.index
     return torch.cuda.default_generators[number]
 
