@@ -26,6 +26,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "core.statistics",
     ),
     (
+        "core.frozen",
         "core.lazy_clients",
         "core.params",
         "core.sampling",

@@ -25,6 +25,7 @@ from headwater.models.base import ModelSpec
 from headwater.tasks.batched.threads import Helpers
 from headwater.tasks.cost import Ask, Cost, shaped_model
 from headwater.tasks.flat_module import FlatModule
+from headwater.tasks.frozen_part import FrozenParts
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 ALONE = "loop"  # the way of training in which every client is computed by itself
@@ -49,8 +50,7 @@ def task(
 
     Args:
         phase: "train", "distill", "average" or "evaluate": where its time is counted.
-        streaming: names of mapping inputs that are read once and in order, and so need not be in memory all at once.
-            A second read raises `TaskError`.
+        streaming: mapping inputs that are read once and in order, not all in memory; a second read is a `TaskError`.
         together: `together(contexts, inputs)` computes several homes at once; None for each that it cannot serve.
         prepare: `prepare(contexts, inputs)` does the first part of `together`, and returns a function for the rest.
         asks: inputs {group: {name: outputs}} that other tasks may compute beforehand, and that are missing otherwise.
@@ -60,10 +60,9 @@ def task(
             and other tasks count as `Cost()`.
         returns: outline of the result: the name of an input that it has the form of, `ITSELF` if the task can be run
             on outlines, or a function. Without it, `plan` runs the task once at each home, on stand-ins for its inputs.
-        shows_rows: whether the result holds rows of the home's data. A client of a deployed federation refuses such
-            a task.
-        noisy: whether the result is protected by `ctx.noise`. A client of a deployed federation draws it once a round,
-            and sends the same again if the round is repeated.
+        shows_rows: whether the result holds rows of the home's data. A deployed client refuses such a task.
+        noisy: whether the result is protected by `ctx.noise`. A deployed client draws it once a round, also if the
+            round is repeated.
 
     Example:
         A task that trains and returns only the change, with its cost and its size declared::
@@ -105,6 +104,7 @@ class RunContext:
         secret: known to this party alone, where noise has to hide something from the others.
         helpers: threads of this process, for parts of a task that do not depend on each other.
         start: architecture → the model that the run starts from; others are drawn.
+        frozen: what models never change, which is no part of them.
     """
 
     split: Split
@@ -123,6 +123,7 @@ class RunContext:
     secret: str = ""
     helpers: Helpers | None = None
     start: Mapping[str, Params] = field(default_factory=dict)
+    frozen: FrozenParts = field(default_factory=FrozenParts)
     _flat_modules: dict[tuple[str, int], FlatModule] = field(default_factory=dict)
     _cache: dict[Hashable, Any] = field(default_factory=dict)
 
@@ -141,7 +142,8 @@ class RunContext:
     def flat_module(self, arch: str, slot: int) -> FlatModule:
         """The module of an architecture, one per process; `slot` distinguishes several that are used at once."""
         if (arch, slot) not in self._flat_modules:
-            self._flat_modules[arch, slot] = FlatModule(self.models[arch], arch)
+            frozen = self.frozen.of(self.models[arch], arch, self.seed)
+            self._flat_modules[arch, slot] = FlatModule(self.models[arch], arch, frozen)
         return self._flat_modules[arch, slot]
 
     def initial(self, arch: str, number: int) -> Params:
@@ -224,8 +226,7 @@ class TaskContext:
         """Inputs without labels, to distil on: a client's own, or the reference set at the server."""
         if self.home == ROOT:
             return self._context.split.reference
-        data = self.data
-        if data is None:
+        if (data := self.data) is None:
             raise LookupError(f"{self.home} holds no data to distil on; seat one of its clients as leader")
         return data.x
 
@@ -246,8 +247,7 @@ class TaskContext:
 
     def _at_server(self) -> Split:
         if self.home != ROOT:
-            away = f"the validation and test sets are at the server, not at {self.home}; move them there first"
-            raise LookupError(away)
+            raise LookupError(f"validation and test set are at the server, not at {self.home}; move them there first")
         return self._context.split
 
     def flat_module(self, params: Params, slot: int = 0) -> FlatModule:

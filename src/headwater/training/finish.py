@@ -14,7 +14,7 @@ from headwater.core.membership import Newcomer
 from headwater.core.params import Params, digest
 from headwater.training.evaluation import Scores, method_report, summary_of
 from headwater.training.experiment import Experiment
-from headwater.training.result import named, tensors_of
+from headwater.training.model_tensors import Frozen, describe_frozen, named, tensors_of
 
 SEPARATE = (
     "clients were separate parties: accuracy by client was asked for after the last round only, a simulation asks in "
@@ -49,6 +49,7 @@ def result_of(
     seconds: float,
     joined: Sequence[Newcomer] = (),
     stopped: str = "",
+    frozen: Frozen | None = None,
 ) -> dict[str, Any]:
     """The content of result.json.
 
@@ -61,6 +62,7 @@ def result_of(
         seconds: since the run began.
         joined: clients that joined after the first round.
         stopped: name of the callback that ended the run early, if one did.
+        frozen: architecture → what is frozen in it, by name.
     """
     config, model = experiment.config, experiment.model
     result = {
@@ -73,11 +75,12 @@ def result_of(
         "ledger": fed.session.ledger.summary(),
         "seconds": seconds,
         "partition_sha256": experiment.partition.sha256,
-        "model_sha256": digest(tensors_of(params)),
+        "model_sha256": digest(tensors_of(params, frozen)),
         "data": config.data.name,
         "model": model.name,
         "stacking": experiment.stacking.to_dict(),
         "parameters": next((p.layout.size for p in params.values()), 0) or model.count(),
+        **({"frozen": describe_frozen(frozen)} if frozen else {}),
         "clients": len(fed.tree.clients),
         "sectors": len(fed.tree.sectors),
         **({"joined": [each._asdict() for each in joined]} if joined else {}),
