@@ -45,6 +45,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("config", "presets"),
     ("inference",),
     (
+        "training.absolute_paths",
         "training.checkpoint",
         "training.evaluation",
         "training.experiment",

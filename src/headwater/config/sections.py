@@ -138,7 +138,8 @@ class ModelConfig(Chosen):
         projection: width of a two-layer projection before the classifier, as in MOON; 0: none.
         bn_head: batch norm without parameters on the features, which bounds them as FedHKD's paper says.
         freeze: "extractor": only the classifier is trained and travels; the rest is sent once, before round 1.
-        adapter: "lora": low-rank adapters of the extractor's layers are trained, and the classifier (headwater[adapters]).
+        adapter: "lora": low-rank adapters of the extractor's layers are trained, and the classifier; needs
+            headwater[adapters].
         rank: rank of adapters.
         alpha: an adapter's output is multiplied by alpha / rank.
         frozen_sha256: hash of the frozen weights of files; other weights are refused. Empty to accept any. The resolved

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -91,6 +91,24 @@ def frozen_sha256(specs: Mapping[str, ModelSpec]) -> str:
     parts = {arch: drawn_frozen(spec, arch, FIXED) for arch, spec in specs.items()}
     tensors = {f"{arch}/{name}": tensor for arch, part in parts.items() for name, tensor in part.items()}
     return digest(tensors) if tensors else ""
+
+
+_CHECKED: set[tuple[str, str]] = set()
+
+
+def check_frozen_once(sha256: str, specs: Sequence[ModelSpec]) -> None:
+    """`checked_frozen`, once per process for the same models.
+
+    Args:
+        sha256: the hash that they must have; empty for any.
+        specs: the models.
+
+    Raises:
+        ConfigError: they have another hash.
+    """
+    if sha256 and (key := (sha256, repr(specs))) not in _CHECKED:
+        checked_frozen(sha256, {spec.name: spec for spec in specs})
+        _CHECKED.add(key)
 
 
 def checked_frozen(sha256: str, specs: Mapping[str, ModelSpec]) -> str:

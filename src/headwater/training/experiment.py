@@ -20,7 +20,6 @@ from headwater.config.stage_defaults import distill_defaults, local_defaults
 from headwater.core.federation import Federation
 from headwater.core.params import Params
 from headwater.core.tree import Tree
-from headwater.data import kind_of_path
 from headwater.data.base import Data
 from headwater.data.loading import open_data, options_of
 from headwater.data.preparation import Exchange, prepared
@@ -37,6 +36,7 @@ from headwater.specs import LEARNING_RATE, DistillSpec, LocalSpec
 from headwater.tasks.batched.policy import Stacking, stacking
 from headwater.tasks.frozen_part import FrozenParts
 from headwater.tasks.task import RunContext
+from headwater.training.absolute_paths import with_absolute_paths
 from headwater.training.warm_start import first_model
 
 Rows = Mapping[str, np.ndarray]
@@ -119,7 +119,7 @@ def prepare(config: Config, *, data: Data | None = None, model: Callable[[], nn.
     Raises:
         UserError: the parts do not go together, or the data cannot be read.
     """
-    config = _with_absolute_paths(config)
+    config = with_absolute_paths(config)
     loaded = data if data is not None else open_data(config.data)
     split = carve(
         loaded,
@@ -161,20 +161,6 @@ def prepare(config: Config, *, data: Data | None = None, model: Callable[[], nn.
     for extra in experiment.models.values():
         extra.outline()  # a method may refuse the model, or add one that cannot be built
     return experiment
-
-
-def _with_absolute_paths(config: Config) -> Config:
-    """The configuration with absolute paths of files, so that a run can be resumed from any directory."""
-    data = config.data.model_dump()
-    paths = {key: value for key in ("name", "reference") if kind_of_path(value := str(data[key])) is not None}
-    if (test := data.get("test")) and Path(test).expanduser().is_file():
-        paths["test"] = test
-    whole = {key: str(Path(value).expanduser().absolute()) for key, value in paths.items()}
-    if any(data[key] != value for key, value in whole.items()):
-        config = config.merged({"data": whole})
-    if config.model.start:  # a link such as runs/latest will point elsewhere
-        config = config.merged({"model": {"start": str(Path(config.model.start).expanduser().resolve())}})
-    return config
 
 
 def specs_of(

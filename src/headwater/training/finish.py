@@ -20,6 +20,10 @@ SEPARATE = (
     "clients were separate parties: accuracy by client was asked for after the last round only, a simulation asks in "
     "every evaluated round, so its ledger.evaluate is larger"
 )
+BUILT = (
+    "every party built the frozen part of the model itself and compared its SHA-256; ledger.setup counts it as one copy "
+    "for each sector and each client"
+)
 
 
 def exported(fed: Federation, state: Any) -> dict[str, Params]:
@@ -90,7 +94,7 @@ def result_of(
     if config.model.start:
         result["start"] = {"path": config.model.start, "model_sha256": config.model.start_sha256}
     if fed.session.losing:
-        result["notes"] = [SEPARATE]
+        result["notes"] = [SEPARATE, *([BUILT] if frozen else [])]
     if stopped:
         ended = f"ended after round {len(history)} of {config.rounds} by the callback {stopped}"
         result["notes"] = [*result.get("notes", ()), ended]

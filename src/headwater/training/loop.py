@@ -276,17 +276,8 @@ class _Loop:
         tensors, about = tensors_of(params, frozen), describe_model(self.experiment, params)
         config, ledger, model = self.config, self.fed.session.ledger, self.experiment.model
         seconds = round(time.time() - self.progress.began, 3)
-        result = result_of(
-            self.experiment,
-            self.fed,
-            params,
-            found,
-            self.history,
-            seconds,
-            self.arrivals.joined,
-            self.hooks.stopped,
-            frozen,
-        )
+        ends = (self.arrivals.joined, self.hooks.stopped, frozen)
+        result = result_of(self.experiment, self.fed, params, found, self.history, seconds, *ends)
         path = self.directory.path if self.directory else None
         how = (config.partition.scheme, self.experiment.method.INFO, json.loads(about).get("preparation", {}))
         text = card.card(result, *how)
