@@ -21,8 +21,8 @@ SEPARATE = (
     "every evaluated round, so its ledger.evaluate is larger"
 )
 BUILT = (
-    "every party built the frozen part of the model itself and compared its SHA-256; ledger.setup counts it as one copy "
-    "for each sector and each client"
+    "every party built the frozen part of the model itself and compared its SHA-256; ledger.setup counts it as one "
+    "copy for each sector and each client"
 )
 
 
