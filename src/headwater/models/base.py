@@ -109,13 +109,12 @@ class ModelSpec:
             raise ConfigError(f"model {self.name!r} gave a {type(module).__name__}; it must return a torch.nn.Module")
         if any(map(is_lazy, module.parameters())):
             self._sized(module)
-        if self.projection or self.bn_head:
-            module = self._headed(module)
-        if self.freeze != "none" or self.adapter != "none":
-            from headwater.models.freezing import partly_trained
+        net: nn.Module = self._headed(module) if self.projection or self.bn_head else module
+        if self.freeze == self.adapter == "none":
+            return net
+        from headwater.models.freezing import partly_trained
 
-            module = partly_trained(module, self)
-        return module
+        return partly_trained(net, self)
 
     def probe(self, rows: int = 2) -> Tensor:
         """Artificial inputs of the right shape and type, to call a module with.

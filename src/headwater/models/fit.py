@@ -30,7 +30,7 @@ def fitted(spec: ModelSpec, words: int | None) -> ModelSpec:
     if not spec.own:
         _check_tokens(spec, words)
         return spec
-    partly = {"freeze": spec.freeze, "adapter": spec.adapter}
+    freeze, adapter = spec.freeze, spec.adapter
     spec = replace(spec, freeze="none", adapter="none")  # until it is known where the module can be split
     with torch.random.fork_rng(devices=[]):
         module = _built(spec)
@@ -40,10 +40,10 @@ def fitted(spec: ModelSpec, words: int | None) -> ModelSpec:
                 _check_output(spec, module.train(training), spec.probe(rows))
         spec = replace(spec, channel_first=_needs_channel_first(module, spec.probe()))
         try:
-            return replace(spec, head=split(module, spec.probe()), **partly)
+            return replace(spec, head=split(module, spec.probe()), freeze=freeze, adapter=adapter)
         except Exception as error:  # any error; `need_parts` reports it if a method needs two parts
-            if set(partly.values()) != {"none"}:
-                need_parts(spec, "model.freeze" if partly["adapter"] == "none" else "model.adapter")
+            if freeze != "none" or adapter != "none":
+                need_parts(spec, "model.freeze" if adapter == "none" else "model.adapter")
                 raise ConfigError(f"model {spec.name!r} cannot be split ({said(error)})") from error
             return spec
 

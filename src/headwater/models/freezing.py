@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import warnings
+from typing import Any
 
 from torch import nn
 
@@ -66,7 +67,8 @@ def _add_lora(module: nn.Module, names: list[str], spec: ModelSpec) -> None:
     except ImportError as error:
         raise MissingExtra("model.adapter = 'lora'", "adapters") from error
     wanted = "|".join(re.escape(name) for name in names)
-    config = peft.LoraConfig(r=spec.rank, lora_alpha=spec.alpha, target_modules=f"(?:{wanted})", bias="none")
+    options: dict[str, Any] = {"r": spec.rank, "lora_alpha": spec.alpha, "target_modules": f"(?:{wanted})"}
+    config = peft.LoraConfig(bias="none", **options)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about layers of other libraries that it adapts all the same
         try:
