@@ -55,8 +55,8 @@ def test_count_by_formula(folder: Path) -> None:
 
 def test_padding_is_not_looked_at(folder: Path) -> None:
     words = torch.tensor([[5, 6, 7, 0, 0, 0]])
-    for pooling in ("mean", "first"):
-        reader = spec(folder, options={"pooling": pooling}).build().eval().get_submodule("features")
+    for readout in ("mean", "first"):
+        reader = spec(folder, options={"readout": readout}).build().eval().get_submodule("features")
         torch.testing.assert_close(reader(words[:, :3]), reader(words))
         assert not torch.allclose(reader(words), reader(torch.tensor([[5, 6, 7, 8, 0, 0]])))
 
@@ -120,8 +120,8 @@ class TestRefuses:
             token_count(str(tmp_path))
 
     def test_another_way_of_pooling(self, folder: Path) -> None:
-        with pytest.raises(ConfigError, match="does not know pooling 'max'"):
-            spec(folder, options={"pooling": "max"}).outline()
+        with pytest.raises(ConfigError, match="does not know readout 'max'"):
+            spec(folder, options={"readout": "max"}).outline()
 
 
 @pytest.mark.thorough

@@ -141,7 +141,7 @@ class ModelConfig(Chosen):
         adapter: "lora": low-rank adapters of the extractor's layers are trained, and the classifier; needs
             headwater[adapters].
         rank: rank of adapters.
-        alpha: an adapter's output is multiplied by alpha / rank.
+        adapter_alpha: an adapter's output is multiplied by adapter_alpha / rank.
         frozen_sha256: hash of the frozen weights of files; other weights are refused. Empty to accept any. The resolved
             configuration of a run has it.
         start: a run's directory or a model.safetensors whose weights round 1 begins with (`headwater run --from`);
@@ -158,7 +158,7 @@ class ModelConfig(Chosen):
     freeze: Literal["none", "extractor"] = "none"
     adapter: Literal["none", "lora"] = "none"
     rank: AtLeastOne = 8
-    alpha: Positive = 16.0
+    adapter_alpha: Positive = 16.0
     frozen_sha256: str = ""
     start: str = ""
     start_sha256: str = ""

@@ -12,12 +12,12 @@ from headwater.models import ModelInfo
 from headwater.models.base import Net, Shape, choose, token_length
 from headwater.models.pretrained import bare, check_length, library, quiet, read
 
-POOLING = ("mean", "first")
+READOUT = ("mean", "first")
 
 
-@ModelInfo("transformer", "any AutoModel for token numbers, needs headwater[text] (path, pooling)", tokens=True)
+@ModelInfo("transformer", "any AutoModel for token numbers, needs headwater[text] (path, readout)", tokens=True)
 def transformer(
-    shape: Shape, classes: int, *, path: str = "sentence-transformers/all-MiniLM-L6-v2", pooling: str = "mean"
+    shape: Shape, classes: int, *, path: str = "sentence-transformers/all-MiniLM-L6-v2", readout: str = "mean"
 ) -> Net:
     """Token numbers (0 is padding) → transformer → states of the tokens, pooled → linear classifier.
 
@@ -26,9 +26,9 @@ def transformer(
         classes: number of logits.
         path: a directory as `save_pretrained` writes it, or a name on the Hugging Face hub. A directory with only
             `config.json` gives a net of that shape with random weights.
-        pooling: what stands for the text: the "mean" of all states, or the state of the "first" token.
+        readout: what stands for the text: the "mean" of all states, or the state of the "first" token.
     """
-    choose("transformer", "pooling", pooling, POOLING)
+    choose("transformer", "readout", readout, READOUT)
     transformers = library("transformer")
     length = token_length("transformer", shape)
     with quiet(transformers.utils.logging):
@@ -44,7 +44,7 @@ def transformer(
         body = kind.from_config(config) if bare(path) else read(kind.from_pretrained, path, "transformer")
     if getattr(body, "pooler", None) is not None:
         body.pooler = None  # a layer behind the states, which are pooled here
-    return Net(TextEncoder(body.float(), words, pooling), nn.Linear(width, classes))
+    return Net(TextEncoder(body.float(), words, readout), nn.Linear(width, classes))
 
 
 class TextEncoder(nn.Module):
@@ -53,18 +53,18 @@ class TextEncoder(nn.Module):
     Args:
         body: the transformer.
         words: token numbers that it knows.
-        pooling: "mean" or "first".
+        readout: "mean" or "first".
     """
 
-    def __init__(self, body: Any, words: int, pooling: str) -> None:
+    def __init__(self, body: Any, words: int, readout: str) -> None:
         super().__init__()
-        self.body, self.words, self._pooling = body, words, pooling
+        self.body, self.words, self._readout = body, words, readout
 
     def forward(self, x: Tensor) -> Tensor:
         seen = x != 0
         seen[:, 0] |= ~seen.any(dim=1)  # a text without words is read as its first padding
         states: Tensor = self.body(input_ids=x, attention_mask=seen.long()).last_hidden_state
-        if self._pooling == "first":
+        if self._readout == "first":
             return states[torch.arange(len(x)), seen.long().argmax(dim=1)]
         shares = seen.to(states.dtype) / seen.sum(dim=1, keepdim=True)
         return (states * shares.unsqueeze(2)).sum(dim=1)

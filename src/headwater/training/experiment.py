@@ -191,7 +191,7 @@ def specs_of(
             filled["words"] = split.words  # an embedding has one row per token of the vocabulary
         filled |= dict(options)
         more = (maker, wanted.buffers, projection, wanted.bn_head, split.words is not None)
-        trained = (None, wanted.freeze, wanted.adapter, wanted.rank, wanted.alpha)
+        trained = (None, wanted.freeze, wanted.adapter, wanted.rank, wanted.adapter_alpha)
         return fitted(ModelSpec(name, split.shape, split.classes, filled, *more, False, *trained), split.words)
 
     main = spec(name, wanted.options)
