@@ -259,17 +259,23 @@ def tiny_data(rows: int = 90, classes: int = 3, seed: int = 0, absent: int = 0) 
 
 
 def tiny(
-    method: str, *, arrays: Data | None = None, model: Maker | None = None, sizes: Any = None, **sections: Any
+    method: str,
+    *,
+    arrays: Data | None = None,
+    model: Maker | None = None,
+    net: dict[str, Any] | None = None,
+    sizes: Any = None,
+    **sections: Any,
 ) -> Experiment:
     """A small experiment. Keywords are sections of the configuration, of which those are taken that the method has.
 
-    `sizes` = (rows of each client, sector of each) sets the tree by hand.
+    `net` has further keys of [model]. `sizes` = (rows of each client, sector of each) sets the tree by hand.
     """
     base: dict[str, Any] = {
         "rounds": 2,
         "data": {"name": "arrays"},
         "partition": {"clients": 5, "sectors": 2, "scheme": "iid"},
-        "model": {"name": "mlp", "hidden": [4]} if model is None else {"name": "custom"},
+        "model": ({"name": "mlp", "hidden": [4]} if model is None else {"name": "custom"}) | (net or {}),
         "engine": {"name": "inline"},
         "local": {"epochs": 1, "batch": 8},
         "sector": {"epochs": 2, "batch": 8},

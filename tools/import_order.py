@@ -26,6 +26,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "core.statistics",
     ),
     (
+        "core.frozen",
         "core.lazy_clients",
         "core.params",
         "core.sampling",
@@ -44,6 +45,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("config", "presets"),
     ("inference",),
     (
+        "training.absolute_paths",
         "training.checkpoint",
         "training.evaluation",
         "training.experiment",

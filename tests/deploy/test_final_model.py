@@ -22,7 +22,7 @@ from headwater.deploy.hearsay import OWN_LOG
 from headwater.deploy.payload import PayloadReader, Refused, pack
 from headwater.deploy.transport import Message
 from headwater.errors import OutputError
-from headwater.training.result import tensors_of
+from headwater.training.model_tensors import tensors_of
 from headwater.training.run_directory import write_model
 from loopback import Loopback, LoopbackLink, small
 

@@ -15,6 +15,7 @@ from headwater.models.base import ModelSpec
 from models.contract import CHECKS, check_model, check_parts
 
 IMAGE, TEXT = (3, 16, 16), (9,)
+PRETRAINED = ("distilbert", "transformer")
 OPTIONS: dict[str, dict[str, object]] = {"bilstm": {"words": 20, "embedding": 4, "widths": [5, 3], "hidden": [6, 4]}}
 
 
@@ -33,7 +34,7 @@ def tiny_bert(tmp_path_factory: pytest.TempPathFactory) -> str:
 def spec(request: pytest.FixtureRequest) -> ModelSpec:
     """Every listed model, as small as it can be asked for."""
     name = request.param
-    options = {"path": request.getfixturevalue("tiny_bert")} if name == "distilbert" else OPTIONS.get(name, {})
+    options = {"path": request.getfixturevalue("tiny_bert")} if name in PRETRAINED else OPTIONS.get(name, {})
     return ModelSpec(name, TEXT if MODELS[name].info.tokens else IMAGE, 7, options)
 
 

@@ -427,7 +427,7 @@ class TestPlan:
             "threads": 1,
             "server_threads": 1,
         }
-        assert told["models"] == [{"name": "mlp", "numbers": 35, "bytes": 140, "clients": 5}]
+        assert told["models"] == [{"name": "mlp", "numbers": 35, "bytes": 140, "clients": 5, "frozen": 0}]
         assert set(told["ledger"]) == {"server_sector", "sector_client", "setup", "a_round", "exact"}
         assert told["memory"]["total"] == sum(n for name, n in told["memory"].items() if name != "total")
         phases = [told["seconds"][phase] for phase in ("train", "distill", "evaluate")]

@@ -14,6 +14,7 @@ from headwater.errors import OutputError
 from headwater.specs import LocalSpec
 from headwater.tasks import flat_module
 from headwater.tasks.flat_module import FlatModule, room
+from headwater.tasks.frozen_part import drawn_frozen
 from headwater.tasks.local import local_train
 from headwater.tasks.terms import Proximal
 
@@ -183,17 +184,20 @@ class Frozen(nn.Module):
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adam", "adamw"])
 def test_frozen_parameters_stay_as_they_are(optimizer: str) -> None:
-    """They travel with the model, but neither weight decay nor a correction nor a pull reaches them."""
+    """They are no part of what travels, and neither weight decay nor a correction nor a pull reaches them."""
     around = toys.context([ROWS], Frozen, classes=3)
     start = around.initial(toys.ARCH, 0)
     assert start.layout.size == 4 * 3 + 3
     spec = LocalSpec(epochs=2, batch=4, lr=0.1, weight_decay=0.1, clip=1.0, optimizer=optimizer)
     correction = torch.ones(start.layout.size)
     found = local_train(toys.ctx(around), start, spec, corrections=(correction,), terms=(Proximal(0.1),))
-    for name in ("first.weight", "first.bias"):
-        assert torch.equal(found.named()[name], start.named()[name])
+    frozen = around.frozen.of(around.models[toys.ARCH], toys.ARCH, around.seed).tensors
+    before = drawn_frozen(around.models[toys.ARCH], toys.ARCH, around.seed)
+    assert set(before) == {"first.weight", "first.bias"} == {name for name, _ in found.layout.frozen}
+    assert found.nbytes == 4 * found.layout.size
     assert toys.gap(found.trainable, start.trainable) > 1e-3
-    module = found.load_into(Frozen())
+    module = found.load_into(Frozen(), frozen)
+    assert all(torch.equal(module.state_dict()[name], before[name]) for name in before)
     assert torch.equal(module(ROWS.x), toys.ctx(around).flat_module(found)(ROWS.x))
 
 

@@ -26,7 +26,8 @@ from headwater.tasks.local import local_train
 from headwater.tasks.task import TaskContext
 from headwater.training.experiment import Experiment
 from headwater.training.loop import train
-from headwater.training.result import Run, named
+from headwater.training.model_tensors import named
+from headwater.training.result import Run
 
 LOCAL = LocalSpec(epochs=2, batch=8, lr=0.3)
 

@@ -75,6 +75,7 @@ def _lines(planned: Plan) -> Iterator[tuple[str, str]]:
     yield "training", f"clients are trained {how}: {planned.stacking['why']}"
     for number, model in enumerate(planned.models):
         text = f"{model.name}: {count(model.numbers)} numbers trained, {size(model.bytes)} as it travels"
+        text += f", {size(model.frozen)} frozen" if model.frozen else ""
         whose = f"; for {count(model.clients)} clients" if len(planned.models) > 1 and model.clients else ""
         yield "models" if number == 0 and len(planned.models) > 1 else "model" if number == 0 else "", text + whose
     yield from _traffic(planned)

@@ -147,6 +147,13 @@ class ModelConfig(Chosen):
         also: further networks (listed or "package.module:Name"); clients get all in turn, if the method allows it.
         projection: width of a two-layer projection before the classifier, as in MOON; 0: none.
         bn_head: batch norm without parameters on the features, which bounds them as FedHKD's paper says.
+        freeze: "extractor": only the classifier is trained and travels; the rest is sent once, before round 1.
+        adapter: "lora": low-rank adapters of the extractor's layers are trained, and the classifier; needs
+            headwater[adapters].
+        rank: rank of adapters.
+        adapter_alpha: an adapter's output is multiplied by adapter_alpha / rank.
+        frozen_sha256: hash of the frozen weights of files; other weights are refused. Empty to accept any. The resolved
+            configuration of a run has it.
         start: a run's directory or a model.safetensors whose weights round 1 begins with (`headwater run --from`);
             empty: new weights, drawn by the seed.
         start_sha256: hash of the model of `start`; another model is refused. Empty to accept any. The resolved
@@ -158,6 +165,11 @@ class ModelConfig(Chosen):
     also: tuple[str, ...] = ()
     projection: Count | None = None
     bn_head: bool = False
+    freeze: Literal["none", "extractor"] = "none"
+    adapter: Literal["none", "lora"] = "none"
+    rank: AtLeastOne = 8
+    adapter_alpha: Positive = 16.0
+    frozen_sha256: str = ""
     start: str = ""
     start_sha256: str = ""
 

@@ -73,6 +73,20 @@ class Ledger:
         self.seen["setup", "client", "server", kind] += len(up)
         self.seen["setup", "server", "client", kind] += len(up)
 
+    def provide(self, kind: str, size: int, sectors: int, clients: int) -> None:
+        """Charge a value that every sector gets before the first round and passes on to its clients.
+
+        Args:
+            kind: kind of value.
+            size: its bytes.
+            sectors: how many sectors get it.
+            clients: how many clients get it.
+        """
+        self.bytes_[0, "setup", "server_sector", DOWN] += size * sectors
+        self.bytes_[0, "setup", "sector_client", DOWN] += size * clients
+        self.seen["setup", "server", "sector", kind] += sectors
+        self.seen["setup", "sector", "client", kind] += clients
+
     def settle(self, infos: Mapping[str, ValueInfo | Mapping[str, ValueInfo | None] | None], until: int) -> None:
         """Add up the rows of rounds up to `until`. A value whose sender was lost has no size and is not charged.
 

@@ -2,7 +2,8 @@
 
 The vector holds the trainable part first and the float buffers (batch-norm statistics) after it; integer buffers (batch
 counters) travel beside it. One vector makes arithmetic, averaging, hashing, the wire form and the checkpoint one
-operation each, and lets a module's parameters be views of it.
+operation each, and lets a module's parameters be views of it. What is frozen is not in it: every process builds it from
+the model's spec (see `core.frozen`).
 
 Buffers follow the one policy that the layout declares: "average" treats float buffers as parameters are treated,
 "first" keeps those of the first model. Integer buffers are never averaged: the largest is taken.
@@ -19,19 +20,25 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from headwater.core.frozen import frozen_names
+
 Shapes = tuple[tuple[str, tuple[int, ...]], ...]
 By = Literal["samples", "uniform"]
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Positions of the named tensors in the vector. `arch` names the architecture, `buffers` the buffer policy."""
+    """Positions of the named tensors in the vector. `arch` names the architecture, `buffers` the buffer policy.
+
+    `frozen` are the tensors that never change, in a module's order. They are not in the vector.
+    """
 
     arch: str
     trainable: Shapes
     floats: Shapes
     counters: Shapes
     buffers: str = "average"
+    frozen: Shapes = ()
 
     @property
     def size(self) -> int:
@@ -41,14 +48,14 @@ class Layout:
     @staticmethod
     def of(module: nn.Module, arch: str, buffers: str = "average") -> Layout:
         stored = set(module.state_dict())  # without buffers that the module declares as non-persistent
-        frozen = [
-            (n, tuple(p.shape)) for n, p in module.named_parameters() if not p.requires_grad
-        ]  # travel, never trained
-        floats = [(n, tuple(b.shape)) for n, b in module.named_buffers() if n in stored and b.is_floating_point()]
+        still = frozen_names(module)
+        moving = [(n, b) for n, b in module.named_buffers() if n in stored and n not in still]
         # Masks and other small integers are constants of the module: they neither change nor travel.
-        counters = [(n, tuple(b.shape)) for n, b in module.named_buffers() if n in stored and b.dtype == torch.int64]
+        floats = tuple((n, tuple(b.shape)) for n, b in moving if b.is_floating_point())
+        counters = tuple((n, tuple(b.shape)) for n, b in moving if b.dtype == torch.int64)
         trainable = tuple((n, tuple(p.shape)) for n, p in module.named_parameters() if p.requires_grad)
-        return Layout(arch, trainable, tuple(frozen + floats), tuple(counters), buffers)
+        frozen = tuple((n, tuple(t.shape)) for n, t in still.items())
+        return Layout(arch, trainable, floats, counters, buffers, frozen)
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,26 +94,33 @@ class Params:
 
     __rmul__ = __mul__
 
-    def named(self) -> dict[str, Tensor]:
-        """The tensors under their state names, as views."""
+    def named(self, frozen: Mapping[str, Tensor] | None = None) -> dict[str, Tensor]:
+        """The tensors under their state names, as views; with the frozen ones, if they are given."""
         shapes = self.layout.trainable + self.layout.floats
-        return cut(self.vector, shapes) | cut(self.counters, self.layout.counters)
+        return cut(self.vector, shapes) | cut(self.counters, self.layout.counters) | dict(frozen or {})
 
-    def load_into(self, module: nn.Module) -> nn.Module:
-        module.load_state_dict(self.named(), strict=False)  # tied parameters have one name here and two in the module
+    def load_into(self, module: nn.Module, frozen: Mapping[str, Tensor] | None = None) -> nn.Module:
+        state = self.named(frozen)
+        module.load_state_dict(state, strict=False)  # tied parameters have one name here and two in the module
         return module
 
     @staticmethod
     def of(module: nn.Module, arch: str = "model", buffers: str = "average", weight: float = 1.0) -> Params:
         layout = Layout.of(module, arch, buffers)
         state = module.state_dict()
-        dtype = next((p.dtype for p in module.parameters()), torch.float32)
+        dtype = dtype_of(module)
         floats = [state[n].reshape(-1).to(dtype) for n, _ in layout.trainable + layout.floats]
         ints = [state[n].reshape(-1).to(torch.int64) for n, _ in layout.counters]
         empty = torch.zeros(0, dtype=dtype)
         return Params(
             torch.cat([empty, *floats]), torch.cat([torch.zeros(0, dtype=torch.int64), *ints]), layout, weight
         )
+
+
+def dtype_of(module: nn.Module) -> torch.dtype:
+    """Number type of the vector: that of the trained parameters."""
+    kinds = [p.dtype for p in module.parameters() if p.requires_grad] or [p.dtype for p in module.parameters()]
+    return kinds[0] if kinds else torch.float32
 
 
 class ModelRows(list[Params]):

@@ -49,14 +49,15 @@ NUMBER = ValueInfo(8, 0, "number")
 
 @lru_cache(maxsize=256)
 def _layout(text: str) -> Layout:
-    arch, trainable, floats, counters, buffers = json.loads(text)
-    back = [tuple((n, tuple(s)) for n, s in part) for part in (trainable, floats, counters)]
-    return Layout(arch, back[0], back[1], back[2], buffers)
+    arch, trainable, floats, counters, buffers, *frozen = json.loads(text)
+    back = [tuple((n, tuple(s)) for n, s in part) for part in (trainable, floats, counters, *frozen)]
+    return Layout(arch, back[0], back[1], back[2], buffers, *back[3:])
 
 
 @lru_cache(maxsize=256)
 def _layout_text(layout: Layout) -> str:
-    return json.dumps([layout.arch, layout.trainable, layout.floats, layout.counters, layout.buffers])
+    frozen = [layout.frozen] if layout.frozen else []
+    return json.dumps([layout.arch, layout.trainable, layout.floats, layout.counters, layout.buffers, *frozen])
 
 
 def flatten(value: Any) -> tuple[Any, list[Tensor]]:

@@ -22,6 +22,7 @@ from headwater.data.preparation import Arrays, unpack
 from headwater.data.table_columns import Columns, Encoded, parse
 from headwater.data.tables import listed, marked_for_tests, names_of
 from headwater.data.text import Counted, Lexicon, hashed, tokens
+from headwater.data.tokenizer import tokenized
 from headwater.errors import DataError, nearest
 
 if TYPE_CHECKING:
@@ -199,7 +200,16 @@ def table_inputs(rows: ClientTable, columns: Sequence[str], worded: Sequence[str
 
 
 def texts(
-    path: Path, *, label: str, text: str, test: str, words: int, length: int, classes: Sequence[str], settled: Arrays
+    path: Path,
+    *,
+    label: str,
+    text: str,
+    test: str,
+    words: int,
+    length: int,
+    classes: Sequence[str],
+    settled: Arrays,
+    tokenizer: str = "",
 ) -> Examples:
     """Read a client's table with a column of texts. The vocabulary is hashed if `settled` is empty.
 
@@ -212,14 +222,17 @@ def texts(
         length: tokens per text.
         classes: the federation's class names.
         settled: the result of the exchange before round 1.
+        tokenizer: folder of a pretrained model, whose tokens are used instead.
     """
     rows = ClientTable.read(path, [text, label])
     rows.none_for_tests(test)
-    return Examples(text_inputs(rows.texts(text), words, length, settled), rows.classes(label, classes))
+    return Examples(text_inputs(rows.texts(text), words, length, settled, tokenizer), rows.classes(label, classes))
 
 
-def text_inputs(written: Sequence[str], words: int, length: int, settled: Arrays) -> Tensor:
+def text_inputs(written: Sequence[str], words: int, length: int, settled: Arrays, tokenizer: str = "") -> Tensor:
     """Texts as token numbers; see `texts`."""
+    if tokenizer:
+        return torch.from_numpy(tokenized(written, tokenizer, length))
     if not settled:
         return torch.from_numpy(hashed(written, words=words, length=length))
     parts = [tokens(one) for one in written]

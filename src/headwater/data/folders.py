@@ -44,6 +44,7 @@ def folder(
     vocabulary: Vocabulary = "hashed",
     words: Words = 10_000,
     length: Length = 128,
+    tokenizer: str = "",
     pixels: Annotated[int, Ge(0)] = 0,
 ) -> Data:
     """Read a folder of images, tables or .npz files.
@@ -54,7 +55,7 @@ def folder(
 
     Args:
         path: of the folder.
-        label, test, columns, drop, text, vocabulary, words, length: as for a table; only for folders of tables.
+        label, test, columns, drop, text, vocabulary, words, length, tokenizer: as for a table; for folders of tables.
         client, sector: must be empty, since the paths name them.
         pixels: images are resized to this width and height; 0 keeps their size, or the most common one if they differ.
     """
@@ -63,7 +64,7 @@ def folder(
             f"data.client and data.sector name columns of one table, but in the folder {path} the folders' and files' "
             "names say who holds what; remove them"
         )
-    options = TableOptions(label, client, sector, test, columns, drop, text, vocabulary, words, length)
+    options = TableOptions(label, client, sector, test, columns, drop, text, vocabulary, words, length, tokenizer)
     given = {key: getattr(options, key) for key in TABLES_ONLY}
     changed = [key for key, value in given.items() if value and value != getattr(TableOptions, key)]
     files = files_below(path)

@@ -40,6 +40,7 @@ class Reading:
         text: the column of texts.
         test: the column that marks rows for tests, if there is one.
         resize: whether images of another size are resized instead of refused.
+        tokenizer: folder of the pretrained model whose tokenizer made tokens of texts; empty for none.
         name: of the exchange in which clients agreed on `settled`.
         settled: its result, such as means and vocabularies.
     """
@@ -51,6 +52,7 @@ class Reading:
     text: str = ""
     test: str = ""
     resize: bool = False
+    tokenizer: str = ""
     name: str = ""
     settled: Arrays = ()
 
@@ -82,6 +84,7 @@ def describe(data: DataConfig, split: Split, exchange: Exchange | None) -> dict[
         fields = {"kind": TABLE, "label": data.label, "columns": list(names), "worded": worded}
     elif split.words is not None and (data.name in DATASETS or (kind in PATHS[1:] and options.get("text"))):
         fields = {"kind": TEXT, "label": data.label, "text": options.get("text") or "text"}
+        fields |= {"tokenizer": options["tokenizer"]} if options.get("tokenizer") else {}
     elif exchange is None and _were_bytes(split.train.x):
         fields = {"kind": IMAGES, "resize": bool(kind == PATHS[2] and options.get("pixels"))}
     elif exchange is not None:

@@ -16,6 +16,7 @@ import numpy as np
 from headwater.data.base import Array, Data, held_for_tests
 from headwater.data.table_columns import Columns, Encoded, read
 from headwater.data.text import Length, Vocabulary, Words, encode
+from headwater.data.tokenizer import token_count
 from headwater.errors import ConfigError, DataError, nearest
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ def table(
     vocabulary: Vocabulary = "hashed",
     words: Words = 10_000,
     length: Length = 128,
+    tokenizer: str = "",
 ) -> Data:
     """Read a .csv, .tsv or .parquet file.
 
@@ -53,8 +55,9 @@ def table(
         vocabulary: "hashed" or "counted", for texts.
         words: how many token numbers there are.
         length: tokens per text.
+        tokenizer: folder of a pretrained model, whose tokens replace `vocabulary` and `words`.
     """
-    options = TableOptions(label, client, sector, test, columns, drop, text, vocabulary, words, length)
+    options = TableOptions(label, client, sector, test, columns, drop, text, vocabulary, words, length, tokenizer)
     return assemble([Sheet(read(path))], str(path), options)
 
 
@@ -72,6 +75,7 @@ class TableOptions:
     vocabulary: Vocabulary = "hashed"
     words: int = 10_000
     length: int = 128
+    tokenizer: str = ""
 
 
 @dataclass(frozen=True)
@@ -98,11 +102,8 @@ def assemble(sheets: Sequence[Sheet], name: str, options: TableOptions) -> Data:
     other = None if marked or not options.test else read(Path(options.test).expanduser())
     y, names = _classes(_column(frame, options.label, "label", name), name)
     if other is None:
-        for_tests = (
-            marked_for_tests(frame[options.test], options.test, name)
-            if marked
-            else held_for_tests(owner, len(frame), name)
-        )
+        marks, at = (frame[options.test] if marked else None), (options.test, name)
+        for_tests = held_for_tests(owner, len(frame), name) if marks is None else marked_for_tests(marks, *at)
         parts, y_test = (frame[~for_tests], frame[for_tests]), y[for_tests]
         y, owner, place = y[~for_tests], _part(owner, ~for_tests), _part(place, ~for_tests)
     else:
@@ -112,12 +113,11 @@ def assemble(sheets: Sequence[Sheet], name: str, options: TableOptions) -> Data:
     where = (name, options.test if other is not None else name)
     about: dict[str, Any] = {"name": name, "class_names": names, "client": owner, "sector": place}
     if options.text:
-        texts = [
-            _column(part, options.text, "text", at).fillna("").astype(str).tolist()
-            for part, at in zip(parts, where, strict=True)
-        ]
-        x, x_test, preparation = encode(texts[0], texts[1], options.vocabulary, options.words, options.length)
-        about |= {"tokens": True, "words": options.words}
+        written = [_column(part, options.text, "text", at) for part, at in zip(parts, where, strict=True)]
+        texts = [column.fillna("").astype(str).tolist() for column in written]
+        how = (options.vocabulary, options.words, options.length, options.tokenizer)
+        x, x_test, preparation = encode(texts[0], texts[1], *how)
+        about |= {"tokens": True, "words": token_count(options.tokenizer) if options.tokenizer else options.words}
         return Data(x, y, x_test, y_test, preparation=preparation, **about)
     features = _features(frame, options, marked, name)
     for wanted in features if other is not None else ():

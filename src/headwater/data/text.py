@@ -2,6 +2,7 @@
 
 The vocabulary "hashed" numbers words by their hash: it needs no client's text, and different words may share a number.
 The vocabulary "counted" has the most frequent words of all clients, which report their word counts before round 1.
+A pretrained model has a tokenizer of its own, which replaces the vocabulary.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from annotated_types import Ge
 from torch import Tensor
 
 from headwater.data.preparation import Array, Arrays, Preparation, pack, unpack
+from headwater.data.tokenizer import tokenized
 
 Vocabulary = Literal["hashed", "counted"]
 Words = Annotated[int, Ge(3)]  # how many token numbers there are, including padding and unknown words
@@ -98,7 +100,7 @@ class Counted:
 
 
 def encode(
-    train: Sequence[str], test: Sequence[str], vocabulary: Vocabulary, words: int, length: int
+    train: Sequence[str], test: Sequence[str], vocabulary: Vocabulary, words: int, length: int, tokenizer: str = ""
 ) -> tuple[Array, Array, Preparation | None]:
     """Encode the texts of the training and the test part.
 
@@ -108,10 +110,13 @@ def encode(
         vocabulary: "hashed" or "counted".
         words: how many token numbers there are.
         length: tokens per text.
+        tokenizer: folder of a pretrained model, whose tokens replace `vocabulary` and `words`; empty for none.
 
     Returns:
         Token numbers of both parts, and the preparation that a "counted" vocabulary needs.
     """
+    if tokenizer:
+        return tokenized(train, tokenizer, length), tokenized(test, tokenizer, length), None
     if vocabulary == "hashed":
         encoded = [hashed(texts, words=words, length=length) for texts in (train, test)]
         return encoded[0], encoded[1], None

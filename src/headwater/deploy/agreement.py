@@ -30,6 +30,7 @@ from headwater.errors import ConfigError
 from headwater.partition.divide import OwnRows
 from headwater.partition.partition import Partition
 from headwater.specs import DistillSpec, LocalSpec
+from headwater.tasks.frozen_part import check_frozen_once
 from headwater.tasks.task import RunContext
 from headwater.training.experiment import Experiment, specs_of
 from headwater.training.opening import run_context
@@ -208,6 +209,7 @@ def deployed_experiment(
     config: Config = agreement.config.merged({"engine": {"overlap": False, "device": device}})
     kind = ALGORITHMS.load(config.method)
     spec, others = specs_of(config, kind, split, None)
+    check_frozen_once(config.model.frozen_sha256, (spec, *others))
     lengths, sectors = _sizes_and_sectors(agreement, sizes)
     ends = np.cumsum(lengths)
     indices = tuple(np.arange(end - size, end) for end, size in zip(ends, lengths, strict=True))

@@ -32,7 +32,8 @@ from headwater.engines.jobs import Ref, pick
 from headwater.errors import OutputError
 from headwater.inference.trained import KEY as METADATA
 from headwater.training import checkpoint
-from headwater.training.result import describe_model, named, tensors_of
+from headwater.training.model_tensors import describe_model, frozen_of, named, tensors_of
+from headwater.training.opening import run_context
 from headwater.training.run_directory import write_model
 
 if TYPE_CHECKING:
@@ -141,7 +142,7 @@ class FinalModel:
         for file, params in written.items():
             if not params:
                 continue
-            tensors = tensors_of(params)
+            tensors = tensors_of(params, frozen_of(run_context(experiment), params))
             write_model(folder / file, tensors, {METADATA: describe_model(experiment, params)})
             said.append(f"{file} (SHA-256 {digest(tensors)[:12]}…)")
         if not said:

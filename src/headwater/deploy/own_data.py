@@ -71,7 +71,12 @@ def _table(name: str, agreement: Agreement, reading: Reading, say: client_files.
         return client_files.table(Path(name), columns=reading.columns, worded=reading.worded, say=say, **common)
     if reading.kind == TEXT and agreement.words is not None:
         return client_files.texts(
-            Path(name), text=reading.text, words=agreement.words, length=agreement.shape[0], **common
+            Path(name),
+            text=reading.text,
+            words=agreement.words,
+            length=agreement.shape[0],
+            tokenizer=reading.tokenizer,
+            **common,
         )
     raise _wrong_kind(name, "a table", agreement, reading)
 

@@ -15,7 +15,7 @@ from urllib.parse import quote
 import torch
 
 from headwater.core import serialization
-from headwater.core.params import Layout, Params
+from headwater.core.params import Layout, Params, dtype_of
 from headwater.data.base import Examples
 from headwater.deploy.transport import Message, RawArray
 from headwater.engines.jobs import LOST
@@ -175,8 +175,7 @@ def _layout_of(spec: ModelSpec, arch: str) -> tuple[Layout, torch.dtype]:
     """Layout and number type of a model, computed once per process."""
     if id(spec) not in _LAYOUTS:
         module = spec.outline()
-        dtype = next((p.dtype for p in module.parameters()), torch.float32)
-        _LAYOUTS[id(spec)] = spec, Layout.of(module, arch, spec.buffers), dtype
+        _LAYOUTS[id(spec)] = spec, Layout.of(module, arch, spec.buffers), dtype_of(module)
     return _LAYOUTS[id(spec)][1:]
 
 

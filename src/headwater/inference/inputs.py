@@ -139,7 +139,8 @@ class InputReader:
             return table_inputs(table, reading.columns, reading.worded, reading.settled, self.say)
         if reading.kind == TEXT:
             assert self.words is not None
-            return text_inputs(table.texts(reading.text), self.words, self.spec.shape[0], reading.settled)
+            how = (self.words, self.spec.shape[0], reading.settled, reading.tokenizer)
+            return text_inputs(table.texts(reading.text), *how)
         return self._checked(as_float(inputs(_numbers(table), table.name, tokens=self.spec.tokens)))
 
     def _unnamed(self, data: Any) -> Tensor:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -11,11 +10,10 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
-from torch.overrides import TorchFunctionMode
 
 from headwater.errors import ConfigError, nearest
 from headwater.models import MODELS, auto
-from headwater.registry import cannot_return
+from headwater.models.building import SkipDraws, call, check_names, named
 
 Norm = Literal["batch", "group", "none"]
 Shape = tuple[int, ...]  # of one input
@@ -54,6 +52,10 @@ class ModelSpec:
         tokens: whether inputs are token numbers. For a listed network this follows from the name.
         channel_first: whether images must have the channel first in memory too, as some modules of users need.
         head: the layer at which a module without two parts is split; see `headwater.models.parts`.
+        freeze: "extractor" to train the classifier alone; see `headwater.models.freezing`.
+        adapter: "lora" to train low-rank additions to the extractor's layers, and the classifier.
+        rank: of an adapter.
+        alpha: an adapter's output is multiplied by alpha / rank.
 
     Raises:
         ConfigError: there is no such network or option.
@@ -70,6 +72,10 @@ class ModelSpec:
     tokens: bool = False
     channel_first: bool = False
     head: str | None = None
+    freeze: Literal["none", "extractor"] = "none"
+    adapter: Literal["none", "lora"] = "none"
+    rank: int = 8
+    alpha: float = 16.0
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "shape", tuple(int(size) for size in self.shape))
@@ -84,7 +90,7 @@ class ModelSpec:
             object.__setattr__(self, "name", auto(self.shape, self.classes, self.tokens))
         if MODELS.check(self.name) in MODELS:
             object.__setattr__(self, "tokens", MODELS[self.name].info.tokens)
-            _check_names(self.name, self.options, MODELS.load(self.name))
+            check_names(self.name, self.options, MODELS.load(self.name))
 
     @property
     def own(self) -> bool:
@@ -94,16 +100,21 @@ class ModelSpec:
     def build(self) -> nn.Module:
         """Build a new module. Its weights come from torch's global generator, which the caller seeds."""
         if self.builder is not None:
-            module = _call(self.name, self.builder, {})
+            module = call(self.name, self.builder, {})
         elif self.name in MODELS:
             module = MODELS.load(self.name)(self.shape, self.classes, **self.options)
         else:
-            module = _call(self.name, _named(self.name), self.options)
+            module = call(self.name, named(self.name), self.options)
         if not isinstance(module, nn.Module):
             raise ConfigError(f"model {self.name!r} gave a {type(module).__name__}; it must return a torch.nn.Module")
         if any(map(is_lazy, module.parameters())):
             self._sized(module)
-        return self._headed(module) if self.projection or self.bn_head else module
+        net: nn.Module = self._headed(module) if self.projection or self.bn_head else module
+        if self.freeze == self.adapter == "none":
+            return net
+        from headwater.models.freezing import partly_trained
+
+        return partly_trained(net, self)
 
     def probe(self, rows: int = 2) -> Tensor:
         """Artificial inputs of the right shape and type, to call a module with.
@@ -155,7 +166,7 @@ class ModelSpec:
         A model of the user's own is built normally, and torch's generator is restored.
         """
         if not self.own:
-            with torch.device("meta"), _SkipDraws():
+            with torch.device("meta"), SkipDraws():
                 return self.build()
         with torch.random.fork_rng(devices=[]):
             return self.build()
@@ -163,15 +174,6 @@ class ModelSpec:
     def count(self) -> int:
         """The number of trainable parameters."""
         return sum(p.numel() for p in self.outline().parameters() if p.requires_grad)
-
-
-class _SkipDraws(TorchFunctionMode):
-    """Skips random initialisation on the meta device, for which torch would load its compiler."""
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if getattr(func, "__name__", "") in ("normal_", "uniform_"):
-            return args[0] if args else kwargs["tensor"]
-        return func(*args, **(kwargs or {}))
 
 
 def in_two_parts(module: nn.Module) -> bool:
@@ -266,31 +268,3 @@ def feature_layer(model: str, before: int, features: object) -> list[nn.Module]:
     if type(features) is not int or features < 0:
         raise ConfigError(f"{model} takes features as a whole number, 0 for its own, got {features!r}")
     return [nn.Linear(before, features)] if features else []
-
-
-def _check_names(name: str, options: Mapping[str, Any], builder: Callable[..., Any]) -> None:
-    known = [p.name for p in inspect.signature(builder).parameters.values() if p.kind is p.KEYWORD_ONLY]
-    for key in options:
-        if key not in known:
-            accepted = f"accepted: {', '.join(known)}" if known else "it has no options"
-            raise ConfigError(f"model {name!r} has no option {key!r}{nearest(key, known)} ({accepted})")
-
-
-def _named(name: str) -> Any:
-    if cannot_return(function := MODELS.load(name), nn.Module):
-        raise ConfigError(f"model {name!r} is not called, since it returns no torch.nn.Module; name one that does")
-    return function
-
-
-def _call(name: str, function: Any, options: Mapping[str, Any]) -> Any:
-    if not callable(function):
-        raise ConfigError(f"{name!r} is not callable; it must be a function or class that returns a torch.nn.Module")
-    try:
-        inspect.signature(function).bind(**options)
-    except TypeError as error:
-        call = f"with the options {dict(options)}" if options else "without arguments"
-        way = "" if options else "; give a function that needs none, such as lambda: MyNet(10)"
-        raise ConfigError(f"model {name!r} cannot be called {call} ({error}){way}") from error
-    except ValueError:  # some compiled functions have no signature
-        pass
-    return function(**options)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from headwater.errors import ConfigError, HeadwaterError, said
 from headwater.models import MODELS
 from headwater.models.base import ModelSpec
-from headwater.models.parts import split
+from headwater.models.parts import need_parts, split
 
 
 def fitted(spec: ModelSpec, words: int | None) -> ModelSpec:
@@ -30,6 +30,8 @@ def fitted(spec: ModelSpec, words: int | None) -> ModelSpec:
     if not spec.own:
         _check_tokens(spec, words)
         return spec
+    freeze, adapter = spec.freeze, spec.adapter
+    spec = replace(spec, freeze="none", adapter="none")  # until it is known where the module can be split
     with torch.random.fork_rng(devices=[]):
         module = _built(spec)
         _check_numbers(spec, module)
@@ -38,8 +40,11 @@ def fitted(spec: ModelSpec, words: int | None) -> ModelSpec:
                 _check_output(spec, module.train(training), spec.probe(rows))
         spec = replace(spec, channel_first=_needs_channel_first(module, spec.probe()))
         try:
-            return replace(spec, head=split(module, spec.probe()))
-        except Exception:  # any error; `need_parts` reports it if a method needs two parts
+            return replace(spec, head=split(module, spec.probe()), freeze=freeze, adapter=adapter)
+        except Exception as error:  # any error; `need_parts` reports it if a method needs two parts
+            if freeze != "none" or adapter != "none":
+                need_parts(spec, "model.freeze" if adapter == "none" else "model.adapter")
+                raise ConfigError(f"model {spec.name!r} cannot be split ({said(error)})") from error
             return spec
 
 

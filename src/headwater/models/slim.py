@@ -45,7 +45,7 @@ def weighted(net: nn.Module, method: str) -> tuple[str, ...]:
         method: for messages.
 
     Raises:
-        ConfigError: the model has normalisation, shortcuts or other layers.
+        ConfigError: the model has normalisation, shortcuts or other layers, or frozen ones.
     """
     parts = chain(net)
     odd = [part for _, part in parts if not isinstance(part, (*WEIGHTED, *CHANNELWISE))]
@@ -57,6 +57,11 @@ def weighted(net: nn.Module, method: str) -> tuple[str, ...]:
         raise ConfigError(
             f"{method} matches neurons in chains of linear and convolutional layers without normalisation or shortcuts,"
             f" and this model has a {kind}; use 'mlp', 'vgg9' or 'cnn' with norm = 'none'"
+        )
+    if any(not parameter.requires_grad for parameter in net.parameters()):
+        raise ConfigError(
+            f"{method} moves neurons of every layer, and this model has frozen layers; remove model.freeze and "
+            "model.adapter, or what freezes parameters in your model"
         )
     return tuple(name for name, part in parts if isinstance(part, WEIGHTED))
 

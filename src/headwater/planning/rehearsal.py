@@ -28,7 +28,7 @@ from headwater.tasks.cost import ITSELF, Cost
 from headwater.tasks.task import RunContext, TaskContext
 from headwater.training.evaluation import submit_evaluation, tests_for
 from headwater.training.experiment import Experiment
-from headwater.training.opening import open_federation, run_context
+from headwater.training.opening import charge_preparation, open_federation, run_context
 
 JOBS = 20_000  # most client tasks that are rehearsed; a longer run is extrapolated from its first rounds
 LEAST = 3  # rounds that are rehearsed for any number of clients: the first round often differs from the others
@@ -259,8 +259,7 @@ def rehearse(experiment: Experiment) -> Rehearsal | None:
     engine.start(context)
     fed = open_federation(experiment, engine, context)
     ledger = fed.session.ledger
-    if (exchange := experiment.exchange) is not None:
-        ledger.prepare(exchange.name, exchange.up, exchange.down)
+    charge_preparation(experiment, fed)
     moved: list[Tiers] = []
     try:
         state = experiment.method.init(fed, fed.run(initial, at=SERVER, arch=experiment.model.name))

@@ -22,6 +22,7 @@ from headwater.planning.timing import Measured, together
 from headwater.specs import DistillSpec, LocalSpec
 from headwater.tasks.cost import shaped_model
 from headwater.tasks.devices import CPU, meant
+from headwater.tasks.frozen_part import frozen_size
 from headwater.training.experiment import Experiment
 
 OPTIMIZER_STATE = {"sgd": 0, "adam": 2, "adamw": 2}  # vectors that an optimiser keeps beside the model
@@ -36,20 +37,22 @@ class ModelSize:
     Args:
         name: its architecture.
         numbers: trainable parameters.
-        bytes: of all parameters, buffers and counters.
+        bytes: of all parameters, buffers and counters that travel.
         clients: how many clients train it.
+        frozen: bytes of what is frozen, which is sent once.
     """
 
     name: str
     numbers: int
     bytes: int
     clients: int
+    frozen: int = 0
 
 
 def model_size(spec: ModelSpec, name: str, clients: int = 0) -> ModelSize:
     """Size of a model that so many clients train."""
     outline = shaped_model(spec, name)
-    return ModelSize(name, outline.layout.size, outline.nbytes, clients)
+    return ModelSize(name, outline.layout.size, outline.nbytes, clients, frozen_size(spec))
 
 
 def model_sizes(experiment: Experiment) -> dict[str, ModelSize]:
@@ -121,7 +124,8 @@ def memory_of(
     largest = max((work.cost.samples and _rows(experiment, work.job.home) for work in first), default=0)
     row = experiment.split.train.x[0].nbytes + 8 if len(experiment.split.train) else 0
     # Per worker: the module with its gradients, the optimiser's state, a copy to return and one to restore.
-    training = (4 + state) * model + max(measured.saved.values(), default=0) + largest * row
+    frozen = sum(size.frozen for size in sizes.values())  # once a process
+    training = (4 + state) * model + frozen + max(measured.saved.values(), default=0) + largest * row
     models = (kept + (trained if pool else max(at_once, STREAMED))) * model
     models = min(models, budget_of(experiment.config.engine.memory))  # values beyond it are on disk
     parts = {"process and data": now, "models": models, "training": training * (workers if pool else 1)}

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from headwater.core.params import Layout, Params
+from headwater.core.params import Layout, Params, dtype_of
 from headwater.data.base import Examples
 from headwater.models.base import ModelSpec
 from headwater.specs import DistillSpec, LocalSpec
@@ -106,7 +106,7 @@ def shaped_model(spec: ModelSpec, arch: str) -> Params:
     """Outline of a model of this architecture."""
     module = spec.outline()
     layout = Layout.of(module, arch, spec.buffers)
-    dtype = next((parameter.dtype for parameter in module.parameters()), torch.float32)
+    dtype = dtype_of(module)
     numbers, counters = (
         sum(prod(shape) for _, shape in shapes) for shapes in (layout.trainable + layout.floats, layout.counters)
     )

@@ -177,10 +177,10 @@ def _descend(
     if judged and before is not None:
         stop.begin(before[spec.metric], lambda: student.params(0.0))
     stepper, trail = Stepper(student, spec, total), Trail(spec)
-    x = student.laid_out(x)  # once, not batch by batch
+    x, logits = student.shortened(x)  # once, not batch by batch
     for batch in batches(len(x), spec, ctx.rng, ctx.device):
         student.train(len(batch))
-        output = student(x[batch])
+        output = logits(x[batch])
         loss = scale * target.loss(batch, output, spec.temperature)
         if spec.labelled and labels is not None:
             loss = loss + spec.labelled * student.loss(output, labels[batch])

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from headwater.core.frozen import held_parts, set_training
 from headwater.core.params import Layout, Params, cut
 from headwater.core.rng import derive
 from headwater.errors import OutputError
@@ -23,6 +24,8 @@ from headwater.models.parts import classifier_of, extractor_of, layers_before
 from headwater.tasks.batched.threads import Helpers
 from headwater.tasks.bn_folding import twin_of
 from headwater.tasks.devices import CPU
+from headwater.tasks.feature_tables import FeatureTables
+from headwater.tasks.frozen_part import FrozenPart
 
 BATCH = 64  # rows of one forward pass: more do not fit the cache
 FLAT_BATCH = 1024  # where it has linear layers only
@@ -38,15 +41,24 @@ class FlatModule:
         arch: name of its architecture.
         device: where it computes.
         precision: of forward passes: "float32", or "bfloat16" for those operations that torch's autocast chooses.
+        frozen: what models of this architecture never change; None for what the module is built with.
 
     Attributes:
         module: the module itself.
-        vector: all parameters and float buffers.
+        vector: all parameters and float buffers that may change.
         flat: the trainable parameters, as one parameter.
         grad: their gradient.
+        fixed: whether the extractor never changes.
     """
 
-    def __init__(self, spec: ModelSpec, arch: str, device: torch.device = CPU, precision: str = "float32") -> None:
+    def __init__(
+        self,
+        spec: ModelSpec,
+        arch: str,
+        device: torch.device = CPU,
+        precision: str = "float32",
+        frozen: FrozenPart | None = None,
+    ) -> None:
         with torch.random.fork_rng(devices=[]):
             # What is drawn here is overwritten by the first load. `torch.manual_seed` would take milliseconds to tell
             # devices that are not used.
@@ -64,15 +76,20 @@ class FlatModule:
         self.flat.grad = self.grad
         weights, grads = cut(self.flat.data, self.layout.trainable), cut(self.grad, self.layout.trainable)
         rest = cut(self.vector[self.layout.size :], self.layout.floats) | cut(self.counters, self.layout.counters)
+        if self.layout.frozen and frozen is not None:
+            rest |= {name: tensor.to(device) for name, tensor in frozen.tensors.items()}
         for name, parameter in self.module.named_parameters():
             if name in weights:
                 parameter.data, parameter.grad = weights[name], grads[name]
-            else:  # frozen: out of the optimiser's reach
+            elif name in rest:  # frozen: out of the optimiser's reach
                 parameter.data = rest.pop(name)
         for name, view in rest.items():
             owner, _, leaf = name.rpartition(".")
             self.module.get_submodule(owner)._buffers[leaf] = view
         self._alone: bool | None = None  # whether the last training batch had one row
+        self.fixed, self._tables = spec.freeze == "extractor", FeatureTables() if frozen is None else frozen.tables
+        self._held = held_parts(self.module)
+        self._leading = next(part for part in self.module.modules() if part not in self._held)  # shows the mode
         self._norms = [m for m in self.module.modules() if isinstance(m, _BATCH_NORM)]
         own = getattr(self.module, "loss", None)
         self._own_loss: Callable[[Tensor, Tensor], Tensor] | None = own if callable(own) else None
@@ -97,9 +114,9 @@ class FlatModule:
     def train(self, batch: int) -> None:
         """Training mode. For a batch of one row, which has no variance, batch norm uses its running statistics."""
         alone = batch == 1
-        if self._alone is alone and self.module.training:  # setting the mode of all parts is slow
+        if self._alone is alone and self._leading.training:  # setting the mode of all parts is slow
             return
-        self.module.train()
+        set_training(self.module, self._held)
         if alone:
             for norm in self._norms:
                 norm.eval()
@@ -152,7 +169,7 @@ class FlatModule:
     def head(self, model: Params) -> dict[str, Tensor]:
         """Tensors of a model's classifier, by their names in the classifier."""
         names = {id(t): name for name, t in (*self.module.named_buffers(), *self.module.named_parameters())}
-        own, tensors = self.classifier, model.named()
+        own, tensors = self.classifier, model.named()  # in which no part of it is frozen
         return {leaf: tensors[names[id(t)]] for leaf, t in (*own.named_parameters(), *own.named_buffers())}
 
     def loss(self, output: Tensor, y: Tensor) -> Tensor:
@@ -167,12 +184,23 @@ class FlatModule:
             batch: rows of one pass.
             helpers: threads that share the batches.
         """
+        if self.fixed:
+            x, net = self.represent(x, helpers=helpers), self.classifier.eval()
+            return self._table(net, x, batch)
         return self._table(self._judging(), x, batch, helpers)
 
-    def represent(self, x: Tensor, batch: int | None = None) -> Tensor:
-        """Features of all inputs in evaluation mode."""
-        layer = self.classifier  # one layer for both: it is never folded
-        return self._table(extractor_of(self._judging(), self._head, layer), x, batch)
+    def represent(self, x: Tensor, batch: int | None = None, helpers: Helpers | None = None) -> Tensor:
+        """Features of all inputs in evaluation mode; known ones if the extractor never changes."""
+
+        def features() -> Tensor:
+            layer = self.classifier  # one layer for both: it is never folded
+            return self._table(extractor_of(self._judging(), self._head, layer), x, batch, helpers)
+
+        return self._tables.of(x, features) if self.fixed else features()
+
+    def shortened(self, x: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
+        """Rows to train on and what gives their logits: features and the classifier, if the extractor never changes."""
+        return (self.represent(x), self.classify) if self.fixed else (self.laid_out(x), self)
 
     def _judging(self) -> nn.Module:
         """The module in evaluation mode."""

@@ -127,12 +127,13 @@ def local_train(
     added = [c.trainable if isinstance(c, Params) else c for c in corrections if c is not None]
     total, epoch = total_steps(len(rows), spec), steps_per_epoch(len(rows), spec)
     stepper = Stepper(net, spec, total, sum(added[1:], added[0]) if added else None)
+    known = net.represent(rows.x) if net.fixed and spec.augment == "none" else None
     losses: list[Tensor] = []
     sizes: list[int] = []
     for batch in batches(len(rows), spec, ctx.rng, ctx.device):
         x, y = augmented(picked(rows.x, batch), spec.augment, ctx.augment_rng), picked(rows.y, batch)
         net.train(len(batch))
-        features = net.features(x) if in_two_parts else None
+        features = picked(known, batch) if known is not None else net.features(x) if in_two_parts else None
         output = net(x) if features is None else net.classify(features)
         loss = net.loss(output, y)
         losses.append(loss.detach())  # read at the end: to read one is to wait for the device

@@ -21,6 +21,7 @@ from headwater.tasks.batched.threads import Helpers
 from headwater.tasks.device_memory import RowCache
 from headwater.tasks.devices import CPU
 from headwater.tasks.flat_module import FlatModule
+from headwater.tasks.frozen_part import FrozenParts
 from headwater.tasks.robust import Robust
 
 ALONE = "loop"  # the way of training in which every client is computed by itself
@@ -52,6 +53,7 @@ class RunContext:
         device_memory: megabytes of rows that stay on the device; 0 for a quarter of its memory.
         robust: how models and teachers are combined at sectors, and at the server.
         attack: a simulated attack.
+        frozen: what models never change, which is no part of them.
     """
 
     split: Split
@@ -75,6 +77,7 @@ class RunContext:
     device_memory: float = 0.0
     robust: tuple[Robust, Robust] = (Robust(), Robust())
     attack: Attack | None = None
+    frozen: FrozenParts = field(default_factory=FrozenParts)
     _flat_modules: dict[tuple[str, int], FlatModule] = field(default_factory=dict)
     _cache: dict[Hashable, Any] = field(default_factory=dict)
 
@@ -107,7 +110,8 @@ class RunContext:
     def flat_module(self, arch: str, slot: int) -> FlatModule:
         """The module of an architecture, one per process; `slot` distinguishes several that are used at once."""
         if (arch, slot) not in self._flat_modules:
-            self._flat_modules[arch, slot] = FlatModule(self.models[arch], arch, self.device, self.precision)
+            frozen = self.frozen.of(self.models[arch], arch, self.seed)
+            self._flat_modules[arch, slot] = FlatModule(self.models[arch], arch, self.device, self.precision, frozen)
         return self._flat_modules[arch, slot]
 
     def initial(self, arch: str, number: int) -> Params:

@@ -49,8 +49,7 @@ def task(
 
     Args:
         phase: "train", "distill", "average" or "evaluate": where its time is counted.
-        streaming: names of mapping inputs that are read once and in order, and so need not be in memory all at once.
-            A second read raises `TaskError`.
+        streaming: mapping inputs that are read once and in order, not all in memory; a second read is a `TaskError`.
         together: `together(contexts, inputs)` computes several homes at once; None for each that it cannot serve.
         prepare: `prepare(contexts, inputs)` does the first part of `together`, and returns a function for the rest.
         asks: inputs {group: {name: outputs}} that other tasks may compute beforehand, and that are missing otherwise.
@@ -60,10 +59,9 @@ def task(
             and other tasks count as `Cost()`.
         returns: outline of the result: the name of an input that it has the form of, `ITSELF` if the task can be run
             on outlines, or a function. Without it, `plan` runs the task once at each home, on stand-ins for its inputs.
-        shows_rows: whether the result holds rows of the home's data. A client of a deployed federation refuses such
-            a task.
-        noisy: whether the result is protected by `ctx.noise`. A client of a deployed federation draws it once a round,
-            and sends the same again if the round is repeated.
+        shows_rows: whether the result holds rows of the home's data. A deployed client refuses such a task.
+        noisy: whether the result is protected by `ctx.noise`. A deployed client draws it once a round, also if the
+            round is repeated.
 
     Example:
         A task that trains and returns only the change, with its cost and its size declared::
@@ -186,9 +184,7 @@ class TaskContext:
 
     def _at_server(self) -> Split:
         if self.home != ROOT:
-            raise LookupError(
-                f"the validation and test sets are at the server, not at {self.home}; move them there first"
-            )
+            raise LookupError(f"validation and test set are at the server, not at {self.home}; move them there first")
         return self._context.split
 
     def flat_module(self, params: Params, slot: int = 0) -> FlatModule:

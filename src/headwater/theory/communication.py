@@ -257,8 +257,12 @@ def round_traffic(method: str, who: Active, sizes: Payload, options: Options | N
 
 
 def setup_traffic(method: str, everybody: Active, sizes: Payload, options: Options | None = None) -> Traffic:
-    """What a method moves before its first round, when everybody who holds data is there."""
-    return formula(method).setup(everybody, sizes, options or {})
+    """What a method moves before its first round, when everybody who holds data is there.
+
+    What is frozen in the model goes once to every sector, which passes it on to its clients.
+    """
+    once = [Link(down_bytes=ends * sizes.frozen) for ends in (everybody.sectors, everybody.clients)]
+    return formula(method).setup(everybody, sizes, options or {}) + Traffic(*once)
 
 
 def run_traffic(method: str, rounds: Iterable[Active], sizes: Payload, options: Options | None = None) -> Traffic:

@@ -45,6 +45,7 @@ class Payload:
     reference: int = 0  # the labelled public set
     align: int = 0  # rows of the public set that clients predict in a round
     generator: int = 0  # a generator of features
+    frozen: int = 0  # what is frozen in the model, which is not in `model`
 
     @property
     def label_counts(self) -> int:

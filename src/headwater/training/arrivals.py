@@ -15,6 +15,7 @@ from headwater.core.membership import Newcomer, newcomers, with_newcomers
 from headwater.tasks.average import initial
 from headwater.training.evaluation import tests_for
 from headwater.training.experiment import Experiment
+from headwater.training.opening import charge_preparation
 
 NAMES = 1_000_000  # more than the names of a round: newcomers' values must not take names of the first set-up
 
@@ -65,6 +66,7 @@ def admit(
     session.calls[""] = NAMES * round
     clients = whole.tree.in_order(sizes)
     few = replace(whole, round=0, clients=clients, seats={}, sat=frozenset(), purpose="setup")
+    charge_preparation(experiment, few, exchange=False)
     first = experiment.method.init(few, few.run(initial, at=SERVER, arch=experiment.model.name))
     state = experiment.method.admit(few, state, first)
     return whole, state, with_newcomers(tests, tests_for(few, first, own_tests))

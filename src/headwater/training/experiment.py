@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,6 @@ from headwater.config.stage_defaults import distill_defaults, local_defaults
 from headwater.core.federation import Federation
 from headwater.core.params import Params
 from headwater.core.tree import Tree
-from headwater.data import kind_of_path
 from headwater.data.base import Data
 from headwater.data.loading import open_data, options_of
 from headwater.data.preparation import Exchange, prepared
@@ -36,8 +35,10 @@ from headwater.partition.partition import Partition
 from headwater.specs import LEARNING_RATE, DistillSpec, LocalSpec
 from headwater.tasks import devices
 from headwater.tasks.batched.policy import Stacking, stacking
+from headwater.tasks.frozen_part import FrozenParts
 from headwater.tasks.task import RunContext
-from headwater.training.warm_start import start_model
+from headwater.training.absolute_paths import with_absolute_paths
+from headwater.training.warm_start import first_model
 
 Rows = Mapping[str, np.ndarray]
 
@@ -59,6 +60,7 @@ class Experiment:
         others: further architectures of clients.
         exchange: what clients sent about their rows before the first round, to agree on a preparation of the data.
         start: the model that the run starts from; None: it is drawn.
+        frozen: what models never change.
     """
 
     config: Config
@@ -73,6 +75,7 @@ class Experiment:
     others: tuple[ModelSpec, ...] = ()
     exchange: Exchange | None = None
     start: Params | None = None
+    frozen: FrozenParts = field(default_factory=FrozenParts)
 
     @property
     def models(self) -> dict[str, ModelSpec]:
@@ -103,7 +106,8 @@ class Experiment:
 
     def context(self) -> RunContext:
         start = {} if self.start is None else {self.tree.archs[0]: self.start}
-        return RunContext(self.split, self.rows, self.test_rows, self.models, self.config.seed, start=start)
+        rest = (self.rows, self.test_rows, self.models, self.config.seed)
+        return RunContext(self.split, *rest, start=start, frozen=self.frozen)
 
 
 def prepare(config: Config, *, data: Data | None = None, model: Callable[[], nn.Module] | None = None) -> Experiment:
@@ -117,8 +121,7 @@ def prepare(config: Config, *, data: Data | None = None, model: Callable[[], nn.
     Raises:
         UserError: the parts do not go together, or the data cannot be read.
     """
-    config = _with_absolute_paths(config)
-    folder, seed = Path(config.data.dir) if config.data.dir else None, carving_seed(config)
+    config = with_absolute_paths(config)
     loaded = data if data is not None else open_data(config.data)
     split = carve(
         loaded,
@@ -131,8 +134,8 @@ def prepare(config: Config, *, data: Data | None = None, model: Callable[[], nn.
         reference_classes=config.data.reference_classes,
         reference_fraction=config.data.reference_fraction,
         reference_labelled=config.data.reference_labelled,
-        data_dir=folder,
-        seed=seed,
+        data_dir=Path(config.data.dir) if config.data.dir else None,
+        seed=carving_seed(config),
         options=options_of(config.data),
     )
     partition = divide(config, split)
@@ -153,29 +156,13 @@ def prepare(config: Config, *, data: Data | None = None, model: Callable[[], nn.
     settled: dict[str, Any] = {name: asdict(stage) for name, stage in chosen.items()}
     if model is None:
         settled["model"] = {"name": spec.name, "projection": spec.projection, **spec.options}
-    start = None
-    if config.model.start:
-        start, sha256 = start_model(config.model.start, config.model.start_sha256, spec)
-        settled["model"] = settled.get("model", {}) | {"start_sha256": sha256}
-    parts = (tree, spec, built, rows, test_rows, loaded.class_names, others, exchange, start)
+    start, frozen, hashes = first_model(config, dict(zip(names, (spec, *others), strict=True)))
+    settled["model"] = settled.get("model", {}) | hashes
+    parts = (tree, spec, built, rows, test_rows, loaded.class_names, others, exchange, start, frozen)
     experiment = Experiment(config.merged(settled), split, partition, *parts)
-    for extra in experiment.models.values():  # a method may refuse the model, or add one that cannot be built
-        extra.outline()
+    for extra in experiment.models.values():
+        extra.outline()  # a method may refuse the model, or add one that cannot be built
     return experiment
-
-
-def _with_absolute_paths(config: Config) -> Config:
-    """The configuration with absolute paths of files, so that a run can be resumed from any directory."""
-    data = config.data.model_dump()
-    paths = {key: value for key in ("name", "reference") if kind_of_path(value := str(data[key])) is not None}
-    if (test := data.get("test")) and Path(test).expanduser().is_file():
-        paths["test"] = test
-    whole = {key: str(Path(value).expanduser().absolute()) for key, value in paths.items()}
-    if any(data[key] != value for key, value in whole.items()):
-        config = config.merged({"data": whole})
-    if config.model.start:  # a link such as runs/latest will point elsewhere
-        config = config.merged({"model": {"start": str(Path(config.model.start).expanduser().resolve())}})
-    return config
 
 
 def specs_of(
@@ -206,7 +193,8 @@ def specs_of(
             filled["words"] = split.words  # an embedding has one row per token of the vocabulary
         filled |= dict(options)
         more = (maker, wanted.buffers, projection, wanted.bn_head, split.words is not None)
-        return fitted(ModelSpec(name, split.shape, split.classes, filled, *more), split.words)
+        trained = (None, wanted.freeze, wanted.adapter, wanted.rank, wanted.adapter_alpha)
+        return fitted(ModelSpec(name, split.shape, split.classes, filled, *more, False, *trained), split.words)
 
     main = spec(name, wanted.options)
     if wanted.also and not kind.INFO.mixed_architectures:

@@ -14,12 +14,16 @@ from headwater.core.membership import Newcomer
 from headwater.core.params import Params, digest
 from headwater.training.evaluation import Scores, summary_of
 from headwater.training.experiment import Experiment
+from headwater.training.model_tensors import Frozen, describe_frozen, named, tensors_of
 from headwater.training.remarks import method_report
-from headwater.training.result import named, tensors_of
 
 SEPARATE = (
     "clients were separate parties: accuracy by client was asked for after the last round only, a simulation asks in "
     "every evaluated round, so its ledger.evaluate is larger"
+)
+BUILT = (
+    "every party built the frozen part of the model itself and compared its SHA-256; ledger.setup counts it as one "
+    "copy for each sector and each client"
 )
 
 
@@ -51,6 +55,7 @@ def result_of(
     device: Mapping[str, Any],
     joined: Sequence[Newcomer] = (),
     stopped: str = "",
+    frozen: Frozen | None = None,
 ) -> dict[str, Any]:
     """The content of result.json.
 
@@ -64,6 +69,7 @@ def result_of(
         device: where it was computed.
         joined: clients that joined after the first round.
         stopped: name of the callback that ended the run early, if one did.
+        frozen: architecture → what is frozen in it, by name.
     """
     config, model = experiment.config, experiment.model
     result = {
@@ -76,11 +82,12 @@ def result_of(
         "ledger": fed.session.ledger.summary(),
         "seconds": seconds,
         "partition_sha256": experiment.partition.sha256,
-        "model_sha256": digest(tensors_of(params)),
+        "model_sha256": digest(tensors_of(params, frozen)),
         "data": config.data.name,
         "model": model.name,
         "stacking": experiment.stacking.to_dict(),
         "parameters": next((p.layout.size for p in params.values()), 0) or model.count(),
+        **({"frozen": describe_frozen(frozen)} if frozen else {}),
         "clients": len(fed.tree.clients),
         "sectors": len(fed.tree.sectors),
         **({"joined": [each._asdict() for each in joined]} if joined else {}),
@@ -91,7 +98,7 @@ def result_of(
     if config.model.start:
         result["start"] = {"path": config.model.start, "model_sha256": config.model.start_sha256}
     if fed.session.losing:
-        result["notes"] = [SEPARATE]
+        result["notes"] = [SEPARATE, *([BUILT] if frozen else [])]
     if stopped:
         ended = f"ended after round {len(history)} of {config.rounds} by the callback {stopped}"
         result["notes"] = [*result.get("notes", ()), ended]

@@ -40,9 +40,10 @@ from headwater.training.evaluation import (
 from headwater.training.experiment import Experiment
 from headwater.training.finish import exported, result_of
 from headwater.training.hooks import Hooks
-from headwater.training.opening import open_federation, run_context
+from headwater.training.model_tensors import describe_model, frozen_of, tensors_of
+from headwater.training.opening import charge_preparation, open_federation, run_context
 from headwater.training.remarks import cautions
-from headwater.training.result import Event, Progress, Run, describe_model, tensors_of
+from headwater.training.result import Event, Progress, Run
 from headwater.training.run_directory import RunDirectory, write_model
 from headwater.training.run_lock import RunLock
 
@@ -173,8 +174,7 @@ class _Loop:
             self.fed = grown(self.fed, joined_until(self.arrivals.joined, last.round))
             self.progress.began -= last.seconds  # the time of a resumed run includes its earlier parts
             return last.state, last.round + 1
-        if (exchange := self.experiment.exchange) is not None:
-            session.ledger.prepare(exchange.name, exchange.up, exchange.down)
+        charge_preparation(self.experiment, self.fed)
         model = self.fed.run(initial, at=SERVER, arch=self.experiment.model.name)
         state = self.experiment.method.init(self.fed, model)
         saved = Saved(state, tests_for(self.fed, state, self.own_tests))
@@ -275,12 +275,13 @@ class _Loop:
         if self.hooks.stopped and self.history[-1]["accuracy"] is None:  # stopped between two evaluations
             self.history[-1] |= {"accuracy": found.accuracy, "loss": found.loss}
         params = exported(self.fed, saved.state)
-        tensors, about = tensors_of(params), describe_model(self.experiment, params)
+        frozen = frozen_of(self.context, params)
+        tensors, about = tensors_of(params, frozen), describe_model(self.experiment, params)
         config, ledger, model = self.config, self.fed.session.ledger, self.experiment.model
         seconds = round(time.time() - self.progress.began, 3)
         used = self.directory.devices if self.directory else ()
         where = devices.about(self.context.device, self.context.precision, used)
-        more = (seconds, where, self.arrivals.joined, self.hooks.stopped)
+        more = (seconds, where, self.arrivals.joined, self.hooks.stopped, frozen)
         result = result_of(self.experiment, self.fed, params, found, self.history, *more)
         path = self.directory.path if self.directory else None
         how = (config.partition.scheme, self.experiment.method.INFO, json.loads(about).get("preparation", {}))
@@ -293,5 +294,5 @@ class _Loop:
             self.directory.write("result.json", result)
         if self.directory:
             result = self.directory.result or result
-        rest = (self.partition, config.to_toml(), path, text, about, self.spans)
+        rest = (self.partition, config.to_toml(), path, text, about, self.spans, frozen)
         return Run(result, self.history, ledger, params, model, self.context.models, *rest)

@@ -15,6 +15,7 @@ from headwater.specs import LocalSpec
 from headwater.tasks.attack import attack_of, poisoned
 from headwater.tasks.batched.policy import NUMBERS
 from headwater.tasks.devices import CPU
+from headwater.tasks.frozen_part import frozen_size
 from headwater.tasks.robust import Robust
 from headwater.tasks.task import RunContext
 from headwater.training.experiment import Experiment
@@ -52,6 +53,29 @@ def run_context(experiment: Experiment, device: torch.device = CPU) -> RunContex
         device_memory=engine.device_memory,
         robust=(Robust(robust.sector, robust.share), Robust(robust.server, robust.share)),
     )
+
+
+def charge_preparation(experiment: Experiment, fed: Federation, exchange: bool = True) -> None:
+    """Charge what parties exchange before the first round beside the method's own moves.
+
+    These are statistics of the data and, once for each sector and for each client, what is frozen in the model that it
+    trains. A sector gets a copy too, since it passes models on and may teach.
+
+    Args:
+        experiment: the run.
+        fed: the view of those who prepare: all at the start of a run, or clients that join it.
+        exchange: whether statistics of the data are exchanged.
+    """
+    ledger, found = fed.session.ledger, experiment.exchange
+    if found is not None and exchange:
+        ledger.prepare(found.name, found.up, found.down)
+    archs = fed.tree.archs
+    for arch in archs:
+        if not (size := frozen_size(experiment.models[arch])):
+            continue
+        clients = fed.clients if len(archs) == 1 else [c for c in fed.clients if fed.tree.arch(c) == arch]
+        sectors = fed.sectors if len(archs) == 1 else {fed.tree.sector_of[client] for client in clients}
+        ledger.provide("frozen", size, len(sectors), len(clients))
 
 
 def open_federation(experiment: Experiment, engine: Engine, context: RunContext) -> Federation:

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
+from typing import Any, NamedTuple, cast
 
-from torch import Tensor, nn
+from torch import nn
 
 from headwater.core.ledger import TIERS, Ledger
 from headwater.core.params import Params
@@ -25,12 +24,8 @@ from headwater.inference.trained import Array, TrainedModel, from_metadata
 from headwater.models.base import ModelSpec
 from headwater.report.notebook import card, sectors, sparkline
 from headwater.report.numbers import count, duration, percent, size
+from headwater.training.model_tensors import Frozen, tensors_of
 from headwater.training.run_directory import write_model
-
-if TYPE_CHECKING:
-    from headwater.training.experiment import Experiment
-
-Item = TypeVar("Item")
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,6 +45,7 @@ class Run:
         card: the model card, as in model.md.
         about: metadata of model.safetensors: what is needed to build the model and to use it.
         spans: timed tasks of a run without a directory; use `timeline`.
+        frozen: by architecture, the tensors that no model of it changes; they are not in `params`.
 
     Example:
         >>> import headwater as hw
@@ -70,6 +66,7 @@ class Run:
     card: str = field(default="", repr=False)
     about: str = field(default="", repr=False)
     spans: list[dict[str, Any]] = field(default_factory=list, repr=False)
+    frozen: Frozen = field(default_factory=dict, repr=False)
 
     def __repr__(self) -> str:
         result, interval = self.result, self.accuracy_ci95
@@ -119,13 +116,17 @@ class Run:
     @property
     def model(self) -> nn.Module:
         """The trained model in evaluation mode; a ModuleDict by client or member where there is no single one."""
-        built = {name: p.load_into(self.specs[p.layout.arch].build()) for name, p in self.params.items()}
+        built = {
+            name: p.load_into(self.specs[p.layout.arch].build(), self.frozen.get(p.layout.arch))
+            for name, p in self.params.items()
+        }
         return built[""].eval() if "" in built else nn.ModuleDict(built).eval()
 
     @cached_property
     def trained(self) -> TrainedModel:
         """The trained model with the preparation of its inputs, as `hw.load` returns it."""
-        return from_metadata(self.about, tensors_of(self.params), str(self.directory or "this run"), self.spec.builder)
+        tensors = tensors_of(self.params, self.frozen)
+        return from_metadata(self.about, tensors, str(self.directory or "this run"), self.spec.builder)
 
     def predict(self, x: Any) -> Array:
         """The class of each row; see `TrainedModel.predict`.
@@ -166,7 +167,7 @@ class Run:
             reason = getattr(error, "strerror", None) or said(error)
             raise OutputError(f"{str(path)[:100]!r} cannot be made a folder ({reason}); choose another") from error
         self._write_files(path)
-        write_model(path / "model.safetensors", tensors_of(self.params), {METADATA: self.about})
+        write_model(path / "model.safetensors", tensors_of(self.params, self.frozen), {METADATA: self.about})
         (path / "model.md").write_text(self.card, encoding="utf-8")
         return path
 
@@ -203,40 +204,6 @@ class Run:
                 return write([Path(folder)], file)
         except OutputError as error:
             raise OutputError(str(error).replace("choose another --out", "choose another path")) from error
-
-
-def tensors_of(params: Mapping[str, Params]) -> dict[str, Tensor]:
-    """The tensors of model.safetensors: state names, behind the member's name if there are several models."""
-    return {f"{name}.{key}" if name else key: t for name, p in params.items() for key, t in p.named().items()}
-
-
-def named(members: Mapping[Any, Item]) -> dict[str, Item]:
-    """Members under distinct names that are valid in an `nn.ModuleDict`."""
-    distinct: dict[str, Item] = {}
-    taken = dir(nn.ModuleDict())
-    for key, member in members.items():
-        name = re.sub(r"\W", "_", str(key)) or "member"
-        while name in distinct or name in taken:
-            name += "_"
-        distinct[name] = member
-    return distinct
-
-
-def describe_model(experiment: Experiment, params: Mapping[str, Params]) -> str:
-    """Metadata of model.safetensors as JSON: what is needed to build the model, or each member, and to use it."""
-
-    def described(spec: ModelSpec) -> dict[str, Any]:
-        return {f.name: getattr(spec, f.name) for f in fields(spec) if f.name != "builder"}
-
-    about = described(experiment.model) | {"class_names": list(experiment.class_names)}
-    if experiment.prepared:
-        about["preparation"] = experiment.prepared
-    if experiment.split.words is not None:
-        about["words"] = experiment.split.words
-    if "" not in params:
-        models = experiment.models
-        about["members"] = {name: described(models[p.layout.arch]) for name, p in params.items()}
-    return json.dumps(about)
 
 
 class Event(NamedTuple):

@@ -2,21 +2,43 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import chain
 
 import torch
+from torch import Tensor
 
+from headwater.config import Config
 from headwater.core.params import Params, digest
 from headwater.errors import ConfigError, OutputError
 from headwater.inference.trained import load
 from headwater.models.base import ModelSpec
 from headwater.tasks.cost import shaped_model
+from headwater.tasks.frozen_part import FrozenParts, checked_frozen
 
 FRESH = "choose another start, or remove it to begin with new weights"
 
 
-def start_model(source: str, sha256: str, spec: ModelSpec) -> tuple[Params, str]:
-    """The model to start from, and its hash.
+def first_model(config: Config, specs: Mapping[str, ModelSpec]) -> tuple[Params | None, FrozenParts, dict[str, str]]:
+    """The model that a run starts from, None if it is drawn; what is frozen; and the hashes for `[model]`.
+
+    Args:
+        config: the configuration, whose hashes are compared.
+        specs: the clients' architectures by name.
+
+    Raises:
+        UserError: the model cannot be used, or is not the one that a hash stands for.
+    """
+    wanted, first = config.model, next(iter(specs.values()))
+    if wanted.start:
+        start, frozen, sha256 = start_model(wanted.start, wanted.start_sha256, first)
+        return start, FrozenParts({first.name: frozen}), {"start_sha256": sha256}
+    known = checked_frozen(wanted.frozen_sha256, specs)
+    return None, FrozenParts(), {"frozen_sha256": known} if known else {}
+
+
+def start_model(source: str, sha256: str, spec: ModelSpec) -> tuple[Params, dict[str, Tensor], str]:
+    """The model to start from, what is frozen in it, and its hash.
 
     Args:
         source: a run's directory, or its model.safetensors.
@@ -43,7 +65,7 @@ def start_model(source: str, sha256: str, spec: ModelSpec) -> tuple[Params, str]
         )
     outline = shaped_model(spec, spec.name)
     layout = outline.layout
-    wanted = dict(chain(layout.trainable, layout.floats, layout.counters))
+    wanted = dict(chain(layout.trainable, layout.floats, layout.counters, layout.frozen))
     found = {name: tuple(tensor.shape) for name, tensor in trained.tensors.items()}
     for name in [*wanted, *found]:
         if wanted.get(name) != found.get(name):
@@ -62,4 +84,5 @@ def start_model(source: str, sha256: str, spec: ModelSpec) -> tuple[Params, str]
     numbers = [trained.tensors[name].reshape(-1) for name, _ in (*layout.trainable, *layout.floats)]
     counters = [trained.tensors[name].reshape(-1) for name, _ in layout.counters]
     vector = torch.cat([torch.zeros(0, dtype=outline.vector.dtype), *numbers])
-    return Params(vector, torch.cat([torch.zeros(0, dtype=torch.int64), *counters]), layout, weight=0.0), known
+    model = Params(vector, torch.cat([torch.zeros(0, dtype=torch.int64), *counters]), layout, weight=0.0)
+    return model, {name: trained.tensors[name] for name, _ in layout.frozen}, known

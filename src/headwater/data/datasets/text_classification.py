@@ -14,6 +14,7 @@ from headwater.data.base import Data
 from headwater.data.files import Array, Published, PublishedFile, absent, broken, root
 from headwater.data.table_columns import parse
 from headwater.data.text import Length, Vocabulary, Words, encode
+from headwater.data.tokenizer import token_count
 from headwater.errors import DataError
 
 if TYPE_CHECKING:
@@ -49,9 +50,14 @@ PUBLISHED = {
 }
 
 
-@DatasetInfo("ag_news", "news in a few lines, 4 classes (vocabulary, words, length)")
+@DatasetInfo("ag_news", "news in a few lines, 4 classes (vocabulary, words, length, tokenizer)")
 def ag_news(
-    data_dir: Path | None = None, *, vocabulary: Vocabulary = "hashed", words: Words = 10_000, length: Length = 128
+    data_dir: Path | None = None,
+    *,
+    vocabulary: Vocabulary = "hashed",
+    words: Words = 10_000,
+    length: Length = 128,
+    tokenizer: str = "",
 ) -> Data:
     """Headlines and leads of news, from train_subset.csv.gz and test.csv.gz or the authors' train.csv and test.csv.
 
@@ -60,6 +66,7 @@ def ag_news(
         vocabulary: "hashed" or "counted".
         words: how many token numbers there are.
         length: tokens per text.
+        tokenizer: folder of a pretrained model, whose tokens replace `vocabulary` and `words`.
     """
     folder = root(data_dir) / "ag_news"
     packed, official = folder / "train_subset.csv.gz", folder / "train.csv"
@@ -75,10 +82,10 @@ def ag_news(
     texts = [(frame["title"].astype(str) + " " + frame["description"].astype(str)).tolist() for frame in frames]
     first = 0 if columns is None else 1
     y = [_labels(frame, path, len(NEWS), first) for frame, path in zip(frames, files, strict=True)]
-    return _data("ag_news", texts, y, NEWS, vocabulary, words, length)
+    return _data("ag_news", texts, y, NEWS, vocabulary, words, length, tokenizer)
 
 
-@DatasetInfo("sst2", "sentences about films, liked or not (part, tested, vocabulary, words, length)")
+@DatasetInfo("sst2", "sentences about films, liked or not (part, tested, vocabulary, words, length, tokenizer)")
 def sst2(
     data_dir: Path | None = None,
     *,
@@ -87,6 +94,7 @@ def sst2(
     vocabulary: Vocabulary = "hashed",
     words: Words = 10_000,
     length: Length = 128,
+    tokenizer: str = "",
 ) -> Data:
     """Sentences about films, liked or not: `phrases` trains on all of GLUE's phrases, `sentences` on whole ones.
 
@@ -101,6 +109,7 @@ def sst2(
         vocabulary: "hashed" or "counted".
         words: how many token numbers there are.
         length: tokens per text.
+        tokenizer: folder of a pretrained model, whose tokens replace `vocabulary` and `words`.
     """
     folder = root(data_dir) / "sst2"
     packed = folder / ("glue_train_phrases.csv.gz" if part == "phrases" else "train_sentences.csv.gz")
@@ -124,7 +133,7 @@ def sst2(
     if tested == "tenth":
         held, kept = _tenth(len(y[0]))
         texts, y = [[texts[0][i] for i in rows] for rows in (kept, held)], [y[0][kept], y[0][held]]
-    return _data("sst2", texts, y, ("negative", "positive"), vocabulary, words, length)
+    return _data("sst2", texts, y, ("negative", "positive"), vocabulary, words, length, tokenizer)
 
 
 def _tenth(rows: int) -> tuple[Array, Array]:
@@ -163,6 +172,8 @@ def _data(
     vocabulary: Vocabulary,
     words: int,
     length: int,
+    tokenizer: str,
 ) -> Data:
-    x, x_test, preparation = encode(texts[0], texts[1], vocabulary, words, length)
+    x, x_test, preparation = encode(texts[0], texts[1], vocabulary, words, length, tokenizer)
+    words = token_count(tokenizer) if tokenizer else words
     return Data(x, y[0], x_test, y[1], name=name, class_names=names, tokens=True, words=words, preparation=preparation)

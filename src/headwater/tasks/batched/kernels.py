@@ -43,7 +43,8 @@ class Kernel(Protocol):
 
 def kernel_of(module: nn.Module, layout: Layout) -> Kernel | None:
     """The kernel for a module; None for one that is trained alone."""
-    if layout.floats or layout.counters or hasattr(module, "loss"):  # statistics, frozen parts, a loss of its own
+    statistics = layout.floats or layout.counters
+    if statistics or layout.frozen or hasattr(module, "loss"):  # a loss of its own
         return None
     if any(part._forward_hooks or part._forward_pre_hooks or part._backward_hooks for part in module.modules()):
         return None
