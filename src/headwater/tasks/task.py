@@ -184,7 +184,7 @@ class TaskContext:
 
     def _at_server(self) -> Split:
         if self.home != ROOT:
-            raise LookupError(f"validation and test set are at the server, not at {self.home}; move them there first")
+            raise LookupError(f"validation and test sets are at the server, not at {self.home}; move them there first")
         return self._context.split
 
     def flat_module(self, params: Params, slot: int = 0) -> FlatModule:
