@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cache
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -223,11 +224,37 @@ def test_feddfs_figures_as_printed() -> None:
     assert (large.clients, large.participation) == (150, 0.1)
     toy = Config.load("feddf/fig1")
     assert (toy.data.reference_size, toy.partition.clients, toy.model.options["hidden"]) == (60, 2, [32, 32])
-    for name in (2, 14, 15, 16, 17):
-        assert Config.load(f"feddf/fig{name}").algorithm["before_fusion"] is True
-        assert [row.set["local"]["epochs"] for row in table(f"feddf/fig{name}").rows] == [1, 20, 40, 80, 160]
-    alphas = [Config.load(f"feddf/fig{name}").partition.options["alpha"] for name in (14, 15, 16)]
-    assert alphas == [100.0, 1.0, 0.01]
+
+
+def test_feddf_against_fedavg_is_figures_2_and_14() -> None:
+    """The last accuracy of both methods, for every alpha, share of the data and number of local epochs."""
+    for name in ("feddf/fig2", "feddf/fig14"):
+        places = planned(name, "paper").at
+        cells = {place: planned(name, "paper").cells[number].config for place, number in places.items()}
+        assert {column.metric or table(name).metric for column in table(name).columns} == {"accuracy"}
+        settings = [
+            (c.method, c.partition.options["alpha"], c.data.fraction, c.local["epochs"]) for c in cells.values()
+        ]
+        every = product(("fedavg", "feddf"), (100.0, 1.0, 0.01), (1.0, 0.5), (1, 20, 40, 80, 160))
+        assert sorted(settings) == sorted(every)
+
+
+@pytest.mark.parametrize(("name", "alpha"), [("feddf/fig15", 100.0), ("feddf/fig16", 1.0), ("feddf/fig17", 0.01)])
+def test_figures_15_to_17_have_four_panels(name: str, alpha: float) -> None:
+    """a and c with both methods by round, b and d with FedDF before and after fusion."""
+    found = planned(name, "paper")
+    assert {cell.config.partition.options["alpha"] for cell in found.cells} == {alpha}
+    assert {cell.config.eval_every for cell in found.cells} == {1}
+    columns = {column.name: column for column in table(name).columns}
+    for panel, share in {"a": 1.0, "b": 1.0, "c": 0.5, "d": 0.5}.items():
+        mine = [column for column in columns if column.startswith(f"{panel}: ")]
+        runs = [found.cells[number].config for (_, column, _), number in found.at.items() if column in mine]
+        assert {run.data.fraction for run in runs} == {share}
+        assert {run.method for run in runs} == ({"fedavg", "feddf"} if panel in "ac" else {"feddf"})
+        shown = [columns[column].metric or "accuracy" for column in mine]
+        assert shown == (["accuracy"] if panel in "ac" else ["before_fusion", "after_fusion"])
+        assert {run.local["epochs"] for run in runs} == {1, 20, 40, 80, 160}
+        assert all(run.algorithm.get("before_fusion") for run in runs if run.method == "feddf")
 
 
 def test_what_the_authors_program_does_otherwise() -> None:

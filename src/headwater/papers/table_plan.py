@@ -24,7 +24,7 @@ from headwater.sweep import Cell, identity
 Tree = dict[str, Any]
 CORES = 2  # cores of the machine that the minutes of a scale refer to
 LADDER = [0.8**step for step in range(30)]  # factors to try until a table fits into its minutes
-ROUNDS_SHOWN = ("curves", "before_after")
+ROUNDS_SHOWN = ("curves", "before_after", "fusion")
 
 
 @dataclass(frozen=True)
