@@ -59,7 +59,16 @@ class Several:
     @property
     def team(self) -> Team | None:
         """The last teachers, to be tested together."""
-        return Team(apart(self.teachers), self.mix, self.weights) if self.teachers.nodes else None
+        members = apart(self.teachers)
+        averages = list(members) == list(apart(over(self.ring)))  # by name: no models of single clients among them
+        return Team(members, self.mix, self.weights, left=averages) if members else None
+
+    @property
+    def others(self) -> dict[str, Located]:
+        """All models but the designated one of the first architecture, by architecture and number."""
+        each = len(self.models) // len(self.archs)
+        names = {i: f"{self.archs[i // each]}{f'_{i % each}' if i % each else ''}" for i in self.models}
+        return {names[i]: model for i, model in self.models.items() if i}
 
 
 def drawn_models(fed: Federation, model: Located, cohorts: int) -> Models:

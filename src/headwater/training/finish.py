@@ -12,6 +12,7 @@ from headwater.core import numerics
 from headwater.core.federation import SERVER, Federation
 from headwater.core.membership import Newcomer
 from headwater.core.params import Params, digest
+from headwater.training.beside import Beside
 from headwater.training.evaluation import Scores, method_report, summary_of
 from headwater.training.experiment import Experiment
 from headwater.training.result import named, tensors_of
@@ -44,6 +45,7 @@ def result_of(
     experiment: Experiment,
     fed: Federation,
     params: Mapping[str, Params],
+    beside: Beside | None,
     found: Scores,
     history: list[dict[str, Any]],
     seconds: float,
@@ -56,6 +58,7 @@ def result_of(
         experiment: the run.
         fed: the federation of the last round.
         params: what `exported` returned.
+        beside: what `left_beside` returned.
         found: the last evaluation.
         history: one row per round.
         seconds: since the run began.
@@ -74,6 +77,7 @@ def result_of(
         "seconds": seconds,
         "partition_sha256": experiment.partition.sha256,
         "model_sha256": digest(tensors_of(params)),
+        **({"members_sha256": digest(beside.tensors)} if beside else {}),
         "data": config.data.name,
         "model": model.name,
         "stacking": experiment.stacking.to_dict(),

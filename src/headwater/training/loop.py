@@ -23,10 +23,12 @@ from headwater.engines.base import Done, Engine
 from headwater.engines.nan_check import BAD, Complaint
 from headwater.errors import Diverged
 from headwater.inference import card
+from headwater.inference.members import FILE as MEMBERS
 from headwater.inference.trained import KEY as METADATA
 from headwater.tasks.average import initial
 from headwater.training import checkpoint
 from headwater.training.arrivals import Arrivals, admit, grown
+from headwater.training.beside import left_beside
 from headwater.training.checkpoint import Keeper, write_whole
 from headwater.training.evaluation import (
     Measurements,
@@ -271,23 +273,24 @@ class _Loop:
     def _finish(self, saved: Saved, found: Scores) -> Run:
         if self.hooks.stopped and self.history[-1]["accuracy"] is None:  # stopped between two evaluations
             self.history[-1] |= {"accuracy": found.accuracy, "loss": found.loss}
-        params = exported(self.fed, saved.state)
+        params, beside = exported(self.fed, saved.state), left_beside(self.experiment, self.fed, saved.state)
         tensors, about = tensors_of(params), describe_model(self.experiment, params)
         config, ledger, model = self.config, self.fed.session.ledger, self.experiment.model
         seconds = round(time.time() - self.progress.began, 3)
-        result = result_of(
-            self.experiment, self.fed, params, found, self.history, seconds, self.arrivals.joined, self.hooks.stopped
-        )
+        known = (found, self.history, seconds, self.arrivals.joined, self.hooks.stopped)
+        result = result_of(self.experiment, self.fed, params, beside, *known)
         path = self.directory.path if self.directory else None
         how = (config.partition.scheme, self.experiment.method.INFO, json.loads(about).get("preparation", {}))
         text = card.card(result, *how)
         if self.hooks.stopped and self.keeper:
             self.keeper.write()  # without a result, the same call carries on
         elif self.directory and self.directory.result is None:
+            if beside:
+                write_model(self.directory.path / MEMBERS, beside.tensors, {METADATA: beside.about})
             write_model(self.directory.path / "model.safetensors", tensors, {METADATA: about})
             write_whole(self.directory.path / card.FILE, text)
             self.directory.write("result.json", result)
         if self.directory:
             result = self.directory.result or result
-        rest = (self.partition, config.to_toml(), path, text, about, self.spans)
+        rest = (self.partition, config.to_toml(), path, text, about, self.spans, beside)
         return Run(result, self.history, ledger, params, model, self.context.models, *rest)
