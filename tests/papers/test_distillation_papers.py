@@ -216,7 +216,13 @@ def test_feddfs_figures_as_printed() -> None:
     text = Config.load("feddf/fig3")
     assert (text.partition.clients, text.partition.participation, text.rounds) == (10, 1.0, 10)
     assert (text.model.name, text.local["lr"], text.local["epochs"]) == ("distilbert", 1e-5, 10)
-    assert [cell("feddf/fig3", "FedDF", c).local["epochs"] for c in ("AG News", "SST-2")] == [10, 1]
+    for column, epochs in (("AG News", 10), ("SST-2", 1)):
+        half = cell("feddf/fig3", "FedDF", column)
+        assert (half.local["epochs"], half.data.fraction, half.data.reference) == (epochs, 0.5, "rest")
+        assert half.data.reference_size >= 0.5 * 67_349  # all of the other half
+    few = [cell("feddf/fig6", row, "CIFAR-100") for row in ("10 classes", "1 % of the inputs", "100 steps")]
+    assert [few[0].data.reference_classes, few[1].data.reference_fraction, few[2].server["steps"]] == [10, 0.01, 100]
+    assert {each.partition.options["alpha"] for each in few} == {1.0}
     unlike = Config.load("feddf/fig4")
     assert (unlike.model.name, unlike.model.also) == ("resnet20", ("resnet32", "shufflenetv2"))
     assert (unlike.rounds, unlike.local["epochs"], unlike.partition.clients) == (30, 80, 21)

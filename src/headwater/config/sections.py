@@ -72,9 +72,9 @@ class DataConfig(Chosen):
         fraction: share of the training data that is used.
         test_fraction: share of the test set on which models are evaluated.
         validation: size of the server's validation set, as a share of the training data or as a number of samples.
-        reference: where the unlabelled reference set comes from: "holdout", carved out of the training data; "noise"; a
-            data set's name, or a path.
-        reference_size: samples in the reference set, at most.
+        reference: where the unlabelled reference set comes from: "holdout", carved out of the training data; "rest",
+            what `fraction` leaves out of it; "noise"; a data set's name, or a path.
+        reference_size: samples in the reference set, at most; of "holdout" no more than a fifth of the training data.
         reference_noise: distribution of `reference = "noise"`.
         reference_classes: use only samples of these classes of the reference set: a number of random classes, or a list
             of class numbers; empty: all.

@@ -13,7 +13,7 @@ from headwater.errors import ConfigError, nearest
 from headwater.registry import Info, Registry, path_exists
 
 PATHS = ("headwater.data.loading:npz", "headwater.data.tables:table", "headwater.data.folders:folder")
-HOLDOUT, NOISE, GENERATOR = REFERENCES = ("holdout", "noise", "generator")  # sources of a reference set
+HOLDOUT, REST, NOISE, GENERATOR = REFERENCES = ("holdout", "rest", "noise", "generator")  # sources of a reference set
 NOISES = ("uniform", "gaussian")
 TABLES = (".csv", ".tsv", ".csv.gz", ".tsv.gz", ".parquet")
 
@@ -58,7 +58,8 @@ class Reference:
     """Options of the reference set.
 
     Args:
-        source: "holdout", "noise", "generator", a data set's name, a path or "package.module:function".
+        source: "holdout"; "rest", what `data.fraction` leaves out; "noise"; "generator"; a data set's name, a path or
+            "package.module:function".
         size: the largest number of samples.
         noise: "uniform" or "gaussian", for the source "noise".
         classes: how many or which classes of the source are used; all if empty. With "holdout", the samples of other

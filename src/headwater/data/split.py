@@ -11,10 +11,10 @@ import numpy as np
 from torch import Tensor
 
 from headwater.core.rng import stream
-from headwater.data import HOLDOUT, Reference
+from headwater.data import HOLDOUT, REST, Reference
 from headwater.data.arrays import Owners
 from headwater.data.base import Data, Examples
-from headwater.data.reference_sources import narrow, outside
+from headwater.data.reference_sources import Ints, narrow, outside
 from headwater.errors import ConfigError, DataError
 
 
@@ -73,9 +73,9 @@ def carve(
         fraction: the share of the training set that is used at all.
         test_fraction: the share of the test set that is used.
         validation: size of the validation set: a share below 1, or a whole number of samples.
-        reference: source of the reference set: "holdout", "noise", "generator", a data set's name, a path or
-            "package.module:function".
-        reference_size: its largest size. A fifth of the drawn training set is a further limit.
+        reference: source of the reference set: "holdout"; "rest", the training samples that `fraction` leaves out;
+            "noise", "generator", a data set's name, a path or "package.module:function".
+        reference_size: its largest size. A fifth of the drawn training set is a further limit for "holdout".
         reference_noise: "uniform" or "gaussian", for the source "noise".
         reference_classes: how many or which classes of the source are used; all if empty.
         reference_fraction: the share of the source that is used.
@@ -100,10 +100,9 @@ def carve(
         labelled=reference_labelled,
     )
     drawn = max(1, round(fraction * len(data)))
-    order = stream(seed, "data", "order").permutation(len(data))[:drawn]
+    order, rest = np.split(stream(seed, "data", "order").permutation(len(data)), [drawn])
     validation_size = _validation_size(validation, drawn)
-    limit = min(reference_size, drawn // 5)
-    out = limit if reference == HOLDOUT else 0
+    out = min(reference_size, drawn // 5) if reference == HOLDOUT else 0
     if validation_size + out >= drawn:
         raise DataError(
             f"the validation set ({validation_size}) and the reference set ({out}) leave nothing of the {drawn} "
@@ -113,14 +112,25 @@ def carve(
     public, private = (data.take(np.sort(piece)) for piece in (pieces[0], pieces[2]))
     x: Tensor
     y: Tensor | None
-    if reference == HOLDOUT:
-        aside = data.take(np.sort(narrow(pieces[1], data.labels.numpy(), wanted, data.classes, seed)))
+    if reference in (HOLDOUT, REST):
+        rows = _rest(rest, reference_size, fraction) if reference == REST else pieces[1]
+        rows = narrow(rows, data.labels.numpy(), wanted, data.classes, seed)[:reference_size]
+        aside = data.take(np.sort(rows))
         x, y = aside.x, aside.y
     else:
-        x, y = outside(data, public, wanted, limit, data_dir, seed, options)
+        x, y = outside(data, public, wanted, reference_size, data_dir, seed, options)
     owners = data.owners and data.owners.take(np.sort(pieces[2]))
     test = data.test if test_fraction == 1 else data.take_test(test_fraction, seed)
     return Split(private, public, x, test, data.classes, data.shape, data.name, y, owners, data.words)
+
+
+def _rest(rows: Ints, size: int, fraction: float) -> Ints:
+    if size and not len(rows):
+        raise DataError(
+            f"data.reference = 'rest' uses the training samples that data.fraction leaves out, and {fraction:g} leaves "
+            "none; lower data.fraction, or use 'holdout'"
+        )
+    return rows
 
 
 def _validation_size(wanted: float, drawn: int) -> int:
