@@ -206,8 +206,9 @@ def test_feddf_as_printed() -> None:
     assert (dropping.method, dropping.algorithm["drop_worst"], dropping.server["steps"]) == ("feddf", True, 0)
     assert cell("feddf/table4", "FedAvg, group norm", "80 epochs").local["low_bit"] == "feedback"
     assert cell("feddf/table5", "40 epochs", "from the last fused, alpha 1").algorithm["init_from"] == "previous"
-    assert cell("feddf/table6", "Adam", "FedAvg, alpha 1").local["optimizer"] == "adam"
-    assert cell("feddf/table7", "SWAG", "FedDF, alpha 1").algorithm["swag"] > 0
+    clients = cell("feddf/table6", "Adam", "FedAvg, alpha 1").local
+    assert (clients["optimizer"], clients["lr"]) == ("adam", 1e-3)
+    assert cell("feddf/table7", "SWAG", "FedDF, alpha 1").algorithm["swag"] == 10
     pulled = [cell("feddf/table8", row, "FedAvg, alpha 1") for row in ("SGD", "SGD with the pull")]
     assert [(each.method, each.algorithm["mu"]) for each in pulled] == [("fedprox", 0.0), ("fedprox", 0.01)]
 
@@ -226,6 +227,11 @@ def test_feddfs_figures_as_printed() -> None:
     unlike = Config.load("feddf/fig4")
     assert (unlike.model.name, unlike.model.also) == ("resnet20", ("resnet32", "shufflenetv2"))
     assert (unlike.rounds, unlike.local["epochs"], unlike.partition.clients) == (30, 80, 21)
+    teachers = [column for column in table("feddf/fig4").columns if column.metric == "ensemble_accuracy"]
+    assert [column.name for column in teachers] == [
+        f"{data}, ensemble" for data in ("CIFAR-10", "CIFAR-100", "ImageNet-32")
+    ]
+    assert cell("feddf/fig4", "FedDF", "CIFAR-10, ensemble").algorithm["before_fusion"] is True
     large = cell("feddf/fig4", "FedDF", "ImageNet-32, ResNet-20").partition
     assert (large.clients, large.participation) == (150, 0.1)
     toy = Config.load("feddf/fig1")
