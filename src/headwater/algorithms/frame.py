@@ -17,6 +17,7 @@ from headwater.algorithms.cohorts import (
     counted,
     deal_out,
     drawn_models,
+    gather_by,
     over,
     renewed,
     sampled,
@@ -76,6 +77,7 @@ class Frame(Method):
         moon_tau: τ of the trainer "moon".
         dyn_alpha: α of the trainer "feddyn".
         shared_variates: one SCAFFOLD variate per client for all models, instead of one for each model.
+        through_sectors: sectors average the clients of each cohort first; not where clients or sectors teach.
 
     Example:
         >>> import headwater as hw
@@ -95,6 +97,9 @@ class Frame(Method):
             "a round": "server → client model; client → server model",
             "a round with leaders": (
                 "server → leader model; leader → client model; client → leader model; leader → server model"
+            ),
+            "a round through sectors": (
+                "server → sector model; sector → client model; client → sector model; sector → server model"
             ),
             "before the first round with leaders": "server → sector examples; sector → client examples",
             "a round by label counts": "also client → server array",
@@ -130,6 +135,7 @@ class Frame(Method):
     moon_tau: Positive = 0.5
     dyn_alpha: Positive = 0.01
     shared_variates: bool = False
+    through_sectors: bool = False
 
     @classmethod
     def defaults(cls, options: Mapping[str, Any]) -> Mapping[str, Mapping[str, Any]]:
@@ -185,12 +191,16 @@ class Frame(Method):
             cohorts = turns(fed.clients, self.cohorts, fed.session.seed, fed.round)
         else:
             cohorts = deal_out(fed, self.cohorts, self.remainder)
-        start = spread_by(fed, state.models, cohorts, self.led)
-        turn = parts.Turn(fed, state.models, cohorts, state.memory, self.led, start)
+        through = self.led or self.through_sectors
+        start = spread_by(fed, state.models, cohorts, through)
+        turn = parts.Turn(fed, state.models, cohorts, state.memory, through, start)
         local, work = self.trainer.train(turn)
-        teams = {0: fed.up(local)} if self.led else bring_by(fed, local, cohorts)  # led: they stay inside their sector
-        sent = {0: fed.up(fed.run(average, at=SECTORS, models=teams[0]))} if self.led else teams
-        means = {k: fed.run(average, at=SERVER, models=team) for k, team in sent.items()}
+        if self.through_sectors:
+            teams, means = {}, gather_by(fed, local, cohorts, through)
+        else:  # led: they stay inside their sector
+            teams = {0: fed.up(local)} if self.led else bring_by(fed, local, cohorts)
+            sent = {0: fed.up(fed.run(average, at=SECTORS, models=teams[0]))} if self.led else teams
+            means = {k: fed.run(average, at=SERVER, models=team) for k, team in sent.items()}
         trained, memory = self.trainer.finish(turn, means, work)
         then = replace(state, memory=memory)
         return self._leaders(fed, then, trained[0], teams[0]) if self.led else self._server(turn, then, trained, teams)
@@ -218,7 +228,7 @@ class Frame(Method):
             teachers = over(ring) if averaged else together(drawn | teams)
         if self.server.weights == "labels" and self.ensemble != "none":
             if averaged:
-                counts = counted(fed, counts, turn.cohorts, self.kept)
+                counts = counted(fed, counts, turn.cohorts, self.kept, turn.through)
             else:
                 counts = (bring_by(fed, fed.run(label_counts, at=CLIENTS), turn.cohorts),)
         weighs = (over(counts) if averaged else together(counts[0])) if counts else None

@@ -228,6 +228,8 @@ def refusal(frame: Frame) -> str:
         )
     if led and cohorts > 1:
         return f"consolidate = {consolidate!r} has one model, got cohorts = {cohorts}; set cohorts = 1"
+    if frame.through_sectors and ensemble not in ("none", "aggregated", "aggregated_temporal"):
+        return f"through_sectors needs averages as teachers, not ensemble = {ensemble!r}; use 'aggregated' with it"
     if ensemble == "none" and consolidate != "none":
         return f"consolidate = {consolidate!r} needs teachers; choose an ensemble, or consolidate = 'none'"
     if ensemble in ("clients", "bayesian") and cohorts > 1:
