@@ -114,6 +114,7 @@ def test_an_hour_is_enough_for_the_small_scale(name: str) -> None:
 def test_all_that_is_printed_is_there() -> None:
     """Every place that a printed table has, and nothing else; figures have no numbers."""
     own = {("feddf/table2", "FedDF, as coded")}
+    own |= {("fedeed/table1", f"K = 1, clients{by}, unequal sizes") for by in ("", " by samples")}
     for name in TABLES:
         found = table(name)
         if "/fig" in name:
@@ -267,6 +268,15 @@ def test_figures_15_to_17_have_four_panels(name: str, alpha: float) -> None:
         assert shown == (["accuracy"] if panel in "ac" else ["before_fusion", "after_fusion"])
         assert {run.local["epochs"] for run in runs} == {1, 20, 40, 80, 160}
         assert all(run.algorithm.get("before_fusion") for run in runs if run.method == "feddf")
+
+
+def test_only_averages_leave_sectors_in_fedeeds_own_rows() -> None:
+    """But where clients teach, and where what clients send is counted."""
+    for name in (name for name in TABLES if name.startswith("fedeed/")):
+        for cell in planned(name, "paper").cells:
+            if cell.config.method in ("fedeed", "frame"):
+                averaged = cell.config.algorithm["ensemble"].startswith("aggregated")
+                assert cell.config.algorithm["through_sectors"] == (averaged and name != "fedeed/table3")
 
 
 def test_what_the_authors_program_does_otherwise() -> None:
