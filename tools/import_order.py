@@ -27,6 +27,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ),
     (
         "core.lazy_clients",
+        "core.one_bit",
         "core.params",
         "core.sampling",
         "core.sectors",

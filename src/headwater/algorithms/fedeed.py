@@ -134,8 +134,8 @@ class FedEed(Method):
     def __post_init__(self) -> None:
         if self.by_cohort and len(self.by_cohort) != self.cohorts:
             raise ValueError(
-                f"by_cohort has {len(self.by_cohort)} tables for {self.cohorts} cohorts; give one for each, an empty one "
-                "for a cohort that trains as [local] says"
+                f"by_cohort has {len(self.by_cohort)} tables for {self.cohorts} cohorts; give one for each, an empty "
+                "one for a cohort that trains as [local] says"
             )
         for k in range(len(self.by_cohort)):
             self.trainer(k)
