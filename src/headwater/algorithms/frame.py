@@ -15,9 +15,7 @@ from headwater.algorithms.cohorts import (
     Models,
     bring_by,
     counted,
-    deal_out,
     drawn_models,
-    gather_by,
     over,
     renewed,
     sampled,
@@ -29,7 +27,7 @@ from headwater.algorithms.fedhead import ValSource, hold_out
 from headwater.core.federation import CLIENTS, SECTORS, SERVER, Federation, Located, maybe, nothing
 from headwater.core.membership import with_newcomers
 from headwater.core.params import By
-from headwater.core.sampling import Leader, Remainder, choose, turns
+from headwater.core.sampling import Leader, Remainder, choose
 from headwater.errors import ConfigError
 from headwater.models.base import ModelSpec
 from headwater.models.parts import need_parts
@@ -92,7 +90,7 @@ class Frame(Method):
         family="composed",
         summary="the three stages as slots: any trainer, any teacher, any consolidation",
         stages=("as the local slot says", "as the ensemble slot says", "as the consolidate slot says"),
-        models="N, N | N, N (with leaders 2M, 2M | N − M, N − M)",
+        models="N, N | N, N (through sectors P, P | N, N with P ≤ K·M; with leaders 2M, 2M | N − M, N − M)",
         moves={
             "a round": "server → client model; client → server model",
             "a round with leaders": (
@@ -187,20 +185,11 @@ class Frame(Method):
     def round(self, fed: Federation, state: parts.FrameState) -> parts.FrameState:
         if self.led:
             fed = fed.seat(choose(self.leader, fed))
-        if self.schedule == "blocks":
-            cohorts = turns(fed.clients, self.cohorts, fed.session.seed, fed.round)
-        else:
-            cohorts = deal_out(fed, self.cohorts, self.remainder)
-        through = self.led or self.through_sectors
+        cohorts, through = parts.dealt(self, fed), self.led or self.through_sectors
         start = spread_by(fed, state.models, cohorts, through)
         turn = parts.Turn(fed, state.models, cohorts, state.memory, through, start)
         local, work = self.trainer.train(turn)
-        if self.through_sectors:
-            teams, means = {}, gather_by(fed, local, cohorts, through)
-        else:  # led: they stay inside their sector
-            teams = {0: fed.up(local)} if self.led else bring_by(fed, local, cohorts)
-            sent = {0: fed.up(fed.run(average, at=SECTORS, models=teams[0]))} if self.led else teams
-            means = {k: fed.run(average, at=SERVER, models=team) for k, team in sent.items()}
+        teams, means = parts.gathered(self, turn, local)
         trained, memory = self.trainer.finish(turn, means, work)
         then = replace(state, memory=memory)
         return self._leaders(fed, then, trained[0], teams[0]) if self.led else self._server(turn, then, trained, teams)
