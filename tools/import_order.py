@@ -28,6 +28,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     (
         "core.frozen",
         "core.lazy_clients",
+        "core.one_bit",
         "core.params",
         "core.sampling",
         "core.sectors",

@@ -130,7 +130,8 @@ class LocalSpec(Descent):
         drop_last: leave out the smaller last batch of an epoch, as FedHEAD's code does for images.
         lr_time_decay: the learning rate is lr / (1 + lr_time_decay · step), as FedHEAD's code uses its "weight decay".
         augment: random changes of training images: mirrored, or also moved by up to an eighth of their size.
-        low_bit: one-bit weights, as in FedDF's table 4: by error feedback or straight through.
+        low_bit: one-bit weights, as in FedDF's table 4: by error feedback or straight through. `fedavg`, `fedprox` and
+            `feddf` send such models packed, a bit per weight.
     """
 
     drop_last: bool = False

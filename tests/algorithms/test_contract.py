@@ -177,7 +177,7 @@ def test_a_class_that_only_one_client_has(method: str) -> None:
     made = Data(rows.x[order], rows.y[order], test.x, test.y)
     common = 60 - held
     sizes = [common // 4] * 3 + [common - 3 * (common // 4), held]
-    given: dict[str, Any] = {"data": {"validation": 0, "reference": "noise"}}
+    given: dict[str, Any] = {"data": {"validation": 0, "reference": "noise", "reference_size": 12}}
     # Options that would need a validation set are switched off.
     given["algorithm"] = dict.fromkeys(ALGORITHMS.load(method)().validation_options(), False)
     is_sound(run(method, arrays=made, sizes=(sizes, [0, 0, 1, 1, 1]), **given))

@@ -58,6 +58,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "with leaders": {"algorithm": {"ensemble": "sector", "consolidate": "leaders"}},
 }
 VARIANTS_OF: dict[tuple[str, str], dict[str, Any]] = {
+    ("frame", "through sectors"): {"algorithm": {"through_sectors": True, "ensemble": "aggregated", "cohorts": 2}},
     ("fedhead+", "by label counts"): {"sector": {"weights": "labels"}},  # their sums would go to the server too
 }
 

@@ -45,6 +45,16 @@ def test_answers_go_to_a_file(run: hw.Run, rows: Path, tmp_path: Path, capsys: p
     assert capsys.readouterr().out == ""
 
 
+def test_all_models_of_fedeed_together(rows: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = {"clients": 4, "sectors": 1, "rounds": 1, "cohorts": 2, "local__epochs": 1, "server__steps": 1}
+    run = hw.run("fedeed", out=tmp_path / "run", data__test_fraction=0.2, **options)
+    assert main(["predict", str(run.directory), str(rows), "--ensemble", "--json", "--quiet"]) == 0
+    answers = [row["probability"] for row in json.loads(capsys.readouterr().out)]
+    assert answers == pytest.approx(run.trained.as_ensemble().predict_proba(rows).max(1).tolist(), abs=1e-6)
+    assert main(["export", str(run.directory), "--to", "torchscript", "--ensemble", "--quiet"]) == 0
+    assert "model-ensemble.pt: the same class for 72 of 72 rows" in capsys.readouterr().out.replace("\n", " ")
+
+
 @pytest.mark.parametrize("to", ["onnx", "torchscript"])
 def test_an_exported_model_gives_the_same_classes(
     run: hw.Run, to: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -64,6 +74,8 @@ def test_an_exported_model_gives_the_same_classes(
         (["predict", "{rows}", "{rows}"], "damaged"),
         (["predict", "nowhere", "{rows}"], "there is no nowhere"),
         (["predict", "{run}", "{rows}", "--member", "c1"], "has no member 'c1'"),
+        (["predict", "{run}", "{rows}", "--ensemble"], "has no ensemble"),
+        (["predict", "{run}", "{rows}", "--ensemble", "--member", "c1"], "give one of the two"),
         (["predict", "{run}", "{rows}", "--batch", "0"], "batch must be at least 1"),
         (["predict", "{run}", "{rows}", "--out", "{folder}"], "is a directory"),
         (["export", "{run}", "--to", "caffe"], "onnx or torchscript"),

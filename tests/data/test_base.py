@@ -66,9 +66,23 @@ class TestCarve:
         assert first == again
         assert first != other
 
-    def test_reference_is_at_most_a_fifth_of_what_was_drawn(self) -> None:
+    def test_what_is_held_out_is_at_most_a_fifth_of_what_was_drawn(self) -> None:
         assert len(carve(numbered(), reference_size=5000).reference) == 20
         assert len(carve(numbered(), fraction=0.5, reference_size=5000).reference) == 10
+
+    def test_the_rest_is_what_the_fraction_leaves_out(self) -> None:
+        """Half for the clients and the validation set, the other half as reference; the clients' rows stay the same."""
+        split = carve(numbered(), fraction=0.5, reference="unused", seed=2)
+        assert len(split.reference) == 50
+        public = set(ids(split.reference))
+        assert public | set(ids(split.train.x)) | set(ids(split.validation.x)) == set(range(100))
+        assert len(split.train) + len(split.validation) == 50
+        assert split.reference_labels is not None
+        assert split.reference_labels.tolist() == [i % 4 for i in ids(split.reference)]
+        few = carve(numbered(), fraction=0.5, reference="unused", reference_size=7, reference_classes=[1], seed=2)
+        assert len(few.reference) == 7
+        assert {i % 4 for i in ids(few.reference)} == {1}
+        assert ids(few.train.x) == ids(split.train.x)
 
     def test_fraction_counts_before_all_else(self) -> None:
         split = carve(numbered(), fraction=0.4, validation=0.25, reference_size=0)
@@ -120,8 +134,10 @@ class TestCarve:
 
     def test_noise_for_images_and_without_validation_set(self) -> None:
         x = np.zeros((40, 4, 4), np.uint8)
-        split = carve(Data(x, np.arange(40) % 2, x, np.arange(40) % 2), reference="noise", validation=0)
-        assert split.reference.shape == (8, 1, 4, 4)
+        split = carve(
+            Data(x, np.arange(40) % 2, x, np.arange(40) % 2), reference="noise", reference_size=30, validation=0
+        )
+        assert split.reference.shape == (30, 1, 4, 4)  # more than a fifth of the 40 samples
         assert -1 <= float(split.reference.min()) < -0.5
         assert 0.5 < float(split.reference.max()) <= 1
 
@@ -139,7 +155,9 @@ class TestCarve:
         split = carve(numbered(), reference=str(path), reference_size=5)
         assert ids(split.reference) == [500, 501, 502, 503, 504]
         assert len(split.train) == 90
-        assert len(carve(numbered(), reference=str(path)).reference) == 20
+        assert (
+            len(carve(numbered(), reference=str(path)).reference) == 50
+        )  # all of it, not a fifth of the clients' data
 
     def test_reference_of_another_shape_is_refused(self) -> None:
         with pytest.raises(DataError, match=r"'digits' has inputs of shape \(1, 8, 8\), but 'numbered' has \(1,\)"):

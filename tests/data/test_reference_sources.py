@@ -297,7 +297,7 @@ class TestOwnGenerator:
     )
     def test_wrong_results_are_refused(self, module: Callable[..., str], made: Any, sentence: str) -> None:
         with pytest.raises(DataError, match=sentence):
-            carve(images(), reference=module(lambda count, shape, classes, seed: made))
+            carve(images(), reference=module(lambda count, shape, classes, seed: made), reference_size=12)
 
     def test_options_of_sets_are_refused(self, module: Callable[..., str]) -> None:
         name = module(lambda count, shape, classes, seed: torch.zeros(count, *shape))
@@ -313,7 +313,7 @@ class TestOwnGenerator:
 
 class TestShippedGenerator:
     def test_lies_in_the_inputs_range(self) -> None:
-        split = carve(images(600, 0.0, 16.0), reference="generator")
+        split = carve(images(600, 0.0, 16.0), reference="generator", reference_size=120)
         low, high = float(split.validation.x.min()), float(split.validation.x.max())
         assert split.reference.shape == (120, 1, 6, 6)
         assert split.reference.dtype == torch.float32
@@ -344,7 +344,7 @@ def test_classes_of_a_real_set(real_data: Path) -> None:
     garments = load("fashion_mnist", real_data)
     x = np.zeros((3000, 28, 28), np.uint8)
     task = Data(x, np.arange(3000) % 2, x[:2], [0, 1], name="task")
-    split = carve(task, reference="fashion_mnist", reference_classes=[5, 7, 9], data_dir=real_data)
+    split = carve(task, reference="fashion_mnist", reference_classes=[5, 7, 9], reference_size=600, data_dir=real_data)
     label = {image.tobytes(): int(y) for image, y in zip(garments.train.x.numpy(), garments.train.y, strict=True)}
     assert len(split.reference) == 600
     assert {label[image.tobytes()] for image in split.reference.numpy()} == {5, 7, 9}

@@ -60,6 +60,28 @@ def test_a_client_trained_alone_gives_the_bits_of_batched_training(method: str, 
         assert sha(federation.train()) == sha(train(made))
 
 
+@pytest.mark.thorough
+@pytest.mark.parametrize(
+    ("method", "settings"),
+    [
+        ("feddf", {"local__low_bit": "feedback"}),
+        ("fedeed", {"algorithm__cohorts": 2, "algorithm__by_cohort": [{"mu": 0.1}, {"epochs": 1}]}),
+    ],
+)
+def test_packed_models_and_members_are_those_of_the_simulation(
+    method: str, settings: dict[str, Any], tmp_path: Path
+) -> None:
+    made = small(method, **BRIEF | settings, model__name="mlp")
+    simulated = train(made)
+    with loopback(made, tmp_path) as federation:
+        run = federation.train()
+        assert sha(run) == sha(simulated)
+        assert run.result.get("members_sha256") == simulated.result.get("members_sha256")
+        sent = [each.ledger.bytes("server_sector", "up", purpose="train") for each in (run, simulated)]
+        later = sum(run.ledger.bytes("server_sector", "up", purpose=p) for p in ("setup", "evaluate", "export"))
+        assert sent[0] == sent[1] == federation.bytes("server_sector", "up") - later
+
+
 class TestExchanges:
     """Number of exchanges in two rounds, and one at the end for the counts of labels."""
 

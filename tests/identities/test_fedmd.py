@@ -135,7 +135,7 @@ def test_public_labels() -> None:
     """A part set aside has labels, and pre-training uses them; noise has none, which is refused only if asked for."""
     plain, none = (toys.tiny_run("fedmd", algorithm=a) for a in ({}, {"pretrain_epochs": 0}))
     assert plain.result["model_sha256"] != none.result["model_sha256"]
-    noise = {"data": {"reference": "noise"}}
+    noise = {"data": {"reference": "noise", "reference_size": 12}}
     assert toys.tiny_run("fedmd", **noise).accuracy >= 0
     with pytest.raises(ConfigError, match=r"pretrain_epochs = 2 needs public data with labels"):
         toys.tiny_run("fedmd", algorithm={"pretrain_epochs": 2}, **noise)

@@ -32,6 +32,7 @@ from headwater.training.experiment import prepare
 LOCAL = LocalSpec(epochs=2, batch=4, lr=0.2)
 TAUGHT = DistillSpec(epochs=2, batch=8, optimizer="sgd", lr=0.2, mix="logits", weights="uniform")
 BY_LABELS = replace(TAUGHT, mix="probs", weights="labels")
+BY_SAMPLES = replace(TAUGHT, mix="probs", weights="samples")
 JUDGED = replace(BY_LABELS, restore="best_or_init")
 CLIENTS = [toys.blobs(n, seed=i) for i, n in enumerate((12, 5, 9, 7, 3))]
 SECTORS = (0, 1, 0, 1, 1)
@@ -57,13 +58,25 @@ def play(method: Any, rounds: int = 3, half: bool = False, maker: Any = net) -> 
         return {k: lab.fed.read(model) for k, model in several.items()}, lab.ledger.summary()
 
 
-METHODS: dict[str, tuple[Any, Frame]] = {
+METHODS: dict[str, tuple[Any, Any]] = {
     "fedavg": (FedAvg(LOCAL), frame("fedavg", "none", "none")),
     "fedavg, alike": (FedAvg(LOCAL, by="uniform"), frame("fedavg", "none", "none", by="uniform")),
     "feddf": (FedDf(LOCAL, TAUGHT, drop_worst=False), frame("fedavg", "clients", "designated")),
     "feddf by labels": (
         FedDf(LOCAL, BY_LABELS, drop_worst=False),
         frame("fedavg", "clients", "basic", server=BY_LABELS),
+    ),
+    "feddf, alike": (
+        FedDf(LOCAL, TAUGHT, by="uniform", drop_worst=False),
+        frame("fedavg", "clients", "designated", by="uniform"),
+    ),
+    "feddf, clients pulled": (
+        FedDf(LOCAL, TAUGHT, drop_worst=False, mu=0.3),
+        frame("fedprox", "clients", "designated", prox_mu=0.3),
+    ),
+    "feddf as in FedHEAD": (
+        FedDf(LOCAL, BY_SAMPLES, drop_worst=False),
+        frame("fedavg", "clients", "designated", server=BY_SAMPLES),
     ),
     "fedbe": (FedBe(LOCAL, TAUGHT, samples=3), frame("fedavg", "bayesian", "designated", samples=3)),
     "fedbe as coded": (
@@ -77,6 +90,38 @@ METHODS: dict[str, tuple[Any, Frame]] = {
     "fedeed": (
         FedEed(LOCAL, TAUGHT, 2, 2),
         frame("fedavg", "aggregated_temporal", "designated", cohorts=2, kept=2),
+    ),
+    "fedeed, K = 3, R = 1": (
+        FedEed(LOCAL, TAUGHT, 3),
+        frame("fedavg", "aggregated_temporal", "designated", cohorts=3),
+    ),
+    "fedeed, K = 1, R = 3": (
+        FedEed(LOCAL, TAUGHT, 1, 3),
+        frame("fedavg", "aggregated_temporal", "designated", kept=3),
+    ),
+    "fedeed, all taught": (
+        FedEed(LOCAL, TAUGHT, 2, ensemble="aggregated", consolidate="basic"),
+        frame("fedavg", "aggregated", "basic", cohorts=2),
+    ),
+    "fedeed, nobody taught": (
+        FedEed(LOCAL, TAUGHT, 2, 2, consolidate="none"),
+        frame("fedavg", "aggregated_temporal", "none", cohorts=2, kept=2),
+    ),
+    "fedeed through sectors": (
+        FedEed(LOCAL, TAUGHT, 2, 2, through_sectors=True),
+        frame("fedavg", "aggregated_temporal", "designated", cohorts=2, kept=2, through_sectors=True),
+    ),
+    "fedeed of clients is feddf": (
+        FedDf(LOCAL, TAUGHT, drop_worst=False),
+        FedEed(LOCAL, TAUGHT, 1, ensemble="clients"),
+    ),
+    "fedeed of samples is fedbe": (
+        FedBe(LOCAL, TAUGHT, samples=3),
+        FedEed(LOCAL, TAUGHT, 1, ensemble="bayesian", samples=3),
+    ),
+    "scaffold through sectors": (
+        Scaffold(LOCAL, through_sectors=True),
+        frame("scaffold", "none", "none", through_sectors=True),
     ),
     "fedeed by labels": (
         FedEed(LOCAL, BY_LABELS, 2, 2),
@@ -223,6 +268,7 @@ def test_unlike_architectures() -> None:
         ({"ensemble": "aggregated"}, "has one member, the student itself"),
         ({"ensemble": "aggregated_temporal"}, "has one member, the student itself"),
         ({"kept": 2}, "kept = 2 has no effect"),
+        ({"through_sectors": True}, "needs averages as teachers, not ensemble = 'clients'"),
         ({"local": "feddyn", "by": "samples"}, "counts clients alike"),
         ({"local": "fedavgm"}, "algorithm.local must be one of 'fedavg'"),
     ],

@@ -32,7 +32,8 @@ def net() -> nn.Module:
 
 def options_of(kind: Any) -> dict[str, Any]:
     named = {f.name for f in dataclasses.fields(kind)}
-    return {stage: spec for stage, spec in STAGES.items() if stage in named}
+    averaged = {"ensemble": "aggregated", "cohorts": 2, "training": STAGES["local"]} if "training" in named else {}
+    return {stage: spec for stage, spec in STAGES.items() if stage in named and "training" not in named} | averaged
 
 
 def values(lab: toys.Lab) -> list[Tensor]:

@@ -17,6 +17,10 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import headwater as hw
 from headwater.config import Config
+from headwater.core.params import digest
+from headwater.inference.members import Ensemble
+from headwater.specs import Mix, Weights
+from headwater.tasks.ensemble import Fold
 from headwater.training.experiment import prepare
 
 SMALL: dict[str, Any] = {"clients": 4, "sectors": 2, "rounds": 1, "local__epochs": 1, "local__lr": 0.05}
@@ -141,6 +145,81 @@ def test_personal_models_are_members(tmp_path: Path) -> None:
     assert not np.allclose(each[0], each[1])
     with pytest.raises(hw.ConfigError, match=r"no member 'c9'"):
         model.member("c9")
+
+
+@pytest.fixture(scope="module")
+def taught(tmp_path_factory: pytest.TempPathFactory) -> hw.Run:
+    """FedEED with three models and the averages of two rounds."""
+    options = {"cohorts": 3, "kept": 2, "rounds": 2, "clients": 6, "server__steps": 2}
+    options |= {"model__name": "mlp", "data__test_fraction": 0.3}
+    return hw.run("fedeed", out=tmp_path_factory.mktemp("runs") / "fedeed", **SMALL | options)
+
+
+def test_fedeed_leaves_all_its_models_and_predicts_with_their_ensemble(taught: hw.Run, tmp_path: Path) -> None:
+    """From the folder, from memory and from a saved copy: the ensemble gets the accuracy that the run reports."""
+    test = prepare(Config.from_toml(taught.config)).split.test
+    assert taught.directory is not None
+    kept = [hw.load(taught.directory), taught.trained, hw.load(taught.save(tmp_path / "copy"))]
+    for model in kept:
+        assert list(model.members) == ["0_0", "0_1", "0_2", "1_0", "1_1", "1_2"]
+        assert list(model.others) == ["mlp_1", "mlp_2"]
+        right = float((model.as_ensemble().predict(test.x) == test.y.numpy()).mean())
+        assert right == pytest.approx(taught.result["ensemble_accuracy"])
+        assert float((model.predict(test.x) == test.y.numpy()).mean()) == pytest.approx(taught.accuracy)
+    logits = [kept[0].members[name](test.x).detach() for name in kept[0].members]
+    together = torch.softmax(torch.stack(logits).mean(0), 1).numpy()
+    np.testing.assert_allclose(kept[0].as_ensemble().predict_proba(test.x), together, atol=1e-6)
+    alone = hw.load(taught.directory / "members.safetensors")  # the file is a model of its own
+    np.testing.assert_array_equal(alone.predict(test.x), kept[0].as_ensemble().predict(test.x))
+
+
+def test_the_file_of_the_designated_model_is_as_before(taught: hw.Run) -> None:
+    """The others are beside it; models that nobody distilled are the newest averages and are stored once."""
+    assert taught.directory is not None
+    single = load_file(taught.directory / "model.safetensors")
+    assert digest(single) == taught.result["model_sha256"]
+    beside = load_file(taught.directory / "members.safetensors")
+    assert digest(beside) == taught.result["members_sha256"]
+    assert len(beside) == 6 * len(single)
+    model = hw.load(taught.directory)
+    for number, (name, other) in enumerate(model.others.items(), 1):
+        newest = model.members[f"0_{number}"].state_dict()
+        assert all(torch.equal(value, newest[key]) for key, value in other.state_dict().items())
+        assert model.member(name).predict_proba(np.zeros((1, 1, 8, 8), np.float32)).shape == (1, 10)
+
+
+def test_prototypes_of_feddf_are_left_too(tmp_path: Path) -> None:
+    options = {"model__name": "mlp", "model__also": ["linear"], "server__steps": 1, "out": tmp_path / "run"}
+    run = hw.run("feddf", **SMALL | options)
+    model, x = hw.load(tmp_path / "run"), np.zeros((2, 1, 8, 8), dtype=np.float32)
+    assert list(model.others) == ["linear"]
+    assert model.members == {}
+    assert model.member("linear").predict(x).shape == model.predict(x).shape == (2,)
+    with pytest.raises(hw.ConfigError, match="has no ensemble"):
+        model.as_ensemble()
+    assert "members_sha256" in run.result
+
+
+def test_clients_that_teach_are_not_left(tmp_path: Path) -> None:
+    """An ensemble of single clients' models is tested, not written."""
+    options = {"ensemble": "clients", "cohorts": 1, "server__steps": 1, "out": tmp_path / "run"}
+    run = hw.run("fedeed", **SMALL | options)
+    assert "ensemble_accuracy" in run.result
+    assert not (tmp_path / "run" / "members.safetensors").exists()
+    assert hw.load(tmp_path / "run").ensemble is None
+
+
+@pytest.mark.parametrize("mix", ["probs", "logits"])
+@pytest.mark.parametrize("weights", ["uniform", "samples", "confidence"])
+def test_an_ensemble_averages_as_the_teachers_do(mix: Mix, weights: Weights) -> None:
+    torch.manual_seed(0)
+    members = {name: nn.Linear(4, 3) for name in "abc"}
+    samples, x, fold = {"a": 1.0, "b": 3.0, "c": 6.0}, torch.randn(20, 4), Fold(mix=mix, weights=weights)
+    with torch.no_grad():
+        for name, member in members.items():
+            fold.add(name, samples[name], member(x))
+        ours = torch.softmax(Ensemble(members, mix, weights, samples)(x), 1)
+    torch.testing.assert_close(ours, fold.target().probs, atol=1e-6, rtol=1e-5)
 
 
 def test_a_model_given_as_a_function_is_given_again(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cache
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -113,6 +114,7 @@ def test_an_hour_is_enough_for_the_small_scale(name: str) -> None:
 def test_all_that_is_printed_is_there() -> None:
     """Every place that a printed table has, and nothing else; figures have no numbers."""
     own = {("feddf/table2", "FedDF, as coded")}
+    own |= {("fedeed/table1", f"K = 1, clients{by}, unequal sizes") for by in ("", " by samples")}
     for name in TABLES:
         found = table(name)
         if "/fig" in name:
@@ -205,8 +207,9 @@ def test_feddf_as_printed() -> None:
     assert (dropping.method, dropping.algorithm["drop_worst"], dropping.server["steps"]) == ("feddf", True, 0)
     assert cell("feddf/table4", "FedAvg, group norm", "80 epochs").local["low_bit"] == "feedback"
     assert cell("feddf/table5", "40 epochs", "from the last fused, alpha 1").algorithm["init_from"] == "previous"
-    assert cell("feddf/table6", "Adam", "FedAvg, alpha 1").local["optimizer"] == "adam"
-    assert cell("feddf/table7", "SWAG", "FedDF, alpha 1").algorithm["swag"] > 0
+    clients = cell("feddf/table6", "Adam", "FedAvg, alpha 1").local
+    assert (clients["optimizer"], clients["lr"]) == ("adam", 1e-3)
+    assert cell("feddf/table7", "SWAG", "FedDF, alpha 1").algorithm["swag"] == 10
     pulled = [cell("feddf/table8", row, "FedAvg, alpha 1") for row in ("SGD", "SGD with the pull")]
     assert [(each.method, each.algorithm["mu"]) for each in pulled] == [("fedprox", 0.0), ("fedprox", 0.01)]
 
@@ -215,19 +218,65 @@ def test_feddfs_figures_as_printed() -> None:
     text = Config.load("feddf/fig3")
     assert (text.partition.clients, text.partition.participation, text.rounds) == (10, 1.0, 10)
     assert (text.model.name, text.local["lr"], text.local["epochs"]) == ("distilbert", 1e-5, 10)
-    assert [cell("feddf/fig3", "FedDF", c).local["epochs"] for c in ("AG News", "SST-2")] == [10, 1]
+    for column, epochs in (("AG News", 10), ("SST-2", 1)):
+        half = cell("feddf/fig3", "FedDF", column)
+        assert (half.local["epochs"], half.data.fraction, half.data.reference) == (epochs, 0.5, "unused")
+        assert half.data.reference_size >= 0.5 * 67_349  # all of the other half
+    few = [cell("feddf/fig6", row, "CIFAR-100") for row in ("10 classes", "1 % of the inputs", "100 steps")]
+    assert [few[0].data.reference_classes, few[1].data.reference_fraction, few[2].server["steps"]] == [10, 0.01, 100]
+    assert {each.partition.options["alpha"] for each in few} == {1.0}
     unlike = Config.load("feddf/fig4")
     assert (unlike.model.name, unlike.model.also) == ("resnet20", ("resnet32", "shufflenetv2"))
     assert (unlike.rounds, unlike.local["epochs"], unlike.partition.clients) == (30, 80, 21)
+    teachers = [column for column in table("feddf/fig4").columns if column.metric == "ensemble_accuracy"]
+    assert [column.name for column in teachers] == [
+        f"{data}, ensemble" for data in ("CIFAR-10", "CIFAR-100", "ImageNet-32")
+    ]
+    assert cell("feddf/fig4", "FedDF", "CIFAR-10, ensemble").algorithm["before_fusion"] is True
     large = cell("feddf/fig4", "FedDF", "ImageNet-32, ResNet-20").partition
     assert (large.clients, large.participation) == (150, 0.1)
     toy = Config.load("feddf/fig1")
     assert (toy.data.reference_size, toy.partition.clients, toy.model.options["hidden"]) == (60, 2, [32, 32])
-    for name in (2, 14, 15, 16, 17):
-        assert Config.load(f"feddf/fig{name}").algorithm["before_fusion"] is True
-        assert [row.set["local"]["epochs"] for row in table(f"feddf/fig{name}").rows] == [1, 20, 40, 80, 160]
-    alphas = [Config.load(f"feddf/fig{name}").partition.options["alpha"] for name in (14, 15, 16)]
-    assert alphas == [100.0, 1.0, 0.01]
+
+
+def test_feddf_against_fedavg_is_figures_2_and_14() -> None:
+    """The last accuracy of both methods, for every alpha, share of the data and number of local epochs."""
+    for name in ("feddf/fig2", "feddf/fig14"):
+        places = planned(name, "paper").at
+        cells = {place: planned(name, "paper").cells[number].config for place, number in places.items()}
+        assert {column.metric or table(name).metric for column in table(name).columns} == {"accuracy"}
+        settings = [
+            (c.method, c.partition.options["alpha"], c.data.fraction, c.local["epochs"]) for c in cells.values()
+        ]
+        every = product(("fedavg", "feddf"), (100.0, 1.0, 0.01), (1.0, 0.5), (1, 20, 40, 80, 160))
+        assert sorted(settings) == sorted(every)
+
+
+@pytest.mark.parametrize(("name", "alpha"), [("feddf/fig15", 100.0), ("feddf/fig16", 1.0), ("feddf/fig17", 0.01)])
+def test_figures_15_to_17_have_four_panels(name: str, alpha: float) -> None:
+    """a and c with both methods by round, b and d with FedDF before and after fusion."""
+    found = planned(name, "paper")
+    assert {cell.config.partition.options["alpha"] for cell in found.cells} == {alpha}
+    assert {cell.config.eval_every for cell in found.cells} == {1}
+    columns = {column.name: column for column in table(name).columns}
+    for panel, share in {"a": 1.0, "b": 1.0, "c": 0.5, "d": 0.5}.items():
+        mine = [column for column in columns if column.startswith(f"{panel}: ")]
+        runs = [found.cells[number].config for (_, column, _), number in found.at.items() if column in mine]
+        assert {run.data.fraction for run in runs} == {share}
+        assert {run.method for run in runs} == ({"fedavg", "feddf"} if panel in "ac" else {"feddf"})
+        shown = [columns[column].metric or "accuracy" for column in mine]
+        assert shown == (["accuracy"] if panel in "ac" else ["before_fusion", "after_fusion"])
+        assert {run.local["epochs"] for run in runs} == {1, 20, 40, 80, 160}
+        assert all(run.algorithm.get("before_fusion") for run in runs if run.method == "feddf")
+
+
+def test_only_averages_leave_sectors_in_fedeeds_own_rows() -> None:
+    """But where clients teach, and where what clients send is counted."""
+    for name in (name for name in TABLES if name.startswith("fedeed/")):
+        for cell in planned(name, "paper").cells:
+            if cell.config.method in ("fedeed", "frame"):
+                averaged = cell.config.algorithm["ensemble"].startswith("aggregated")
+                assert cell.config.algorithm["through_sectors"] == (averaged and name != "fedeed/table3")
 
 
 def test_what_the_authors_program_does_otherwise() -> None:

@@ -15,7 +15,16 @@ from headwater.config import Config
 from headwater.core.params import digest
 from headwater.errors import ConfigError
 from headwater.papers import pictures
-from headwater.papers.pictures import FusionRound, bars, before_after, boundaries, curves, fusion_round, over_seeds
+from headwater.papers.pictures import (
+    FusionRound,
+    bars,
+    before_after,
+    boundaries,
+    curves,
+    fusion,
+    fusion_round,
+    over_seeds,
+)
 from headwater.report import style
 from headwater.training.experiment import prepare
 from headwater.training.loop import train
@@ -141,6 +150,18 @@ def test_columns_that_show_the_same_runs_are_one_panel(tmp_path: Path) -> None:
     )
     assert sum(two.values()) > 1.9 * sum(one.values())
     assert {ink(0), ink(1), tuple(bytes.fromhex(style.LIGHT.grid[1:]))} <= set(one)
+
+
+def test_methods_in_one_panel_and_fusion_in_the_next(tmp_path: Path) -> None:
+    """A column alone is a panel of all methods; two columns of the same runs are a panel of before and after."""
+    taught = {"FedDF": [history(0.4, 0.6, before=0.1)]}
+    cells = {"a: all": taught | {"FedAvg": [history(0.3, 0.4)]}, "b: all, before": taught, "b: all, after": taught}
+    both, alone = (
+        colours(fusion(cells, tmp_path / "x.png")),
+        colours(fusion({"a: all": cells["a: all"]}, tmp_path / "y.png")),
+    )
+    assert {ink(0), ink(1)} <= set(alone)
+    assert both[ink(1)] > 1.5 * alone[ink(1)]  # the fused model's curve in the second panel
 
 
 def test_before_and_after_need_both(tmp_path: Path) -> None:

@@ -90,3 +90,19 @@ def test_even_by_hand() -> None:
 def test_refuses_alpha(alpha: float) -> None:
     with pytest.raises(ConfigError, match=re.escape(f"finite number above 0, got {alpha}")):
         ClientPrior(alpha=alpha)
+
+
+def test_sizes_are_log_normal_if_asked() -> None:
+    """Every sample once, nobody empty; the logarithms of sizes have about this deviation; 0 is the equal split."""
+    labels = np.arange(100_000) % 10
+    parts = ClientPrior(alpha=1.0, sigma=0.5).split(labels, 400, stream(3))
+    assert np.array_equal(np.sort(np.concatenate(parts)), np.arange(100_000))
+    sizes = np.array([len(part) for part in parts])
+    assert sizes.min() >= 1
+    assert abs(np.log(sizes).std() - 0.5) < 0.05
+    same = ClientPrior(alpha=1.0, sigma=0.0).split(LABELS, 7, stream(1))
+    assert all(
+        np.array_equal(a, b) for a, b in zip(same, ClientPrior(alpha=1.0).split(LABELS, 7, stream(1)), strict=True)
+    )
+    few = ClientPrior(sigma=3.0).split(np.arange(12) % 3, 10, stream(0))
+    assert [len(part) >= 1 for part in few] == [True] * 10

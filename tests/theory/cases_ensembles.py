@@ -23,6 +23,11 @@ OPTIONS: dict[str, list[dict[str, Any]]] = {
         {"algorithm": {"ensemble": "sector", "consolidate": "leaders", "local": "scaffold", "val_source": "leader"}}
         | {"local": {"optimizer": "sgd"}},
         {"server": {"weights": "labels"}},
+        {"algorithm": {"ensemble": "aggregated", "cohorts": 2, "through_sectors": True}},
+        {"algorithm": {"ensemble": "none", "consolidate": "none", "local": "scaffold", "through_sectors": True}}
+        | {"local": {"optimizer": "sgd"}},
+        {"algorithm": {"ensemble": "aggregated", "cohorts": 2, "through_sectors": True}}
+        | {"server": {"weights": "labels", "mix": "probs"}},
     ],
     "fedbe": [{}, {"algorithm": {"sampler": "dirichlet", "samples": 2}}],
 }

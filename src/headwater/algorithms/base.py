@@ -12,12 +12,13 @@ from headwater.algorithms import MethodInfo, SameAs
 from headwater.algorithms.state import LocalState, Outputs, PersonalState, State, Team, outputs
 from headwater.core.federation import CLIENTS, SECTORS, SERVER, Federation, Located, nothing
 from headwater.core.membership import with_newcomers
-from headwater.core.tree import ROOT
+from headwater.core.tree import ROOT, Place
 from headwater.engines.jobs import Bundle
 from headwater.errors import ConfigError
 from headwater.models.base import ModelSpec
 from headwater.specs import LEARNING_RATE, CheckedArguments, Descent, DistillSpec, LocalSpec, Weights
 from headwater.tasks.average import average, initial
+from headwater.tasks.packing import pack, unpack
 
 __all__ = ["LocalState", "Method", "MethodInfo", "Outputs", "PersonalState", "State", "Team", "outputs"]
 
@@ -229,6 +230,21 @@ def voting(spec: DistillSpec) -> Weights:
 def spread(fed: Federation, x: Located, through: bool = False) -> Located:
     """Send a value from the server to every client, directly or, with `through`, relayed by the sectors."""
     return fed.down(fed.down(x)) if through else fed.down(x, to=CLIENTS)
+
+
+def up_models(fed: Federation, local: Located, spec: LocalSpec, to: Place = SERVER) -> Located:
+    """Send the clients' trained models up as a mapping. One-bit models are packed on the way."""
+    if spec.low_bit == "none":
+        return fed.up(local, to=to)
+    return fed.run(unpack, at=to, models=fed.up(fed.run(pack, at=CLIENTS, model=local), to=to))
+
+
+def gather_trained(fed: Federation, local: Located, through: bool, spec: LocalSpec) -> Located:
+    """`gather` of trained models by `average`. One-bit models are packed on their way from the clients."""
+    if not through:
+        return fed.run(average, at=SERVER, models=up_models(fed, local, spec))
+    means = fed.run(average, at=SECTORS, models=up_models(fed, local, spec, SECTORS))
+    return fed.run(average, at=SERVER, models=fed.up(means))
 
 
 def gather(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from headwater.algorithms.base import Team, gather
@@ -11,7 +11,8 @@ from headwater.core.federation import CLIENTS, SERVER, Federation, Located
 from headwater.core.sampling import Cohorts, Remainder, deal
 from headwater.core.tree import ROOT
 from headwater.engines.jobs import Bundle
-from headwater.specs import Mix, Weights
+from headwater.errors import ConfigError, nearest
+from headwater.specs import LocalSpec, Mix, Weights
 from headwater.tasks.average import Sampler, average, initial, sample_models, tally
 from headwater.tasks.local import label_counts
 
@@ -59,7 +60,16 @@ class Several:
     @property
     def team(self) -> Team | None:
         """The last teachers, to be tested together."""
-        return Team(apart(self.teachers), self.mix, self.weights) if self.teachers.nodes else None
+        members = apart(self.teachers)
+        averages = list(members) == list(apart(over(self.ring)))  # by name: no models of single clients among them
+        return Team(members, self.mix, self.weights, left=averages) if members else None
+
+    @property
+    def others(self) -> dict[str, Located]:
+        """All models but the designated one of the first architecture, by architecture and number."""
+        each = len(self.models) // len(self.archs)
+        names = {i: f"{self.archs[i // each]}{f'_{i % each}' if i % each else ''}" for i in self.models}
+        return {names[i]: model for i, model in self.models.items() if i}
 
 
 def drawn_models(fed: Federation, model: Located, cohorts: int) -> Models:
@@ -77,6 +87,30 @@ def deal_out(fed: Federation, cohorts: int, remainder: Remainder = "front") -> C
         alike = [client for client in fed.clients if fed.tree.arch(client) == arch]
         dealt |= deal(alike, cohorts, rng, remainder, first=number * cohorts)
     return dealt
+
+
+def differing(spec: LocalSpec, own: Mapping[str, Any], what: str) -> LocalSpec:
+    """Local training with some settings of its own. `epochs` replaces `steps`, and the other way round.
+
+    Args:
+        spec: the settings of all.
+        own: those that differ.
+        what: what has them, for messages.
+
+    Raises:
+        ValueError: a setting is unknown, or does not fit.
+    """
+    known = [f.name for f in fields(spec)]
+    for key in own:
+        if key not in known:
+            raise ValueError(
+                f"{what}: there is no {key!r}{nearest(key, [*known, 'mu'])} (accepted: {', '.join(known)}, mu)"
+            )
+    lengths = {"epochs": None, "steps": None} if {"epochs", "steps"} & own.keys() else {}
+    try:
+        return replace(spec, **(lengths | dict(own)))
+    except ConfigError as error:
+        raise ValueError(f"{what}: {error}") from None
 
 
 def spread_by(fed: Federation, models: Mapping[int, Located], cohorts: Cohorts, through: bool = False) -> Located:

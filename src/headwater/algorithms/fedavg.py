@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic.dataclasses import dataclass
 
-from headwater.algorithms.base import LocalState, Method, MethodInfo, gather, kept, spread
+from headwater.algorithms.base import LocalState, Method, MethodInfo, gather_trained, kept, spread
 from headwater.core.federation import CLIENTS, Federation, Located
 from headwater.core.params import By
 from headwater.specs import LOCAL, STRICT, LocalSpec
@@ -61,4 +61,4 @@ class FedAvg(Method):
         start = spread(fed, state.model, self.through_sectors)
         local = fed.run(local_train, at=CLIENTS, start=start, spec=self.local, by=self.by)
         mine = kept(fed, self.keep_local, state, local)
-        return LocalState(gather(fed, local, self.through_sectors), mine)
+        return LocalState(gather_trained(fed, local, self.through_sectors, self.local), mine)

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import torch
 from pydantic.dataclasses import dataclass
 
-from headwater.algorithms.base import Method, MethodInfo, State, Team, voting
+from headwater.algorithms.base import Method, MethodInfo, State, Team, up_models, voting
 from headwater.core.federation import CLIENTS, SERVER, Federation, Located
 from headwater.core.params import By, Params, mean
 from headwater.specs import DISTILL, LOCAL, STRICT, Count, DistillSpec, LocalSpec, NotNegative
@@ -54,7 +54,7 @@ class FedDf(Method):
       0` averages within architectures.
     * With `server.steps = 0` the method is FedAvg (FedProx with `mu`) with `drop_worst`, as in the paper's table 3.
     * `local.low_bit`: one-bit weights by error feedback, as in the code, or straight through. The student has full
-      precision. The ledger counts the bytes that are really sent; bits are not packed.
+      precision. One-bit models are sent packed, a bit per weight and two numbers per filter, and charged as such.
 
     Args:
         local: local training.
@@ -143,7 +143,7 @@ class FedDf(Method):
         start = fed.down({client: models[fed.tree.arch(client)] for client in fed.clients})
         pull = (Proximal(self.mu),) if self.mu else ()
         local = fed.run(local_train, at=CLIENTS, start=start, spec=self.local, terms=pull)
-        team = fed.up(local, to=SERVER)  # every client's model crosses the long link
+        team = up_models(fed, local, self.local)  # every client's model crosses the long link
         counts = fed.up(fed.run(label_counts, at=CLIENTS), to=SERVER) if self.server.weights == "labels" else None
         if self.drop_worst:
             team = fed.run(drop_worst, at=SERVER, models=team)

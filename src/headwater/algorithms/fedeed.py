@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Literal
+from typing import Any, Literal, Self
 
 from pydantic.dataclasses import dataclass
 
@@ -13,6 +13,7 @@ from headwater.algorithms.cohorts import (
     bring_by,
     counted,
     deal_out,
+    differing,
     drawn_models,
     gather_by,
     over,
@@ -22,12 +23,13 @@ from headwater.algorithms.cohorts import (
     students_of,
     together,
 )
-from headwater.core.federation import CLIENTS, SERVER, Federation, Located
-from headwater.core.sampling import Remainder
+from headwater.core.federation import CLIENTS, SERVER, Federation, Located, each
+from headwater.core.sampling import Cohorts, Remainder
 from headwater.specs import DISTILL, LOCAL, STRICT, AtLeastOne, Count, DistillSpec, LocalSpec
 from headwater.tasks.average import Sampler, average
 from headwater.tasks.distill import distill
-from headwater.tasks.local import local_train
+from headwater.tasks.local import Term, local_train
+from headwater.tasks.terms import Proximal
 
 Ensemble = Literal["clients", "bayesian", "aggregated", "clients_multi", "aggregated_temporal"]
 
@@ -67,6 +69,9 @@ class FedEed(Method):
         sampler: how they are drawn, see `FedBe`.
         through_sectors: sectors average the clients of each cohort first, so that no client's model leaves its sector;
             only where averages teach.
+        by_cohort: for each of the K models, how its clients train where that differs from `[local]`: keys of `[local]`,
+            and `mu` for FedProx's pull, as in `by_cohort = [{ mu = 0.1 }, { epochs = 2, lr = 0.05 }]`. Empty: all train
+            alike.
 
     Example:
         >>> import headwater as hw
@@ -124,8 +129,16 @@ class FedEed(Method):
     samples: AtLeastOne = 10
     sampler: Sampler = "gaussian"
     through_sectors: bool = False
+    by_cohort: tuple[dict[str, Any], ...] = ()
 
     def __post_init__(self) -> None:
+        if self.by_cohort and len(self.by_cohort) != self.cohorts:
+            raise ValueError(
+                f"by_cohort has {len(self.by_cohort)} tables for {self.cohorts} cohorts; give one for each, an empty "
+                "one for a cohort that trains as [local] says"
+            )
+        for k in range(len(self.by_cohort)):
+            self.trainer(k)
         averaged = self.ensemble.startswith("aggregated")
         if self.ensemble in ("clients", "bayesian") and self.cohorts > 1:
             raise ValueError(f"ensemble = {self.ensemble!r} goes with one cohort, got {self.cohorts}; set cohorts = 1")
@@ -136,8 +149,34 @@ class FedEed(Method):
         if not averaged and (self.through_sectors or self.server.weights == "labels"):
             raise ValueError("through_sectors and server.weights = 'labels' need averages as teachers, not clients")
 
+    def trainer(self, k: int) -> tuple[LocalSpec, tuple[Term, ...]]:
+        """How the clients of a model train: their spec and the terms of their loss."""
+        if not self.by_cohort:
+            return self.local, ()
+        own = dict(self.by_cohort[k % self.cohorts])
+        mu = own.pop("mu", 0.0)
+        spec = differing(self.local, own, f"by_cohort {k}")
+        if isinstance(mu, bool) or not isinstance(mu, int | float) or mu < 0:
+            raise ValueError(f"by_cohort {k}: mu must be a number of at least 0, got {mu!r}")
+        return spec, (Proximal(float(mu)),) if mu else ()
+
+    def in_round(self, number: int, rounds: int) -> Self:
+        rates = [self.trainer(k)[0].in_round(number, rounds).lr for k in range(len(self.by_cohort))]
+        own = tuple(table | {"lr": lr} for table, lr in zip(self.by_cohort, rates, strict=True))
+        return replace(super().in_round(number, rounds), by_cohort=own) if own else super().in_round(number, rounds)
+
     def distils(self, stage: str) -> bool:
         return self.consolidate != "none"
+
+    def training(self, cohorts: Cohorts) -> dict[str, Any]:
+        """Inputs of local training: the same for all clients, or by the cohort of each."""
+        if not self.by_cohort:
+            return {"spec": self.local}
+        mine = {client: self.trainer(k) for k, members in cohorts.items() for client in members}
+        return {
+            "spec": each({client: spec for client, (spec, _) in mine.items()}),
+            "terms": each({client: terms for client, (_, terms) in mine.items()}),
+        }
 
     def init(self, fed: Federation, model: Located) -> Several:
         models = drawn_models(fed, model, self.cohorts)
@@ -146,7 +185,7 @@ class FedEed(Method):
     def round(self, fed: Federation, state: Several) -> Several:
         cohorts, through = deal_out(fed, self.cohorts, self.remainder), self.through_sectors
         start = spread_by(fed, state.models, cohorts, through)
-        local = fed.run(local_train, at=CLIENTS, start=start, spec=self.local)
+        local = fed.run(local_train, at=CLIENTS, start=start, **self.training(cohorts))
         teams = {} if through else bring_by(fed, local, cohorts)
         means = {k: fed.run(average, at=SERVER, models=team) for k, team in teams.items()}
         means = gather_by(fed, local, cohorts, through) if through else means

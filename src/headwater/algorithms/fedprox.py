@@ -8,7 +8,7 @@ from typing import Annotated
 from annotated_types import Ge, Le
 from pydantic.dataclasses import dataclass
 
-from headwater.algorithms.base import LocalState, Method, MethodInfo, gather, kept, spread
+from headwater.algorithms.base import LocalState, Method, MethodInfo, gather_trained, kept, spread
 from headwater.core.federation import CLIENTS, Federation, Located, each
 from headwater.core.params import By
 from headwater.specs import LOCAL, STRICT, LocalSpec, NotNegative
@@ -73,7 +73,7 @@ class FedProx(Method):
         pull = (Proximal(self.mu),)
         local = fed.run(local_train, at=CLIENTS, start=start, spec=work, terms=pull, by=self.by)
         mine = kept(fed, self.keep_local, state, local)
-        return LocalState(gather(fed, local, self.through_sectors), mine)
+        return LocalState(gather_trained(fed, local, self.through_sectors, self.local), mine)
 
     def _work(self, fed: Federation, client: str) -> LocalSpec:
         """What this client manages in this round."""

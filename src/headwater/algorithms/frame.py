@@ -15,7 +15,6 @@ from headwater.algorithms.cohorts import (
     Models,
     bring_by,
     counted,
-    deal_out,
     drawn_models,
     over,
     renewed,
@@ -28,7 +27,7 @@ from headwater.algorithms.fedhead import ValSource, hold_out
 from headwater.core.federation import CLIENTS, SECTORS, SERVER, Federation, Located, maybe, nothing
 from headwater.core.membership import with_newcomers
 from headwater.core.params import By
-from headwater.core.sampling import Leader, Remainder, choose, turns
+from headwater.core.sampling import Leader, Remainder, choose
 from headwater.errors import ConfigError
 from headwater.models.base import ModelSpec
 from headwater.models.parts import need_parts
@@ -76,6 +75,7 @@ class Frame(Method):
         moon_tau: τ of the trainer "moon".
         dyn_alpha: α of the trainer "feddyn".
         shared_variates: one SCAFFOLD variate per client for all models, instead of one for each model.
+        through_sectors: sectors average the clients of each cohort first; not where clients or sectors teach.
 
     Example:
         >>> import headwater as hw
@@ -90,11 +90,14 @@ class Frame(Method):
         family="composed",
         summary="the three stages as slots: any trainer, any teacher, any consolidation",
         stages=("as the local slot says", "as the ensemble slot says", "as the consolidate slot says"),
-        models="N, N | N, N (with leaders 2M, 2M | N − M, N − M)",
+        models="N, N | N, N (through sectors P, P | N, N with P ≤ K·M; with leaders 2M, 2M | N − M, N − M)",
         moves={
             "a round": "server → client model; client → server model",
             "a round with leaders": (
                 "server → leader model; leader → client model; client → leader model; leader → server model"
+            ),
+            "a round through sectors": (
+                "server → sector model; sector → client model; client → sector model; sector → server model"
             ),
             "before the first round with leaders": "server → sector examples; sector → client examples",
             "a round by label counts": "also client → server array",
@@ -130,6 +133,7 @@ class Frame(Method):
     moon_tau: Positive = 0.5
     dyn_alpha: Positive = 0.01
     shared_variates: bool = False
+    through_sectors: bool = False
 
     @classmethod
     def defaults(cls, options: Mapping[str, Any]) -> Mapping[str, Mapping[str, Any]]:
@@ -181,16 +185,11 @@ class Frame(Method):
     def round(self, fed: Federation, state: parts.FrameState) -> parts.FrameState:
         if self.led:
             fed = fed.seat(choose(self.leader, fed))
-        if self.schedule == "blocks":
-            cohorts = turns(fed.clients, self.cohorts, fed.session.seed, fed.round)
-        else:
-            cohorts = deal_out(fed, self.cohorts, self.remainder)
-        start = spread_by(fed, state.models, cohorts, self.led)
-        turn = parts.Turn(fed, state.models, cohorts, state.memory, self.led, start)
+        cohorts, through = parts.dealt(self, fed), self.led or self.through_sectors
+        start = spread_by(fed, state.models, cohorts, through)
+        turn = parts.Turn(fed, state.models, cohorts, state.memory, through, start)
         local, work = self.trainer.train(turn)
-        teams = {0: fed.up(local)} if self.led else bring_by(fed, local, cohorts)  # led: they stay inside their sector
-        sent = {0: fed.up(fed.run(average, at=SECTORS, models=teams[0]))} if self.led else teams
-        means = {k: fed.run(average, at=SERVER, models=team) for k, team in sent.items()}
+        teams, means = parts.gathered(self, turn, local)
         trained, memory = self.trainer.finish(turn, means, work)
         then = replace(state, memory=memory)
         return self._leaders(fed, then, trained[0], teams[0]) if self.led else self._server(turn, then, trained, teams)
@@ -218,7 +217,7 @@ class Frame(Method):
             teachers = over(ring) if averaged else together(drawn | teams)
         if self.server.weights == "labels" and self.ensemble != "none":
             if averaged:
-                counts = counted(fed, counts, turn.cohorts, self.kept)
+                counts = counted(fed, counts, turn.cohorts, self.kept, turn.through)
             else:
                 counts = (bring_by(fed, fed.run(label_counts, at=CLIENTS), turn.cohorts),)
         weighs = (over(counts) if averaged else together(counts[0])) if counts else None

@@ -9,12 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
-from headwater.algorithms.cohorts import Models, Several, gather_by, spread_by
-from headwater.core.federation import CLIENTS, SERVER, Federation, Located, each, maybe, nothing
+from headwater.algorithms.cohorts import Models, Several, bring_by, deal_out, gather_by, spread_by
+from headwater.core.federation import CLIENTS, SECTORS, SERVER, Federation, Located, each, maybe, nothing
 from headwater.core.membership import share_of
 from headwater.core.params import By
-from headwater.core.sampling import Cohorts
+from headwater.core.sampling import Cohorts, turns
 from headwater.specs import LocalSpec
+from headwater.tasks.average import average
 from headwater.tasks.corrections import dual, dynamic_server, minus, shift, total, variate, zeros_like
 from headwater.tasks.local import Term, local_train
 from headwater.tasks.terms import Contrast, Dynamic, Proximal, remember
@@ -197,6 +198,25 @@ class Regularised(Averaging):
         return models, {"h": h} | turn.store("own", work["own"])
 
 
+def dealt(frame: Frame, fed: Federation) -> Cohorts:
+    """Which clients train which model in this round."""
+    if frame.schedule == "blocks":
+        return turns(fed.clients, frame.cohorts, fed.session.seed, fed.round)
+    return deal_out(fed, frame.cohorts, frame.remainder)
+
+
+def gathered(frame: Frame, turn: Turn, local: Located) -> tuple[Models, Models]:
+    """The clients' models where they teach, by cohort, and the mean of each cohort at the server."""
+    fed = turn.fed
+    if frame.through_sectors:
+        return {}, gather_by(fed, local, turn.cohorts, True)
+    if frame.led:  # they stay inside their sector
+        inside = fed.up(local)
+        return {0: inside}, {0: fed.run(average, at=SERVER, models=fed.up(fed.run(average, at=SECTORS, models=inside)))}
+    teams = bring_by(fed, local, turn.cohorts)
+    return teams, {k: fed.run(average, at=SERVER, models=team) for k, team in teams.items()}
+
+
 def without(fed: Federation, means: Models, share: float) -> Models:
     """Means at the server when clients join that add nothing to them yet."""
     return {
@@ -228,6 +248,8 @@ def refusal(frame: Frame) -> str:
         )
     if led and cohorts > 1:
         return f"consolidate = {consolidate!r} has one model, got cohorts = {cohorts}; set cohorts = 1"
+    if frame.through_sectors and ensemble not in ("none", "aggregated", "aggregated_temporal"):
+        return f"through_sectors needs averages as teachers, not ensemble = {ensemble!r}; use 'aggregated' with it"
     if ensemble == "none" and consolidate != "none":
         return f"consolidate = {consolidate!r} needs teachers; choose an ensemble, or consolidate = 'none'"
     if ensemble in ("clients", "bayesian") and cohorts > 1:

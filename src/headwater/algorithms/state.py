@@ -17,7 +17,8 @@ class State:
     Every field is a handle or a plain value.
 
     Three further attributes (fields or properties) are optional and are tested after a round: `personal`, clients' own
-    models; `team`, models at the server that predict together; `also`, further models at the server by name.
+    models; `team`, models at the server that predict together; `also`, further models at the server by name. A fourth,
+    `others`, has models at the server by name that a run leaves at its end beside the global one.
 
     Args:
         model: the global model, at the server: what is evaluated and written at the end.
@@ -49,24 +50,28 @@ class Team:
         members: the models, one by one or as the mapping that came to the server.
         mix: what is averaged over members.
         weights: how much each member counts.
+        left: whether a run that has a global model leaves the members too; not where they are single clients' models.
     """
 
     members: Mapping[str, Located] | Located
     mix: Mix = "probs"
     weights: Weights = "uniform"
+    left: bool = False
 
 
 @dataclass(frozen=True)
 class Outputs:
-    """Models of a state that are tested after a round. Absent ones are None or empty."""
+    """Models of a state that are tested after a round, or left at the end. Absent ones are None or empty."""
 
     model: Located | None
     personal: Located | None
     team: Team | None
     also: Mapping[str, Located]
+    others: Mapping[str, Located]
 
 
 def outputs(state: Any) -> Outputs:
     """Return the models of a state. Optional attributes of a state are read only here."""
-    model, personal, team, also = (getattr(state, name, None) for name in ("model", "personal", "team", "also"))
-    return Outputs(model, personal, team, also or {})
+    model, personal, team = (getattr(state, name, None) for name in ("model", "personal", "team"))
+    also, others = (getattr(state, name, None) or {} for name in ("also", "others"))
+    return Outputs(model, personal, team, also, others)

@@ -26,6 +26,9 @@ Input = Annotated[str, typer.Argument(metavar="INPUT", help="A .csv, .tsv, .parq
 Member = Annotated[
     str, typer.Option("--member", metavar="NAME", help="One of several models, such as a client's personal one.")
 ]
+Together = Annotated[
+    bool, typer.Option("--ensemble", help="All models that the method keeps, voting together, such as FedEED's.")
+]
 Batch = Annotated[int, typer.Option("--batch", metavar="N", help="Rows of a forward pass.")]
 All = Annotated[bool, typer.Option("--all", help="The probability of every class, not only of the most likely one.")]
 To = Annotated[str, typer.Option("--to", metavar="onnx|torchscript", help="The format.")]
@@ -40,6 +43,7 @@ def predict(
     data: Input,
     out: File = None,
     member: Member = "",
+    together: Together = False,
     batch: Batch = 256,
     every: All = False,
 ) -> None:
@@ -52,8 +56,7 @@ def predict(
     if out is not None and out.is_dir():
         raise OutputError(f"{out} is a directory; --out takes the name of a file")
     with status(f"reading {data} …", options.quiet):
-        model = load(directory)
-        model = model.member(member) if member else model
+        model = _chosen(load(directory), member, together)
         names, rows = model.reader(say).names(data), _rows(model, data, batch, every)
         first = next(rows, None)  # so that a mistake in the data is found before the file is written
     if first is None:
@@ -68,6 +71,12 @@ def predict(
         out.parent.mkdir(parents=True, exist_ok=True)
         out.write_text(written.getvalue(), encoding="utf-8")
         say(f"{count} rows are in {out}")
+
+
+def _chosen(model: TrainedModel, member: str, together: bool) -> TrainedModel:
+    if member and together:
+        raise ConfigError(f"--ensemble uses all members and --member {member} one of them; give one of the two")
+    return model.member(member) if member else model.as_ensemble() if together else model
 
 
 def _rows(model: TrainedModel, data: str, batch: int, every: bool) -> Iterator[dict[str, Any]]:
@@ -106,7 +115,13 @@ def _write(rows: Iterator[dict[str, Any]], names: Sequence[str] | None, file: Te
 
 @takes("quiet data_dir")
 def export(
-    options: Options, directory: Source, to: To, out: Target = None, member: Member = "", batch: Batch = 256
+    options: Options,
+    directory: Source,
+    to: To,
+    out: Target = None,
+    member: Member = "",
+    together: Together = False,
+    batch: Batch = 256,
 ) -> None:
     """Write a trained model for other runtimes, and check it there on the test set.
 
@@ -118,10 +133,10 @@ def export(
     from headwater.inference.trained import load
 
     with status(f"reading {directory} …", options.quiet):
-        model = load(directory)
-        model = model.member(member) if member else model
+        model = _chosen(load(directory), member, together)
     folder = directory if directory.is_dir() else directory.parent
-    path = out or folder / f"model{f'-{member}' if member else ''}{ENDINGS.get(to, '')}"
+    which = f"-{member}" if member else "-ensemble" if together else ""
+    path = out or folder / f"model{which}{ENDINGS.get(to, '')}"
     with status(f"writing {path} …", options.quiet):
         write(model, to, path)
     with status("checking it on the test set …", options.quiet):

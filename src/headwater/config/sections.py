@@ -5,17 +5,17 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any, Literal
 
-from annotated_types import Ge, Gt, Le, Lt
-from pydantic import AfterValidator, BaseModel, ConfigDict
+from annotated_types import Ge, Lt
+from pydantic import AfterValidator, ConfigDict
 
+from headwater.config.adversity import AttackConfig, FaultsConfig, RobustConfig
 from headwater.config.fields import Says
+from headwater.config.section import Section, Share
 from headwater.data import well_formed
-from headwater.specs import AtLeastOne, AttackKind, Count, Positive, RobustRule
+from headwater.specs import AtLeastOne, Count, Positive
 
 ARRAYS = "arrays"  # data.name of a run whose data was given as arrays
 CUSTOM = "custom"  # model.name of a run whose model was given as a callable
-
-Share = Annotated[float, Gt(0), Le(1)]
 
 
 def _share_or_count(value: float) -> float:
@@ -34,12 +34,6 @@ def _device(value: str) -> str:
     if not re.fullmatch(r"[a-z][a-z0-9_]*(:\d+)?", value):  # whether there is such a device, torch knows
         raise ValueError
     return value
-
-
-class Section(BaseModel):
-    """Base class of sections: frozen, unknown keys are refused."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class Top(Section):
@@ -81,7 +75,7 @@ class DataConfig(Chosen):
         validation: size of the server's validation set, as a share of the training data or as a number of samples.
         reference: where the unlabelled reference set comes from: "holdout", carved out of the training data; "unused",
             training data that `fraction` leaves over; "noise"; a data set's name, or a path.
-        reference_size: samples in the reference set, at most.
+        reference_size: samples in the reference set, at most; of "holdout" no more than a fifth of the training data.
         reference_noise: distribution of `reference = "noise"`.
         reference_classes: use only samples of these classes of the reference set: a number of random classes, or a list
             of class numbers; empty: all.
@@ -210,57 +204,6 @@ class EngineConfig(Section):
 
 class PrivacyConfig(Section):
     """Takes no keys yet."""
-
-
-class RobustConfig(Section):
-    """Fusion that a minority of wrong members cannot steer, of models in averages and of teachers in distillation.
-
-    Below three members, the weighted mean is used: among two, no rule can tell which one is wrong.
-
-    Args:
-        sector: rule at sectors and their leaders.
-        server: rule at the server.
-        share: share of members that are assumed to be wrong, for "trimmed-mean", "krum" and "multi-krum".
-    """
-
-    sector: RobustRule = "none"
-    server: RobustRule = "none"
-    share: Annotated[float, Gt(0), Lt(0.5)] = 0.2
-
-
-class AttackConfig(Section):
-    """A simulated attack, to see what a defence is worth. A deployed federation refuses it.
-
-    Args:
-        kind: "label-flip": attackers train on mirrored labels. "sign-flip": they send the opposite of their update,
-            "scale" a multiple of it, "gaussian" noise of its length. "backdoor": they train on rows with a patch and
-            label 0, and send a multiple of their update. "lying-leader", "lying-host": leaders send the opposite of
-            what distillation changed, or hosts a negative mean.
-        share: share of clients that attack; of sectors, for the last two.
-        strength: multiple of the update.
-        poisoned: share of an attacker's rows that get the patch of "backdoor".
-    """
-
-    kind: AttackKind = "none"
-    share: Share = 0.2
-    strength: Positive = 3.0
-    poisoned: Share = 0.5
-
-
-class FaultsConfig(Section):
-    """Simulated faults.
-
-    Args:
-        dropout: probability that a client is lost, at each task; a lost client stays lost for the round.
-        bad_update: what happens to a result with NaN or infinity: leave it out ("drop"), or end the run ("stop").
-        availability: share of the time in which a client can begin a task. Never changes a result.
-        period: seconds from one arrival of a client to the next.
-    """
-
-    dropout: Annotated[float, Ge(0), Lt(1)] = 0.0
-    bad_update: Literal["drop", "stop"] = "drop"
-    availability: Share = 1.0
-    period: Positive = 10.0
 
 
 class DeployConfig(Section):

@@ -24,6 +24,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from headwater.core.one_bit import OneBit
 from headwater.core.params import Layout, ModelRows, Params
 from headwater.data.base import Examples
 
@@ -33,7 +34,7 @@ WRITERS = 16  # files that are flushed to disk at a time
 PLAIN = (str, int, float, bool, type(None))
 SHORT = 4096  # longest skeleton, in bytes, that is cached
 Key = TypeVar("Key")
-RECORDS: dict[str, type] = {kind.__name__: kind for kind in (Examples, Params)}
+RECORDS: dict[str, type] = {kind.__name__: kind for kind in (Examples, OneBit, Params)}
 
 
 class ValueInfo(NamedTuple):
@@ -147,7 +148,7 @@ def as_read(model: Params) -> bool:
 
 def info(value: Any) -> ValueInfo:
     """Size of a value: array bytes (8 for a plain number) and models. Names, shapes and weights are not counted."""
-    if type(value) is Params:
+    if type(value) in (Params, OneBit):
         return ValueInfo(value.nbytes, 1, "model")
     if type(value) is float:
         return NUMBER
@@ -164,7 +165,7 @@ def info(value: Any) -> ValueInfo:
 
 def _weigh(value: Any) -> tuple[int, int]:
     """Bytes and number of models."""
-    if isinstance(value, Params):
+    if isinstance(value, Params | OneBit):
         return value.nbytes, 1
     if isinstance(value, Tensor | np.ndarray):
         return value.nbytes, 0

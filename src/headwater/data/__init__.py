@@ -58,7 +58,8 @@ class Reference:
     """Options of the reference set.
 
     Args:
-        source: "holdout", "unused", "noise", "generator", a data set's name, a path or "package.module:function".
+        source: "holdout"; "unused", what `data.fraction` leaves out; "noise"; "generator"; a data set's name, a path or
+            "package.module:function".
         size: the largest number of samples.
         noise: "uniform" or "gaussian", for the source "noise".
         classes: how many or which classes of the source are used; all if empty. With "holdout", the samples of other

@@ -83,9 +83,9 @@ def carve(
         fraction: the share of the training set that is used at all.
         test_fraction: the share of the test set that is used.
         validation: size of the validation set: a share below 1, or a whole number of samples.
-        reference: source of the reference set: "holdout", "unused", "noise", "generator", a data set's name, a path or
-            "package.module:function".
-        reference_size: its largest size. A fifth of the drawn training set is a further limit, except for "unused".
+        reference: source of the reference set: "holdout"; "unused", the training samples that `fraction` leaves out;
+            "noise", "generator", a data set's name, a path or "package.module:function".
+        reference_size: its largest size. A fifth of the drawn training set is a further limit for "holdout".
         reference_noise: "uniform" or "gaussian", for the source "noise".
         reference_classes: how many or which classes of the source are used; all if empty.
         reference_fraction: the share of the source that is used.
@@ -112,8 +112,7 @@ def carve(
     drawn = max(1, round(fraction * len(data)))
     order, left = np.split(stream(seed, "data", "order").permutation(len(data)), [drawn])
     validation_size = _validation_size(validation, drawn)
-    limit = min(reference_size, drawn // 5)
-    out = limit if reference == HOLDOUT else 0
+    out = min(reference_size, drawn // 5) if reference == HOLDOUT else 0
     if validation_size + out >= drawn:
         raise DataError(
             f"the validation set ({validation_size}) and the reference set ({out}) leave nothing of the {drawn} "
@@ -131,11 +130,12 @@ def carve(
     y: Tensor | None
     own: Tensor | None
     if reference in (HOLDOUT, UNUSED):
-        public_rows = pieces[1] if reference == HOLDOUT else left[:reference_size]
-        aside = data.take(np.sort(narrow(public_rows, data.labels.numpy(), wanted, data.classes, seed)))
+        rows = left if reference == UNUSED else pieces[1]
+        rows = narrow(rows, data.labels.numpy(), wanted, data.classes, seed)[:reference_size]
+        aside = data.take(np.sort(rows))
         x, y, own = aside.x, aside.y, aside.y
     else:
-        x, y, own = outside(data, public, wanted, limit, data_dir, seed, options)
+        x, y, own = outside(data, public, wanted, reference_size, data_dir, seed, options)
     owners = data.owners and data.owners.take(np.sort(pieces[2]))
     test = data.test if test_fraction == 1 else data.take_test(test_fraction, seed)
     return Split(

@@ -15,6 +15,7 @@ from urllib.parse import quote
 import torch
 
 from headwater.core import serialization
+from headwater.core.one_bit import OneBit
 from headwater.core.params import Layout, Params, dtype_of
 from headwater.data.base import Examples
 from headwater.deploy.transport import Message, RawArray
@@ -140,6 +141,8 @@ class PayloadReader:
     def _check(self, name: str, value: Any) -> None:
         if isinstance(value, Params):
             self._check_model(name, value)
+        elif isinstance(value, OneBit):
+            self._check_model(name, value.unpacked())
         elif isinstance(value, Examples):
             if len(value.x) != len(value.y) or value.y.dtype != torch.int64:
                 raise Refused(f"{name!r} is no set of examples: {tuple(value.x.shape)} with {tuple(value.y.shape)}")

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from headwater.core.one_bit import OneBit
 from headwater.core.params import Params
 from headwater.deploy.steps import Choice, Move, Step
 from headwater.engines.jobs import LOST, Bundle, Job, Perhaps, Ref
@@ -99,6 +100,7 @@ class UpdateCheck:
             if name not in moves or value is LOST:
                 continue
             maker, node, part = _origin(moves[name].ref, named)
+            value = value.unpacked() if isinstance(value, OneBit) else value
             if (why := self._wrong_weight(node, value)) is None:
                 start = self._start(maker, value, fetch) if isinstance(value, Params) else None
                 size = norm(value if start is None else value - start)

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from headwater.core.one_bit import OneBit
 from headwater.core.params import ModelRows, Params
 from headwater.data.base import Examples
 from headwater.tasks.task import RunContext
@@ -22,6 +23,8 @@ def sound(value: Any) -> bool:
     """Whether no model or array in a value has a NaN or an infinity."""
     if isinstance(value, Params):
         return sound(value.vector)
+    if isinstance(value, OneBit):
+        return sound(value.levels) and sound(value.rest)
     if isinstance(value, Examples):
         return sound(value.x)
     if isinstance(value, np.ndarray):

@@ -15,9 +15,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from headwater.config import CUSTOM
 from headwater.data.reading import Reading
 from headwater.errors import ConfigError, OutputError, nearest, said
+from headwater.inference.members import FILE as MEMBERS
+from headwater.inference.members import Ensemble, built, spec_of
 from headwater.models.base import ModelSpec
 from headwater.registry import path_exists
 
@@ -28,22 +29,6 @@ Array = np.ndarray[Any, np.dtype[Any]]
 FILE = "model.safetensors"
 KEY = "headwater"  # of the metadata that describes the model
 BATCH = 256  # rows of a forward pass
-
-
-class Ensemble(nn.Module):
-    """Several classifiers as one: its outputs are the logarithms of their mean probabilities.
-
-    Args:
-        members: the classifiers.
-    """
-
-    def __init__(self, members: Mapping[str, nn.Module]) -> None:
-        super().__init__()
-        self.members = nn.ModuleList(members.values())
-
-    def forward(self, x: Tensor) -> Tensor:
-        probs = torch.stack([torch.softmax(member(x), 1) for member in self.members]).mean(0)
-        return probs.clamp_min(torch.finfo(probs.dtype).tiny).log()
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,6 +43,10 @@ class TrainedModel:
         reading: how the training data was read.
         words: how many token numbers the model knows, if its inputs are tokens.
         source: where the model is from, for messages.
+        voting: how the members predict together: the further arguments of `Ensemble`.
+        further: architectures of models that are kept too and do not vote.
+        same: member → the member whose tensors it shares, where two are equal.
+        beside: models that the method keeps beside a single one, or their file, which is read when it is needed.
 
     Example:
         >>> import headwater as hw
@@ -73,6 +62,10 @@ class TrainedModel:
     reading: Reading = field(default_factory=Reading)
     words: int | None = None
     source: str = "the model"
+    voting: Mapping[str, Any] = field(default_factory=dict)
+    further: Mapping[str, ModelSpec] = field(default_factory=dict)
+    same: Mapping[str, str] = field(default_factory=dict)
+    beside: TrainedModel | Path | None = None
 
     def __repr__(self) -> str:
         several = f", {len(self.specs)} members" if self.specs else ""
@@ -87,37 +80,58 @@ class TrainedModel:
     @cached_property
     def members(self) -> dict[str, nn.Module]:
         """The models of clients or ensemble members by name, in evaluation mode; empty if there is a single model."""
-        return {name: _built(spec, self._state(f"{name}."), self.source) for name, spec in self.specs.items()}
+        if not self.specs:
+            return self._kept.members if self._kept else {}
+        return {name: self._built(name, spec) for name, spec in self.specs.items()}
+
+    @cached_property
+    def others(self) -> dict[str, nn.Module]:
+        """Further models at the server, such as those of other architectures, by name, in evaluation mode."""
+        mine = {name: self._built(name, spec) for name, spec in self.further.items()}
+        return mine | (self._kept.others if self._kept else {})
 
     @cached_property
     def ensemble(self) -> nn.Module | None:
-        """All members as one classifier (the mean of their probabilities); None if there is a single model."""
-        return Ensemble(self.members).eval() if self.specs else None
+        """All members as one classifier, which averages as the method does; None if there is a single model."""
+        if not self.specs:
+            return self._kept.ensemble if self._kept else None
+        return Ensemble(self.members, **self.voting).eval()
 
     @cached_property
     def module(self) -> nn.Module:
-        """The model that predicts, in evaluation mode: the single model, or the ensemble of all members."""
-        return self.ensemble or _built(self.spec, self._state(""), self.source)
+        """The model that predicts, in evaluation mode: the single model, or the ensemble of all members without one."""
+        return (self.specs and self.ensemble) or built(self.spec, self._state(""), self.source)
 
     def member(self, name: str) -> TrainedModel:
-        """One member as a model of its own, such as the personal model of a client.
+        """One member, or other model, as a model of its own, such as the personal model of a client.
 
         Args:
-            name: of the member; see `members`.
+            name: of the member; see `members` and `others`.
 
         Raises:
             ConfigError: there is no such member.
         """
-        if name not in self.specs:
-            has = f"members: {', '.join([*self.specs][:12])}" if self.specs else "it is a single model"
-            raise ConfigError(f"{self.source} has no member {name!r}{nearest(name, self.specs)} ({has})")
-        return replace(
-            self,
-            spec=self.specs[name],
-            specs={},
-            tensors=self._state(f"{name}."),
-            source=f"{name} of {self.source}",
-        )
+        known = {**self.specs, **self.further}
+        if name in known:
+            alone: dict[str, Any] = {"specs": {}, "further": {}, "voting": {}, "same": {}, "beside": None}
+            state = self._state(f"{self.same.get(name, name)}.")
+            return replace(self, spec=known[name], tensors=state, source=f"{name} of {self.source}", **alone)
+        if self._kept and not known:
+            return self._kept.member(name)
+        has = f"members: {', '.join([*known][:12])}" if known else "it is a single model"
+        raise ConfigError(f"{self.source} has no member {name!r}{nearest(name, known)} ({has})")
+
+    def as_ensemble(self) -> TrainedModel:
+        """The ensemble of all members as a model of its own: `predict` is that of `ensemble`.
+
+        Raises:
+            ConfigError: there is a single model.
+        """
+        if self.specs:
+            return self
+        if self._kept and self._kept.specs:
+            return self._kept
+        raise ConfigError(f"{self.source} has no ensemble: the method keeps a single model; predict without it")
 
     def predict_proba(self, x: Any, *, batch: int = BATCH) -> Array:
         """The probability of each class for each row, as an array (rows, classes).
@@ -164,6 +178,16 @@ class TrainedModel:
 
         return InputReader(self.spec, self.reading, self.words, say)
 
+    @cached_property
+    def _kept(self) -> TrainedModel | None:
+        """What is beside the single model, read if it has not been yet."""
+        if not isinstance(self.beside, Path):
+            return self.beside
+        return _read(self.beside, self.source, self.spec.builder) if path_exists(self.beside) else None
+
+    def _built(self, name: str, spec: ModelSpec) -> nn.Module:
+        return built(spec, self._state(f"{self.same.get(name, name)}."), self.source)
+
     def _state(self, prefix: str) -> dict[str, Tensor]:
         return {name.removeprefix(prefix): t for name, t in self.tensors.items() if name.startswith(prefix)}
 
@@ -181,8 +205,6 @@ def load(source: str | Path, model: Callable[[], nn.Module] | None = None) -> Tr
     Raises:
         OutputError: there is no model there, or the file is damaged.
     """
-    from safetensors import safe_open
-
     if not isinstance(source, str | os.PathLike):
         raise OutputError(f"hw.load takes the directory of a finished run, or its {FILE}, got {source!r}")
     path = Path(source).expanduser()
@@ -196,6 +218,13 @@ def load(source: str | Path, model: Callable[[], nn.Module] | None = None) -> Tr
                 else ""
             )
         )
+    found = _read(file, str(source), model)
+    return replace(found, beside=file.with_name(MEMBERS)) if file.name == FILE else found
+
+
+def _read(file: Path, source: str, build: Callable[[], nn.Module] | None) -> TrainedModel:
+    from safetensors import safe_open
+
     try:
         with safe_open(str(file), framework="pt") as opened:
             about = (opened.metadata() or {}).get(KEY)
@@ -204,7 +233,7 @@ def load(source: str | Path, model: Callable[[], nn.Module] | None = None) -> Tr
         raise OutputError(f"{file} is damaged ({said(error)}); copy it again, or train again") from error
     if about is None:
         raise OutputError(f"{file} was not written by a run: it does not say which model it holds")
-    return from_metadata(about, tensors, str(source), model)
+    return from_metadata(about, tensors, source, build)
 
 
 def from_metadata(
@@ -220,36 +249,12 @@ def from_metadata(
     """
     try:
         about = json.loads(text)
-        members = about.pop("members", {})
+        members, further, same = (about.pop(key, {}) for key in ("members", "further", "same"))
         class_names, words = tuple(about.pop("class_names")), about.pop("words", None)
-        reading = Reading.of(about.pop("preparation", {}))
-        specs = {name: _spec(fields, build, source) for name, fields in members.items()}
-        return TrainedModel(_spec(about, build, source), class_names, tensors, specs, reading, words, source)
+        reading, voting = Reading.of(about.pop("preparation", {})), about.pop("voting", {})
+        specs = {name: spec_of(fields, build, source) for name, fields in members.items()}
+        rest = {name: spec_of(fields, build, source) for name, fields in further.items()}
+        known = (class_names, tensors, specs, reading, words, source)
+        return TrainedModel(spec_of(about, build, source), *known, voting=voting, further=rest, same=same)
     except (TypeError, ValueError, AttributeError, KeyError) as error:
         raise OutputError(f"{source} does not say which model it holds ({said(error)}); train again") from error
-
-
-def _spec(fields: Mapping[str, Any], build: Callable[[], nn.Module] | None, source: str) -> ModelSpec:
-    if fields["name"] != CUSTOM:
-        return ModelSpec(**fields)
-    if build is None:
-        raise ConfigError(
-            f"the model of {source} was given as a function, which is not stored; give it again: "
-            "hw.load(…, model=lambda: MyNet())"
-        )
-    return ModelSpec(**fields, builder=build)
-
-
-def _built(spec: ModelSpec, state: Mapping[str, Tensor], source: str) -> nn.Module:
-    with torch.random.fork_rng(devices=[]):  # the weights that it draws are replaced
-        module = spec.build()
-    try:
-        missing, unknown = module.load_state_dict(dict(state), strict=False)
-    except RuntimeError as error:
-        raise OutputError(f"the tensors of {source} do not fit {spec.name!r} ({said(error)})") from error
-    named = [*module.named_parameters(remove_duplicate=False)]
-    loaded = {id(parameter) for name, parameter in named if name in state}  # a tied parameter is stored once
-    odd = [name for name, parameter in named if name in missing and id(parameter) not in loaded] + unknown
-    if odd:
-        raise OutputError(f"the tensors of {source} do not fit {spec.name!r}: {odd[0]!r} has no counterpart")
-    return module.eval()

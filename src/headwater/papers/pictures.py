@@ -83,6 +83,20 @@ def before_after(cells: Cells, path: Path) -> Path:
     return _write(path, panels, wide=len(cells), shared=True)
 
 
+def fusion(cells: Cells, path: Path) -> Path:
+    """Accuracy by round. Columns of the same runs share a panel, with two curves per row: before and after fusion."""
+    merged, names = _merged(cells), _rows(cells)
+    panels = {}
+    for column, rows in merged.items():
+        found = {name: over_seeds(rows.get(name, ()), AFTER) for name in names}
+        if column not in cells:  # merged from two
+            before = {f"{name}, before": over_seeds(runs, BEFORE) for name, runs in rows.items()}
+            after = {f"{name}, after": over_seeds(runs, AFTER) for name, runs in rows.items()}
+            found = {name: curve for pair in zip(before.items(), after.items(), strict=True) for name, curve in pair}
+        panels[column] = _lines(found)
+    return _write(path, panels, wide=2, shared=True)
+
+
 def bars(cells: Cells, path: Path, *, key: str = AFTER) -> Path:
     """Accuracy after the last round: one panel per column, one bar per row, with the lowest and the highest seed."""
     panels = {}
@@ -118,7 +132,12 @@ def over_seeds(runs: Sequence[History], key: str) -> Measured:
     return [(number, fmean(values), min(values), max(values)) for number, values in sorted(found.items())]
 
 
-PICTURES: dict[str, Callable[[Cells, Path], Path]] = {"curves": curves, "before_after": before_after, "bars": bars}
+PICTURES: dict[str, Callable[[Cells, Path], Path]] = {
+    "curves": curves,
+    "before_after": before_after,
+    "fusion": fusion,
+    "bars": bars,
+}
 
 
 # -- decision boundaries

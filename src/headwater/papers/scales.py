@@ -1,4 +1,4 @@
-"""Scales: reduced versions of a table's printed setting that fit into a minute or an hour, and how long a cell takes.
+"""Scales: reduced versions of a table's printed setting that fit into a minute or an hour.
 
 A scale preserves what a table varies: rounds, epochs and steps are multiplied by a factor, and different values stay
 different.
@@ -6,7 +6,6 @@ different.
 
 from __future__ import annotations
 
-import math
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -14,9 +13,9 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from headwater.algorithms import ALGORITHMS
 from headwater.config import catalog
 from headwater.config.tree import merge
+from headwater.data import HOLDOUT, UNUSED
 from headwater.errors import ConfigError, nearest
 from headwater.papers.table import ScaleOverride
 from headwater.sweep import DataSummary
@@ -94,20 +93,21 @@ class Scale:
 
 
 @cache
-def _file() -> Tree:
+def settings() -> Tree:
+    """The content of scales.toml."""
     return tomllib.loads(files("headwater.papers").joinpath("scales.toml").read_text(encoding="utf-8"))
 
 
 def names() -> list[str]:
     """Names of all scales."""
-    return [name for name in _file() if name not in ("standins", "cost")]
+    return [name for name in settings() if name not in ("standins", "cost")]
 
 
 def find(name: str) -> Scale:
     """The scale of this name."""
     if name not in names():
         raise ConfigError(f"there is no scale {name!r}{nearest(name, names())} (there are: {', '.join(names())})")
-    tree = dict(_file()[name])
+    tree = dict(settings()[name])
     tree["grow"] = tuple(tree.get("grow", ()))
     tree["shrink"] = {key: ShrinkRule(**rule) for key, rule in tree.get("shrink", {}).items()}
     return Scale(name, **tree)
@@ -115,7 +115,7 @@ def find(name: str) -> Scale:
 
 def standins() -> dict[str, str]:
     """Substitute by name of a data set."""
-    return dict(_file()["standins"])
+    return dict(settings()["standins"])
 
 
 def shrink(
@@ -175,8 +175,9 @@ def _left_open(tree: Tree, dotted: str) -> bool:
     if section in catalog.STAGES:
         stage = tree.get(section, {})
         return section in catalog.stages(method) and stage.get("epochs") is None and stage.get("steps") is None
-    labelled = tree["data"]["reference"] in ("holdout", "unused") or tree["data"]["reference_labelled"]
-    if dotted in LABELLED and not labelled:
+    if dotted in LABELLED and not (
+        tree["data"]["reference"] in (HOLDOUT, UNUSED) or tree["data"]["reference_labelled"]
+    ):
         return False
     return key in (catalog.own(section, method) or {}) and tree.get(section, {}).get(key) is None
 
@@ -206,6 +207,9 @@ def _sampled(trees: list[Tree], scale: Scale, sizes: Callable[[Tree], DataSummar
         wanted = min(base * share / smallest, max(base, scale.most_samples * more))
         part = min(1.0, wanted / whole) if whole else 1.0
         tree = put(tree, "data.fraction", _four_digits(min(share, part * share)))
+        if tree["data"]["reference"] != HOLDOUT:  # as many as could be held out
+            most = max(1, round(tree["data"]["fraction"] * size.train)) // 5
+            tree = put(tree, "data.reference_size", min(tree["data"]["reference_size"], most))
         held = get(tree, "data.validation")
         if type(held) is int and held >= 1:
             few = min(held, 50, int(part * whole // 5))
@@ -238,63 +242,3 @@ def _fitting(tree: Tree, layer: Mapping[str, Any]) -> Tree:
     """A configuration with the scale's own settings; stages that the method does not have are left out."""
     used = catalog.stages(catalog.chosen(tree, "algorithm"))
     return merge(tree, {key: value for key, value in layer.items() if key not in catalog.STAGES or key in used})
-
-
-# -- The time of a cell. The constants are those of no particular machine and must be the same everywhere: the settings
-# of a scale with a time limit follow from them, and a table that was begun on one machine can be continued on another.
-
-FORWARD = 1 / 3  # cost of a forward pass, relative to a training step on the same sample
-STEP = 2.0  # milliseconds per training step, however small
-START = 300.0  # milliseconds per run
-TASK = 3.0  # milliseconds per client and round
-
-
-def estimated_seconds(tree: Mapping[str, Any], size: DataSummary) -> float:
-    """The time of one cell on one core, from its whole configuration and the size of its data set."""
-    each = _sample(tree["model"], size)
-    part, data, rounds, options = tree["partition"], tree["data"], tree["rounds"], tree["algorithm"]
-    clients, info = part["clients"], ALGORITHMS.info(options["name"])
-    drawn = max(1.0, data["fraction"] * size.train)
-    reference = min(data["reference_size"], drawn / 5)
-    active = max(1, round(part["participation"] * clients))
-    own = drawn * (0.7 if data["reference"] == "holdout" else 0.9) / clients
-    pace = options.get("sector_rounds", 1)
-    local = _learnt(tree["local"], own, each) * info.training_cost * pace * active
-    if info.pooled:
-        local = _learnt(tree["local"], own * clients, each)
-    asked, taught = active * FORWARD * each, 0.0
-    if info.family == "tree" and tree["sector"]:  # leaders distil
-        taught += part["sectors"] * (_learnt(tree["sector"], own, each) + asked * own / part["sectors"])
-    if tree["server"]:
-        taught += _learnt(tree["server"], reference, each) + asked * reference
-    taught += active * reference * each * info.public_passes
-    tests = math.ceil(rounds / tree["eval_every"]) * data["test_fraction"] * size.test * FORWARD * each
-    tests *= clients if info.personal else 1
-    return float(START + rounds * (local + taught + active * TASK * pace) + tests) / 1000
-
-
-def _learnt(stage: Mapping[str, Any], rows: float, each: float) -> float:
-    """Milliseconds that a stage takes at one node with so many rows."""
-    batch = stage.get("batch") or 32
-    if stage.get("steps") is not None:
-        steps, samples = stage["steps"], stage["steps"] * min(batch, rows)
-    else:
-        epochs = 10 if stage.get("epochs") is None else stage["epochs"]
-        steps, samples = epochs * math.ceil(rows / batch), epochs * rows
-    return float(steps * STEP + samples * each)
-
-
-def _sample(model: Mapping[str, Any], size: DataSummary) -> float:
-    """Milliseconds of a training step per sample."""
-    name = model["name"]
-    if name == "auto":
-        small = len(size.shape) != 3 or size.shape[0] < 3
-        name = ("bilstm" if size.tokens else "mlp" if len(size.shape) != 3 else "cnn") if small else "resnet8"
-    cost = float(_file()["cost"].get(name, 1.0))
-    if name == "cnn":
-        cost *= sum(model.get("widths", (32, 64))) / 24
-    if name == "bilstm":
-        cost *= sum(model.get("widths", (128, 64))) / 192 * 0.8 + 0.2
-    if len(size.shape) == 3 and name not in ("mlp", "linear"):
-        cost *= size.shape[1] * size.shape[2] / 1024
-    return cost * max(1.0, float(model.get("width", 1)) ** 2 * 0.75)

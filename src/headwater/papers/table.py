@@ -16,7 +16,7 @@ from headwater.papers.results import Measure
 
 Tree = dict[str, Any]
 Kind = TypeVar("Kind")
-Picture = Literal["", "curves", "before_after", "boundaries", "bars"]
+Picture = Literal["", "curves", "before_after", "fusion", "boundaries", "bars"]
 PARTS = ("row", "column", "printed", "spread", "order", "scale")
 
 

@@ -216,7 +216,7 @@ def picture(results: Results, path: Path) -> Path | None:
     def shown(run: Path, column: str) -> list[dict[str, Any]]:
         """The rows of a run with the column's measure as their accuracy."""
         record = read(run)
-        key = results.measure(column).key(record) if kind != "before_after" else "accuracy"
+        key = results.measure(column).key(record) if kind not in ("before_after", "fusion") else "accuracy"
         return [{**row, "accuracy": row.get(key)} for row in record.rows]
 
     cells = {

@@ -15,8 +15,9 @@ from headwater.config.load import nested, pairs, read, share
 from headwater.config.tree import differences, merge
 from headwater.errors import ConfigError
 from headwater.papers.claims import join_names
+from headwater.papers.estimate import estimated_seconds
 from headwater.papers.results import Measure
-from headwater.papers.scales import Scale, ShrinkRule, estimated_seconds, get, shrink
+from headwater.papers.scales import Scale, ShrinkRule, get, shrink
 from headwater.papers.standins import Ask, DatasetSizes, with_standins
 from headwater.papers.table import PaperColumn, PaperRow, PaperTable
 from headwater.sweep import Cell, identity
@@ -24,7 +25,7 @@ from headwater.sweep import Cell, identity
 Tree = dict[str, Any]
 CORES = 2  # cores of the machine that the minutes of a scale refer to
 LADDER = [0.8**step for step in range(30)]  # factors to try until a table fits into its minutes
-ROUNDS_SHOWN = ("curves", "before_after")
+ROUNDS_SHOWN = ("curves", "before_after", "fusion")
 
 
 @dataclass(frozen=True)

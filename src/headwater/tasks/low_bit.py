@@ -38,17 +38,12 @@ class Bits:
 
     def __init__(self, net: FlatModule, way: LowBit) -> None:
         self.net, self.way = net, way
-        normal = {
-            f"{name}.{leaf}" if name else leaf
-            for name, module in net.module.named_modules()
-            if isinstance(module, _NORMS)
-            for leaf, _ in module.named_parameters(recurse=False)
-        }
+        quantised = one_bit_names(net)
         self.memory = torch.zeros_like(net.flat.data)
         self.free = torch.ones_like(net.flat.data)  # 0 where the clamp cuts
         shapes = net.layout.trainable
         views = zip(*(cut(t, shapes).items() for t in (net.flat.data, self.memory, self.free)), strict=True)
-        self._parts = [tuple(view for _, view in part) for part in views if part[0][0] not in normal]
+        self._parts = [tuple(view for _, view in part) for part in views if part[0][0] in quantised]
         self.round()
 
     @torch.no_grad()
@@ -69,6 +64,17 @@ class Bits:
             self.net.flat.data.add_(self.memory)
             self.memory.zero_()
             self.net.grad.mul_(self.free)
+
+
+def one_bit_names(net: FlatModule) -> tuple[str, ...]:
+    """The tensors that are quantised: all that are trained but those of normalisation layers."""
+    normal = {
+        f"{name}.{leaf}" if name else leaf
+        for name, module in net.module.named_modules()
+        if isinstance(module, _NORMS)
+        for leaf, _ in module.named_parameters(recurse=False)
+    }
+    return tuple(name for name, _ in net.layout.trainable if name not in normal)
 
 
 def levels(values: Tensor) -> tuple[Tensor, Tensor]:

@@ -171,7 +171,7 @@ def _by_turns(who: Active, sizes: Payload, options: Options) -> Traffic:
 
 
 def _framed(who: Active, sizes: Payload, options: Options) -> Traffic:
-    """Straight, or twice by way of leaders; with SCAFFOLD a variate goes with each model to clients and back."""
+    """Straight, by cohorts through sectors, or twice by way of leaders; SCAFFOLD's variates go with the models."""
     led, times = options.get("ensemble") == "sector", 2 if options.get("local") == "scaffold" else 1
     members = who.clients - who.sectors if led else who.clients
     inside = models(sizes, times * members, times * members, members)
@@ -180,9 +180,15 @@ def _framed(who: Active, sizes: Payload, options: Options) -> Traffic:
         if options.get("weights") == "labels":
             inside += Link(up_bytes=members * sizes.label_counts)
         return Traffic(models(sizes, sent, sent, 2 * who.sectors), inside)
+    through, long = bool(options.get("through_sectors")), inside
+    met = members
+    if through:
+        met = pairs(who, {"cohorts": 1, **options}, options.get("schedule") == "blocks")
+        long = models(sizes, times * met, times * met, who.sectors)
     if options.get("server_weights") == "labels" and options.get("ensemble") != "none":
         inside += Link(up_bytes=members * sizes.label_counts)
-    return Traffic(inside, inside)
+        long += Link(up_bytes=met * sizes.label_counts)
+    return Traffic(long, inside)
 
 
 def _hold_out_with_leaders(who: Active, sizes: Payload, options: Options) -> Traffic:
@@ -233,7 +239,11 @@ FORMULAS: dict[str, Formula] = {
     "fedbe": Formula("N, N | N, N", straight),
     "fed-ensemble": Formula(RELAYED, _by_turns),
     "fedeed": Formula(RELAYED, _eed),
-    "frame": Formula("N, N | N, N (with leaders 2M, 2M | N − M, N − M)", _framed, _hold_out_with_leaders),
+    "frame": Formula(
+        "N, N | N, N (through sectors P, P | N, N with P ≤ K·M; with leaders 2M, 2M | N − M, N − M)",
+        _framed,
+        _hold_out_with_leaders,
+    ),
     **costs_knowledge.FORMULAS,
     "moon": Formula(FLAT, flat),
     "fedalign": Formula(FLAT, flat),

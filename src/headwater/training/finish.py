@@ -7,15 +7,23 @@ from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from typing import Any
 
+from torch import Tensor
+
 from headwater.algorithms.base import outputs
 from headwater.core import numerics
 from headwater.core.federation import SERVER, Federation
 from headwater.core.membership import Newcomer
 from headwater.core.params import Params, digest
+from headwater.inference.card import FILE as CARD
+from headwater.inference.members import FILE as MEMBERS
+from headwater.inference.trained import KEY as METADATA
+from headwater.training.beside import Beside
+from headwater.training.checkpoint import write_whole
 from headwater.training.evaluation import Scores, summary_of
 from headwater.training.experiment import Experiment
 from headwater.training.model_tensors import Frozen, describe_frozen, named, tensors_of
 from headwater.training.remarks import method_report
+from headwater.training.run_directory import RunDirectory, write_model
 
 SEPARATE = (
     "clients were separate parties: accuracy by client was asked for after the last round only, a simulation asks in "
@@ -49,6 +57,7 @@ def result_of(
     experiment: Experiment,
     fed: Federation,
     params: Mapping[str, Params],
+    beside: Beside | None,
     found: Scores,
     history: list[dict[str, Any]],
     seconds: float,
@@ -63,6 +72,7 @@ def result_of(
         experiment: the run.
         fed: the federation of the last round.
         params: what `exported` returned.
+        beside: what `left_beside` returned.
         found: the last evaluation.
         history: one row per round.
         seconds: since the run began.
@@ -83,6 +93,7 @@ def result_of(
         "seconds": seconds,
         "partition_sha256": experiment.partition.sha256,
         "model_sha256": digest(tensors_of(params, frozen)),
+        **({"members_sha256": digest(beside.tensors)} if beside else {}),
         "data": config.data.name,
         "model": model.name,
         "stacking": experiment.stacking.to_dict(),
@@ -103,3 +114,14 @@ def result_of(
         ended = f"ended after round {len(history)} of {config.rounds} by the callback {stopped}"
         result["notes"] = [*result.get("notes", ()), ended]
     return result
+
+
+def write_files(
+    directory: RunDirectory, tensors: dict[str, Tensor], about: str, beside: Beside | None, card: str, result: Any
+) -> None:
+    """Write what a finished run leaves: its models, the model card and, when all else is there, result.json."""
+    if beside:
+        write_model(directory.path / MEMBERS, beside.tensors, {METADATA: beside.about})
+    write_model(directory.path / "model.safetensors", tensors, {METADATA: about})
+    write_whole(directory.path / CARD, card)
+    directory.write("result.json", result)

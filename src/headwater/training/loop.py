@@ -23,12 +23,12 @@ from headwater.engines.base import Done, Engine
 from headwater.engines.nan_check import BAD, Complaint
 from headwater.errors import Diverged
 from headwater.inference import card
-from headwater.inference.trained import KEY as METADATA
 from headwater.tasks import devices
 from headwater.tasks.average import initial
 from headwater.training import checkpoint
 from headwater.training.arrivals import Arrivals, admit, grown
-from headwater.training.checkpoint import Keeper, write_whole
+from headwater.training.beside import left_beside
+from headwater.training.checkpoint import Keeper
 from headwater.training.evaluation import (
     Measurements,
     Scores,
@@ -38,13 +38,13 @@ from headwater.training.evaluation import (
     tests_for,
 )
 from headwater.training.experiment import Experiment
-from headwater.training.finish import exported, result_of
+from headwater.training.finish import exported, result_of, write_files
 from headwater.training.hooks import Hooks
 from headwater.training.model_tensors import describe_model, frozen_of, tensors_of
 from headwater.training.opening import charge_preparation, open_federation, run_context
 from headwater.training.remarks import cautions
 from headwater.training.result import Event, Progress, Run
-from headwater.training.run_directory import RunDirectory, write_model
+from headwater.training.run_directory import RunDirectory
 from headwater.training.run_lock import RunLock
 
 __all__ = ["Event", "open_engine", "train"]
@@ -275,6 +275,7 @@ class _Loop:
         if self.hooks.stopped and self.history[-1]["accuracy"] is None:  # stopped between two evaluations
             self.history[-1] |= {"accuracy": found.accuracy, "loss": found.loss}
         params = exported(self.fed, saved.state)
+        beside = left_beside(self.context, self.experiment, self.fed, saved.state)
         frozen = frozen_of(self.context, params)
         tensors, about = tensors_of(params, frozen), describe_model(self.experiment, params)
         config, ledger, model = self.config, self.fed.session.ledger, self.experiment.model
@@ -282,17 +283,15 @@ class _Loop:
         used = self.directory.devices if self.directory else ()
         where = devices.about(self.context.device, self.context.precision, used)
         more = (seconds, where, self.arrivals.joined, self.hooks.stopped, frozen)
-        result = result_of(self.experiment, self.fed, params, found, self.history, *more)
+        result = result_of(self.experiment, self.fed, params, beside, found, self.history, *more)
         path = self.directory.path if self.directory else None
         how = (config.partition.scheme, self.experiment.method.INFO, json.loads(about).get("preparation", {}))
         text = card.card(result, *how)
         if self.hooks.stopped and self.keeper:
             self.keeper.write()  # without a result, the same call carries on
         elif self.directory and self.directory.result is None:
-            write_model(self.directory.path / "model.safetensors", tensors, {METADATA: about})
-            write_whole(self.directory.path / card.FILE, text)
-            self.directory.write("result.json", result)
+            write_files(self.directory, tensors, about, beside, text, result)
         if self.directory:
             result = self.directory.result or result
-        rest = (self.partition, config.to_toml(), path, text, about, self.spans, frozen)
+        rest = (self.partition, config.to_toml(), path, text, about, self.spans, frozen, beside)
         return Run(result, self.history, ledger, params, model, self.context.models, *rest)

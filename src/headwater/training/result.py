@@ -7,10 +7,10 @@ import os
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from torch import nn
 
@@ -19,6 +19,7 @@ from headwater.core.params import Params
 from headwater.core.records import to_json
 from headwater.engines.base import Done
 from headwater.errors import OutputError, said
+from headwater.inference.members import FILE as MEMBERS
 from headwater.inference.trained import KEY as METADATA
 from headwater.inference.trained import Array, TrainedModel, from_metadata
 from headwater.models.base import ModelSpec
@@ -26,6 +27,9 @@ from headwater.report.notebook import card, sectors, sparkline
 from headwater.report.numbers import count, duration, percent, size
 from headwater.training.model_tensors import Frozen, tensors_of
 from headwater.training.run_directory import write_model
+
+if TYPE_CHECKING:
+    from headwater.training.beside import Beside
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,6 +50,7 @@ class Run:
         about: metadata of model.safetensors: what is needed to build the model and to use it.
         spans: timed tasks of a run without a directory; use `timeline`.
         frozen: by architecture, the tensors that no model of it changes; they are not in `params`.
+        beside: content of members.safetensors, where the method keeps several models beside a global one.
 
     Example:
         >>> import headwater as hw
@@ -67,6 +72,7 @@ class Run:
     about: str = field(default="", repr=False)
     spans: list[dict[str, Any]] = field(default_factory=list, repr=False)
     frozen: Frozen = field(default_factory=dict, repr=False)
+    beside: Beside | None = field(default=None, repr=False)
 
     def __repr__(self) -> str:
         result, interval = self.result, self.accuracy_ci95
@@ -125,8 +131,9 @@ class Run:
     @cached_property
     def trained(self) -> TrainedModel:
         """The trained model with the preparation of its inputs, as `hw.load` returns it."""
-        tensors = tensors_of(self.params, self.frozen)
-        return from_metadata(self.about, tensors, str(self.directory or "this run"), self.spec.builder)
+        rest = (str(self.directory or "this run"), self.spec.builder)
+        kept = from_metadata(self.beside.about, self.beside.tensors, *rest) if self.beside else None
+        return replace(from_metadata(self.about, tensors_of(self.params, self.frozen), *rest), beside=kept)
 
     def predict(self, x: Any) -> Array:
         """The class of each row; see `TrainedModel.predict`.
@@ -168,6 +175,8 @@ class Run:
             raise OutputError(f"{str(path)[:100]!r} cannot be made a folder ({reason}); choose another") from error
         self._write_files(path)
         write_model(path / "model.safetensors", tensors_of(self.params, self.frozen), {METADATA: self.about})
+        if self.beside:
+            write_model(path / MEMBERS, self.beside.tensors, {METADATA: self.beside.about})
         (path / "model.md").write_text(self.card, encoding="utf-8")
         return path
 
