@@ -154,7 +154,7 @@ class TestLowBit:
             fused = fed.read(state.model).named()
         assert len(sent) == 3
         for model in sent:
-            assert len(model.named()["features.0.weight"].unique()) == 2
+            assert len(model.unpacked().named()["features.0.weight"].unique()) == 2
         assert len(fused["features.0.weight"].unique()) > 6
 
     def test_changes_what_is_learnt(self) -> None:
