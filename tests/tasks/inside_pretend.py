@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import tempfile
 from collections.abc import Callable
@@ -119,6 +120,16 @@ def resumed() -> dict[str, Any]:
     return {"hashes": hashes, "refused": refused.replace(str(out), "DIR"), "predicted": predicted}
 
 
+def shared() -> dict[str, Any]:
+    """Worker processes that compute on the device, each of which has to pretend it first."""
+    with tempfile.TemporaryDirectory() as folder:
+        here = str(Path(pretend.__file__).parent)
+        (Path(folder) / "sitecustomize.py").write_text(f"import sys\nsys.path.insert(0, {here!r})\nimport pretend\n")
+        os.environ["PYTHONPATH"] = os.pathsep.join([folder, os.environ["PYTHONPATH"]])
+        runs = [toys.tiny_run("fedhead", engine={"name": name, "workers": 2} | HERE) for name in ("inline", "pool")]
+    return {"hashes": [run.result["model_sha256"] for run in runs]}
+
+
 def waits() -> dict[str, int]:
     """How often a local training waits for the device, by its number of steps."""
     found = {}
@@ -158,7 +169,12 @@ def forgotten() -> dict[str, str]:
     return said
 
 
-OWN: dict[str, Callable[[], dict[str, Any]]] = {"resumed": resumed, "waits": waits, "forgotten": forgotten}
+OWN: dict[str, Callable[[], dict[str, Any]]] = {
+    "resumed": resumed,
+    "shared": shared,
+    "waits": waits,
+    "forgotten": forgotten,
+}
 
 if __name__ == "__main__":
     for case in sys.argv[1:]:

@@ -83,6 +83,12 @@ def test_resumes_and_predicts() -> None:
     assert "--force" in facts["refused"]
 
 
+@pytest.mark.thorough
+def test_same_bits_in_worker_processes() -> None:
+    one, other = outcomes("shared")["shared"]["hashes"]
+    assert one == other
+
+
 half: Callable[[int], list[str]] = lambda which: [m for m in ALGORITHMS if m not in QUICK][which::2]  # noqa: E731
 
 
