@@ -9,6 +9,7 @@ from typing import Literal
 from pydantic.dataclasses import dataclass
 
 from headwater.algorithms.base import Method, MethodInfo, State, rejoined
+from headwater.algorithms.step_counter import HELD
 from headwater.core.federation import CLIENTS, SECTORS, SERVER, Federation, Located, maybe, nothing
 from headwater.core.sampling import Leader, choose, reseat, vacant
 from headwater.specs import DISTILL, LOCAL, STRICT, DistillSpec, LocalSpec
@@ -195,7 +196,7 @@ def sectors_teach(
     above = isinstance(method, FedHeadPlus) and method.server.weights == "labels"
 
     def teach(fed: Federation, team: Located, counts: Located | None) -> Located:
-        weighs = {"counts": counts if here else None, "hold": 0.2 if method.val_source == "leader" else 0.0}
+        weighs = {"counts": counts if here else None, "hold": HELD if method.val_source == "leader" else 0.0}
         start = fed.down(seed)
         return fed.run(
             distill, at=SECTORS, start=start, teachers=team, val=maybe(state.val), spec=method.sector, **weighs

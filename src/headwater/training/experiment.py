@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from torch import nn
 
 from headwater.algorithms import ALGORITHMS
 from headwater.algorithms.base import Method
+from headwater.algorithms.step_counter import shares_counter, steps_before
 from headwater.config import Config, method_from, spec_from
 from headwater.config.catalog import stage_fields, stage_specs
 from headwater.config.fields import settings_of
@@ -92,6 +93,10 @@ class Experiment:
 
     def after_round(self, fed: Federation, state: Any) -> Any:
         """The state after the round of this view, by the method with that round's learning rates."""
+        stages = stage_specs(self.method)
+        if shares_counter(stages):
+            share, reference = self.config.partition.participation, len(self.split.reference)
+            fed = replace(fed, steps_before=steps_before(self.method, stages, fed, share, reference))
         return self.method.in_round(fed.round, self.config.rounds).round(fed, state)
 
     def manifest(self) -> dict[str, Any]:
