@@ -44,6 +44,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("config", "presets"),
     ("inference",),
     (
+        "training.architectures",
         "training.checkpoint",
         "training.evaluation",
         "training.experiment",

@@ -54,11 +54,8 @@ def steps_before(
         total += known[key]
     before, passes = {ROUND: total}, _passes(method)
     for (section, node), steps in _planned(method, stages, fed, reference).items():
-        before[section, node] = total
-        total += steps if node else 0
-        if not node:  # of all sector rounds but the first
-            before[section, node] = steps // (passes - 1)
-            total += steps
+        before[section, node] = total if node else steps // (passes - 1)  # without a node: of all further sector rounds
+        total += steps
     return before
 
 

@@ -137,6 +137,8 @@ class ModelConfig(Chosen):
         also: further networks (listed or "package.module:Name"); clients get all in turn, if the method allows it.
         projection: width of a two-layer projection before the classifier, as in MOON; 0: none.
         bn_head: batch norm without parameters on the features, which bounds them as FedHKD's paper says.
+        bn: constants of batch norm. "torch": a batch changes the running statistics by 0.1, eps 1e-5; "keras": by 0.01,
+            eps 1e-3.
         start: a run's directory or a model.safetensors whose weights round 1 begins with (`headwater run --from`);
             empty: new weights, drawn by the seed.
         start_sha256: hash of the model of `start`; another model is refused. Empty to accept any. The resolved
@@ -148,6 +150,7 @@ class ModelConfig(Chosen):
     also: tuple[str, ...] = ()
     projection: Count | None = None
     bn_head: bool = False
+    bn: Literal["torch", "keras"] = "torch"
     start: str = ""
     start_sha256: str = ""
 

@@ -15,6 +15,7 @@ from torch.overrides import TorchFunctionMode
 
 from headwater.errors import ConfigError, nearest
 from headwater.models import MODELS, auto
+from headwater.models.norms import BatchNormOf, as_in_keras
 from headwater.registry import cannot_return
 
 Norm = Literal["batch", "group", "none"]
@@ -54,6 +55,7 @@ class ModelSpec:
         tokens: whether inputs are token numbers. For a listed network this follows from the name.
         channel_first: whether images must have the channel first in memory too, as some modules of users need.
         head: the layer at which a module without two parts is split; see `headwater.models.parts`.
+        bn: whose constants batch norm has.
 
     Raises:
         ConfigError: there is no such network or option.
@@ -70,6 +72,7 @@ class ModelSpec:
     tokens: bool = False
     channel_first: bool = False
     head: str | None = None
+    bn: BatchNormOf = "torch"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "shape", tuple(int(size) for size in self.shape))
@@ -103,7 +106,8 @@ class ModelSpec:
             raise ConfigError(f"model {self.name!r} gave a {type(module).__name__}; it must return a torch.nn.Module")
         if any(map(is_lazy, module.parameters())):
             self._sized(module)
-        return self._headed(module) if self.projection or self.bn_head else module
+        module = self._headed(module) if self.projection or self.bn_head else module
+        return as_in_keras(module) if self.bn == "keras" else module
 
     def probe(self, rows: int = 2) -> Tensor:
         """Artificial inputs of the right shape and type, to call a module with.

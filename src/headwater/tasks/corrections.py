@@ -14,10 +14,10 @@ from operator import add
 from typing import Any
 
 import torch
-from torch.nn.modules.batchnorm import _BatchNorm
 
 from headwater.core.params import By, Params
 from headwater.models.base import ModelSpec
+from headwater.models.norms import has_batch_norm
 from headwater.specs import LocalSpec
 from headwater.tasks.cost import Cost, first_of
 from headwater.tasks.optimizers import total_steps
@@ -203,7 +203,7 @@ def check_steps(spec: LocalSpec, method: str) -> None:
 
 def buffers_caution(model: ModelSpec) -> tuple[str, ...]:
     """A caution if gradients of a model with batch norm are to be corrected."""
-    if not any(isinstance(layer, _BatchNorm) for layer in model.outline().modules()):
+    if not has_batch_norm(model.outline()):
         return ()
     return (
         f"model {model.name!r} has batch norm, whose running statistics carry no correction; "
