@@ -122,13 +122,14 @@ class TestFedHead:
 
     @pytest.mark.parametrize("number", range(2, 8))
     def test_as_coded(self, number: int) -> None:
-        """The program drops remainders of a split by class and lets the rate fall instead of the weights; for images it
-        also leaves out short batches, for texts the dense layers have no ReLU."""
+        """The program drops remainders of a split by class and lets the rate fall, with one counter for all, instead of
+        the weights; for images it also leaves out short batches, for texts the dense layers have no ReLU."""
         config = Config.load(f"fedhead/table{number}-as-coded", ["algorithm.name=fedhead+"])
         assert (config.partition.scheme, config.partition.options["drop_remainders"]) == ("dirichlet", True)
         for stage in (config.local, config.sector, config.server):
-            assert stage["weight_decay"] == 0.0
-        assert config.local["lr_time_decay"] == 1e-4
+            assert (stage["weight_decay"], stage["lr_time_decay"]) == (0.0, 1e-4)
+            assert stage["lr_schedule"] == "shared-counter"
+        assert config.model.bn == ("torch" if number in (3, 4) else "keras")
         assert config.local.get("drop_last", False) is (number not in (3, 4))
         assert config.model.options.get("activation") == ("linear" if number == 3 else None)
         printed = Config.load(f"fedhead/table{number}")

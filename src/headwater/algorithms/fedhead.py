@@ -49,6 +49,9 @@ class FedHead(Method):
       probability of a class by its count of that class, "confidence" by its certainty; "learned" fits a share for each
       member to the validation set that the leader holds. `[server]` (FedHEAD+) has the same choices, where a sector is
       one member.
+    * The code has one Adam for all clients, rounds and distillations, whose counter of steps is never reset:
+      `lr_schedule = "shared-counter"`, as the presets `fedhead/…-as-coded` have it. There the counter also switches off
+      Adam's bias correction; here every training corrects the bias of its own first steps.
     * Between organisations a leader that is lost, before or while it distils, is replaced by another draw among the
       others.
     * Under partial participation shares are taken over the active clients; a sector with none is left out.

@@ -117,7 +117,7 @@ def prepare(config: Config, *, data: Data | None = None, model: Callable[[], nn.
     Raises:
         UserError: the parts do not go together, or the data cannot be read.
     """
-    config = _with_absolute_paths(config)
+    config = _with_absolute_paths(config.merged({}))  # a changed copy is checked, and keeps what its preset gave
     folder = Path(config.data.dir) if config.data.dir else None
     seed = carving_seed(config)
     loaded = data if data is not None else open_data(config.data)
