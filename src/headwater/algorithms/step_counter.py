@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from headwater.core.federation import Federation
 from headwater.core.runs import ROUND
@@ -67,9 +67,9 @@ def _planned(method: Method, stages: Stages, fed: Federation, reference: int) ->
         if _passes(method) > 1:
             planned["local", ""] = (_passes(method) - 1) * sum(planned.values())
     if (sector := stages.get("sector")) is not None and method.distils("sector"):
-        rule, own = getattr(method, "leader", "none"), getattr(method, "val_source", "server") == "leader"
-        leaders = choose(rule, fed) if rule != "none" else {}
-        for node, leader in leaders.items():
+        rule: Any = getattr(method, "leader", "none")
+        own = getattr(method, "val_source", "server") == "leader"
+        for node, leader in choose(rule, fed).items() if rule != "none" else ():
             rows = fed.sizes[leader]
             planned["sector", node] = total_steps(rows - (held_out(rows, HELD) if own and rows > 1 else 0), sector)
     if (server := stages.get("server")) is not None and method.distils("server"):

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.resources import files
+from itertools import product
 from typing import Any
 
 from headwater.algorithms import ALGORITHMS
@@ -22,7 +23,8 @@ from headwater.papers.table import ScaleOverride
 from headwater.sweep import DataSummary
 
 Tree = dict[str, Any]
-FOLLOWERS = ("patience", "eval_every", "swa_from", "swa_every")  # keys of a stage whose unit is its steps
+# Keys of a stage that are shortened with its length, by the unit of that length.
+FOLLOWERS = {"steps": ("patience", "eval_every", "swa_from", "swa_every"), "epochs": ("patience", "eval_every")}
 NO_LENGTHS = (".batch", ".min_size", ".reference_size")  # keys that do not say how long training is
 LABELLED = ("algorithm.pretrain_epochs",)  # lengths that need a labelled reference set
 SMALL_NETS = ("cnn", "mlp", "linear")  # for clients with different architectures
@@ -182,15 +184,13 @@ def _left_open(tree: Tree, dotted: str) -> bool:
 
 
 def _followed(new: Tree, old: Tree) -> Tree:
-    """Reduce the keys whose unit is a stage's steps by the same factor as the steps."""
-    for stage in catalog.STAGES:
-        was, now = get(old, f"{stage}.steps"), get(new, f"{stage}.steps")
-        if type(was) is not int or not was or now == was:
-            continue
-        for key in FOLLOWERS:
+    """Reduce the keys whose unit is a stage's steps or epochs by the same factor as these."""
+    for stage, (unit, keys) in product(catalog.STAGES, FOLLOWERS.items()):
+        was, now = get(old, f"{stage}.{unit}"), get(new, f"{stage}.{unit}")
+        for key in keys if type(was) is int and was and now != was else ():
             value = get(old, f"{stage}.{key}")
             if type(value) is int and value:
-                least = max(1, now // 5) if key == "eval_every" else 1
+                least = max(1, now // 5) if (unit, key) == ("steps", "eval_every") else 1
                 new = put(new, f"{stage}.{key}", max(least, round(value * now / was)))
     return new
 

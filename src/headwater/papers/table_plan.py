@@ -132,7 +132,7 @@ def _printed(table: PaperTable, row: PaperRow, column: PaperColumn, where: Mappi
     try:
         method = named[-1] if named else Config.load(source).method
         catalog.check_name("algorithm", method)
-        tree = read(source, [], {"algorithm__name": method, **where})
+        tree, _ = read(source, [], {"algorithm__name": method, **where})
         for layer in (row.set, column.set):
             tree = merge(tree, _fitting(layer, method))
         return Config(**tree).tree()
