@@ -221,9 +221,12 @@ def _join(*layers: Mapping[str, Any]) -> dict[str, Any]:
 
 def _check(chosen: Mapping[str, Any], split: Split, method: Method) -> None:
     """Refuse settings that would fail later."""
-    if (local := chosen.get("local")) is not None and local.augment != "none" and len(split.shape) != 3:
-        inputs = f"these inputs have the shape {tuple(split.shape)}; leave it at 'none'"
-        raise ConfigError(f"local.augment = {local.augment!r} changes images (channels, height, width), and {inputs}")
+    for name, stage in chosen.items():
+        if stage.augment != "none" and len(split.shape) != 3:
+            inputs = f"these inputs have the shape {tuple(split.shape)}; leave it at 'none'"
+            raise ConfigError(
+                f"{name}.augment = {stage.augment!r} changes images (channels, height, width), and {inputs}"
+            )
     server, sector = chosen.get("server"), chosen.get("sector")
     if server is not None and method.distils("server") and (server.epochs or server.steps) and not len(split.reference):
         raise ConfigError("distilling at the server needs a reference set; set data.reference_size above 0")
