@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from annotated_types import Ge, Gt, Le, Lt
@@ -9,6 +10,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict
 
 from headwater.config.fields import Says
 from headwater.data import well_formed
+from headwater.errors import ConfigError
 from headwater.specs import AtLeastOne, Count, Positive
 
 ARRAYS = "arrays"  # data.name of a run whose data was given as arrays
@@ -27,6 +29,21 @@ def _classes(value: int | tuple[int, ...]) -> int | tuple[int, ...]:
     if not well_formed(value):
         raise ValueError
     return value
+
+
+def network(entry: str | Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Name and options of an entry of `model.also`.
+
+    Raises:
+        ConfigError: it is a table without a name.
+    """
+    if isinstance(entry, str):
+        return entry, {}
+    options = dict(entry)
+    name = options.pop("name", None)
+    if not isinstance(name, str):
+        raise ConfigError(f"a table in model.also needs the name of its network, got {dict(entry)!r}")
+    return name, options
 
 
 class Section(BaseModel):
@@ -134,7 +151,8 @@ class ModelConfig(Chosen):
     Args:
         name: a network (`headwater list models`), "auto" for one that suits the data, or "package.module:Name".
         buffers: batch-norm statistics when models are averaged: their average, or those of the first model.
-        also: further networks (listed or "package.module:Name"); clients get all in turn, if the method allows it.
+        also: further networks (listed or "package.module:Name"), each a name or a table with its name and options, such
+            as {name = "shufflenetv2", stem = "small"}; clients get all in turn, if the method allows it.
         projection: width of a two-layer projection before the classifier, as in MOON; 0: none.
         bn_head: batch norm without parameters on the features, which bounds them as FedHKD's paper says.
         bn: constants of batch norm. "torch": a batch changes the running statistics by 0.1, eps 1e-5; "keras": by 0.01,
@@ -147,7 +165,9 @@ class ModelConfig(Chosen):
 
     name: str = "auto"
     buffers: Literal["average", "first"] = "average"
-    also: tuple[str, ...] = ()
+    also: Annotated[
+        tuple[str | dict[str, Any], ...], Says("a list of networks: names, or tables of name and options")
+    ] = ()
     projection: Count | None = None
     bn_head: bool = False
     bn: Literal["torch", "keras"] = "torch"

@@ -9,6 +9,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
+from headwater.config.sections import network
 from headwater.core.statistics import mean_interval
 from headwater.errors import ConfigError, nearest
 from headwater.report import timeline
@@ -82,7 +83,8 @@ class Measure:
     def key(self, run: RunRecord) -> str:
         """Key of a row of rounds.jsonl that this metric is derived from."""
         if self.name == "accuracy_of":
-            others, which = list(run.config["model"].get("also", ())), int(self.number or 0)
+            others = [network(entry)[0] for entry in run.config["model"].get("also", ())]
+            which = int(self.number or 0)
             return f"{others[which - 1]}_accuracy" if which <= len(others) else ""
         return LAST.get(self.name, "accuracy")
 

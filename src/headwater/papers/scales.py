@@ -17,13 +17,13 @@ from typing import Any
 
 from headwater.algorithms import ALGORITHMS
 from headwater.config import catalog
+from headwater.config.sections import network
 from headwater.config.tree import merge
 from headwater.errors import ConfigError, nearest
 from headwater.papers.table import ScaleOverride
 from headwater.sweep import DataSummary
 
 Tree = dict[str, Any]
-# Keys of a stage that are shortened with its length, by the unit of that length.
 FOLLOWERS = {"steps": ("patience", "eval_every", "swa_from", "swa_every"), "epochs": ("patience", "eval_every")}
 NO_LENGTHS = (".batch", ".min_size", ".reference_size")  # keys that do not say how long training is
 LABELLED = ("algorithm.pretrain_epochs",)  # lengths that need a labelled reference set
@@ -228,7 +228,7 @@ def _network(tree: Tree, networks: Mapping[str, Tree]) -> Tree:
         kept = {key: model[key] for key in ("norm", "groups") if key in model and key in options}
         tree = merge(tree, {"model": {**other, **kept}})
     also = tree.get("model", {}).get("also")
-    if also and any(name in networks for name in also):
+    if also and any(network(entry)[0] in networks for entry in also):
         free = [net for net in SMALL_NETS if net != tree["model"]["name"]]
         tree = put(tree, "model.also", free[: len(also)])
     return tree

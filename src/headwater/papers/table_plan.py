@@ -12,6 +12,7 @@ from typing import Any
 from headwater.config import Config, catalog
 from headwater.config.fields import plain, shown
 from headwater.config.load import nested, pairs, read, share
+from headwater.config.sections import network
 from headwater.config.tree import differences, merge
 from headwater.errors import ConfigError
 from headwater.papers.claims import join_names
@@ -197,7 +198,7 @@ def _network_remarks(before: Sequence[Tree], after: Sequence[Tree]) -> list[str]
         if was["name"] == now["name"] and was != now:
             remarks[f"At this scale the {now['name']} is smaller than the paper's."] = None
         elif was != now and now.get("also"):
-            nets = [[each["name"], *each["also"]] for each in (now, was)]
+            nets = [[network(net)[0] for net in (each["name"], *each["also"])] for each in (now, was)]
             remarks[f"At this scale {join_names(nets[0])} stand in for {join_names(nets[1])}."] = None
         elif was != now:
             remarks[f"At this scale a small {now['name']} stands in for {was['name']}."] = None

@@ -8,7 +8,8 @@ from typing import Any
 from torch import nn
 
 from headwater.config import Config
-from headwater.config.fields import settings_of
+from headwater.config.fields import check, settings_of
+from headwater.config.sections import network
 from headwater.data.split import Split
 from headwater.errors import ConfigError, nearest
 from headwater.models import MODELS, auto
@@ -54,13 +55,20 @@ def specs_of(
             f"model.also gives clients unequal architectures, which method {config.method!r} cannot combine; "
             "remove it, or use a method that can, such as 'feddf'"
         )
-    for at, other in enumerate(wanted.also):
-        if (other not in MODELS and ":" not in other) or other in (main.name, *wanted.also[:at]):
+    further = [network(entry) for entry in wanted.also]
+    seen = [main.name]
+    for other, options in further:
+        if (other not in MODELS and ":" not in other) or other in seen:
             raise ConfigError(
                 f"model.also takes listed models or 'package.module:Name', other than model.name and each once, got "
                 f"{other!r}{nearest(other, MODELS)} (known: {', '.join(MODELS)})"
             )
-    specs = (main, *(spec(other, {}) for other in wanted.also))
+        seen.append(other)
+        known = settings_of(MODELS.load(other)) if other in MODELS else {}
+        for key in options:
+            if key in known:
+                options[key] = check(f"model.also, {other}: {key}", known[key], options[key])
+    specs = (main, *(spec(other, options) for other, options in further))
     if wanted.bn != "torch" and not any(has_batch_norm(each.outline()) for each in specs):
         raise ConfigError(
             f"model.bn = {wanted.bn!r} sets constants of batch norm, and {main.name!r} as it is set has none; remove it"
