@@ -61,9 +61,9 @@ class Mtgc(Method):
         local: local training with plain SGD.
         sector_rounds: E, averages at sectors per global round.
         z_init: "keep" carries z over to the next round. "gradient" starts z in every round, and y in the first, from
-            gradients at the received model (slides). "zero" starts z at zero in every round (code) and does not reach
-            the optimum. With partial participation only "keep" reaches it; a sector with one participant learns no z
-            then.
+            gradients at the received model (slides), over all rows of a client; "stochastic" takes one batch instead.
+            "zero" starts z at zero in every round (code) and does not reach the optimum. With partial participation
+            only "keep" reaches it; a sector with one participant learns no z then.
         use_z: correct clients towards their sector; False is an ablation of the paper.
         use_y: correct sectors towards all; False is an ablation of the paper.
         z_scale: "H" as above and in the code; "HE" divides the change of z by E as well, as one slide has it.
@@ -93,7 +93,7 @@ class Mtgc(Method):
             "a round": "server → sector model; sector → client model; client → sector model; sector → server model",
         },
         sees={
-            "server": 'sectors\' means; with `z_init = "gradient"` their mean gradients in round 1',
+            "server": 'sectors\' means; with `z_init = "gradient"` or "stochastic" their mean gradients in round 1',
             "host": "its clients' models, and its own correction",
             "leader": "its sector's models, if a leader is chosen",
             "client": "its sector's model and correction",
@@ -104,7 +104,7 @@ class Mtgc(Method):
 
     local: LocalSpec = LOCAL
     sector_rounds: AtLeastOne = 2
-    z_init: Literal["keep", "gradient", "zero"] = "keep"
+    z_init: Literal["keep", "gradient", "stochastic", "zero"] = "keep"
     use_z: bool = True
     use_y: bool = True
     z_scale: Literal["H", "HE"] = "H"
@@ -142,7 +142,7 @@ class Mtgc(Method):
         pace, rounds = (spec.steps or 0) * spec.lr, self.sector_rounds
         mean, y = fed.hand(received), fed.hand(state.y)
         now, start, z = fed, fed.down(mean), state.z if self.z_init == "keep" else nothing(CLIENTS)
-        if self.z_init == "gradient" and (self.use_z or not y.nodes):
+        if self.z_init in ("gradient", "stochastic") and (self.use_z or not y.nodes):
             z, y = self._from_gradients(fed, start, y, spec)
         its_y = fed.down(y)
         for number in range(rounds):  # the server is not asked
@@ -168,7 +168,7 @@ class Mtgc(Method):
 
     def _from_gradients(self, fed: Federation, start: Located, y: Located, spec: LocalSpec) -> tuple[Located, Located]:
         """z, and y where there is none yet, from gradients at the model that everybody starts from."""
-        own = fed.run(gradient_at, at=CLIENTS, model=start, spec=spec)
+        own = fed.run(gradient_at, at=CLIENTS, model=start, spec=spec, one_batch=self.z_init == "stochastic")
         ours = fed.run(average, at=SECTORS, models=fed.up(own), by=self.by)
         z = fed.run(minus, at=CLIENTS, a=fed.down(ours), b=own) if self.use_z else nothing(CLIENTS)
         if self.use_y and not y.nodes:

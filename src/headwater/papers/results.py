@@ -29,7 +29,7 @@ LAST = {
     "before_fusion": "average_accuracy",
     "after_fusion": "accuracy",
 }
-COUNTS = ("parameters_held", "seconds_per_client", "public_samples", "communication", "teachers")
+COUNTS = ("parameters_held", "seconds_per_client", "public_samples", "communication", "round_trips", "teachers")
 WITH_NUMBER = ("rounds_to", "accuracy_at", "accuracy_of")
 NAMES = (*LAST, *COUNTS, *(f"{name}:<number>" for name in WITH_NUMBER))
 CLIENT = re.compile(r"c\d+")
@@ -116,6 +116,12 @@ def communication(run: RunRecord) -> float | None:
     return (sums[0] + sums[1]) / (2 * sums[2]) if sums[2] else None
 
 
+def round_trips(run: RunRecord) -> float | None:
+    """Round trips between server and sectors (or clients) per round."""
+    trips = number(run.ledger("server_sector").get("round_trips"))
+    return trips / len(run.rows) if trips is not None and run.rows else None
+
+
 def teachers(run: RunRecord) -> float | None:
     """Number of teachers at the server in the last round that had any."""
     counts = (number(row.get("distill", {}).get("server", {}).get("teachers")) for row in reversed(run.rows))
@@ -135,6 +141,7 @@ COUNTED: dict[str, Callable[[RunRecord], float | None]] = {
     "seconds_per_client": seconds_per_client,
     "public_samples": _fact("public_samples"),
     "communication": communication,
+    "round_trips": round_trips,
     "teachers": teachers,
 }
 

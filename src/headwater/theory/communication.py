@@ -99,7 +99,7 @@ def _mtgc(who: Active, sizes: Payload, options: Options) -> Traffic:
     paces, first = _paces(options)["sector_rounds"], options.get("round", 2) == 1
     use_z, use_y = bool(options.get("use_z", True)), bool(options.get("use_y", True))
     redrawn = paces if options.get("sample") == "sector-round" else 1
-    asked = options.get("z_init") == "gradient" and (use_z or (use_y and first))  # gradients are
+    asked = options.get("z_init") in ("gradient", "stochastic") and (use_z or (use_y and first))  # gradients are
     held = use_y and not first  # y, at the hosts
     known = held or (use_y and asked)
     led = options.get("leader", "none") != "none"
