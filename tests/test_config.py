@@ -17,6 +17,7 @@ from headwater.algorithms.fedhead import FedHead
 from headwater.config import Config, method_from, spec_from
 from headwater.errors import ConfigError
 from headwater.specs import DistillSpec, LocalSpec
+from headwater.training.experiment import prepare
 
 CONTRACT = """
 seed = 0
@@ -203,6 +204,35 @@ class TestSeveralMethods:
         file = tmp_path / "mine.toml"
         file.write_text("[server]\nlearning = 3\n")
         assert "server.learning" in refused(source=file)
+
+
+class TestChangeOfMethod:
+    """What a preset has for other methods comes back with them."""
+
+    def test_afterwards_is_as_before(self) -> None:
+        asked = Config.load("fedhead/table4", ["algorithm.name=fedhead+"])
+        changed = Config.load("fedhead/table4").merged({"algorithm": {"name": "fedhead+"}})
+        assert changed == asked
+        assert changed.server["patience"] == 5
+        there_and_back = changed.merged({"algorithm": {"name": "fedavg"}}).merged({"algorithm": {"name": "fedhead+"}})
+        assert there_and_back.server == asked.server
+
+    def test_what_is_changed_with_it_takes_precedence(self) -> None:
+        changes = {"algorithm": {"name": "fedhead+"}, "server": {"steps": 7}}
+        server = Config.load("fedhead/table4").merged(changes).server
+        assert (server["steps"], server.get("epochs"), server["weight_decay"]) == (7, None, 1e-4)
+
+    def test_a_copy_that_was_changed_unchecked_gets_it_when_a_run_is_prepared(self) -> None:
+        small = ["data.name=digits", "data.reference=holdout", "data.reference_size=50", "data.validation=50"]
+        config = Config.load("fedhead/common", small)
+        copied = config.model_copy(update={"algorithm": {"name": "fedhead+"}})
+        server = prepare(copied).config.server
+        assert (server["epochs"], server["batch"], server["restore"]) == (20, 128, "last")
+
+    def test_it_is_no_part_of_the_configuration(self) -> None:
+        config = Config.load("fedhead/table4")
+        assert config.server == {}
+        assert Config.from_toml(config.to_toml()) == config
 
 
 class TestDifference:

@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 from headwater import presets
-from headwater.config import Config
+from headwater.config import Config, spec_from
 from headwater.data.base import Data
 from headwater.papers.scales import standins
+from headwater.specs import LocalSpec
 from headwater.training.experiment import prepare
 
 OURS = [name for name in presets.names() if name.split("/")[0] in ("fedhead", "fedhkd", "mtgc", "feddf_as_in_fedhead")]
@@ -122,13 +123,14 @@ class TestFedHead:
 
     @pytest.mark.parametrize("number", range(2, 8))
     def test_as_coded(self, number: int) -> None:
-        """The program drops remainders of a split by class and lets the rate fall instead of the weights; for images it
-        also leaves out short batches, for texts the dense layers have no ReLU."""
+        """The program drops remainders of a split by class and lets the rate fall, with one counter for all, instead of
+        the weights; for images it also leaves out short batches, for texts the dense layers have no ReLU."""
         config = Config.load(f"fedhead/table{number}-as-coded", ["algorithm.name=fedhead+"])
         assert (config.partition.scheme, config.partition.options["drop_remainders"]) == ("dirichlet", True)
         for stage in (config.local, config.sector, config.server):
-            assert stage["weight_decay"] == 0.0
-        assert config.local["lr_time_decay"] == 1e-4
+            assert (stage["weight_decay"], stage["lr_time_decay"]) == (0.0, 1e-4)
+            assert stage["lr_schedule"] == "shared-counter"
+        assert config.model.bn == ("torch" if number in (3, 4) else "keras")
         assert config.local.get("drop_last", False) is (number not in (3, 4))
         assert config.model.options.get("activation") == ("linear" if number == 3 else None)
         printed = Config.load(f"fedhead/table{number}")
@@ -176,6 +178,9 @@ class TestFedHkd:
         wanted = {"nu": 0.0, "sigma": 2.0, "norms": "code", "noise": "fixed", "pooling": "last", "by": "uniform"}
         assert pick(code.algorithm, **wanted) == wanted
         assert (paper.local.get("clip"), code.local["clip"], code.algorithm["clip_from"]) == (None, 1.1, 2)
+        assert code.local["lr_schedule"] == "constant"
+        spec = spec_from("local", LocalSpec, paper.local)
+        assert [spec.in_round(number, 50).lr for number in (1, 10, 11, 50)] == [1e-3, 1e-3, 5e-4, 6.25e-5]
         assert paper.algorithm["halve_lr_every"] == code.algorithm["halve_lr_every"] == 0
 
     @pytest.mark.parametrize(
@@ -253,3 +258,15 @@ class TestMtgc:
         wanted = {"name": "hfeddyn", "dyn_alpha": 0.01, "alpha_by": "size"}
         assert pick(Config.load("mtgc/hfeddyn").algorithm, **wanted) == wanted
         assert Config.load("mtgc/hscaffold").method == "hscaffold"
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in presets.names() if name.startswith(("fedd", "fedeed", "mtgc", "fedhead"))]
+)
+def test_images_of_cifar_are_flipped_and_cropped_where_the_papers_do(name: str) -> None:
+    config = Config.load(name)
+    expected = "crop-flip" if config.data.name.startswith("cifar") and not name.startswith("fedhead/") else None
+    expected = None if name == "feddf_as_in_fedhead" else expected
+    assert config.local.get("augment") == expected
+    coded = expected and (name == "feddf_code" or name.endswith("as-coded")) and not name.startswith("feddf/fig5")
+    assert config.server.get("augment") == ("crop-flip" if coded else None)

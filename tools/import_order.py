@@ -47,6 +47,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("inference",),
     (
         "training.absolute_paths",
+        "training.architectures",
         "training.checkpoint",
         "training.evaluation",
         "training.experiment",

@@ -21,7 +21,7 @@ STRICT = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
 Optimizer = Literal["sgd", "adam", "adamw"]
 Mix = Literal["probs", "logits", "losses"]
 Weights = Literal["samples", "uniform", "labels", "confidence", "learned", "agreement"]
-LrSchedule = Literal["constant", "step", "cosine", "time"]
+LrSchedule = Literal["constant", "step", "cosine", "time", "shared-counter"]
 Augment = Literal["none", "flip", "crop-flip"]
 LowBit = Literal["none", "feedback", "straight-through"]
 Restore = Literal["last", "best", "best_or_init"]
@@ -74,9 +74,14 @@ class Descent(metaclass=CheckedArguments):
         lr: learning rate; that of the first round if there is a schedule.
         lr_schedule: learning rate of later rounds. "step": multiplied by `lr_factor` every `lr_every` rounds. "cosine":
             falls along half a cosine over the run's rounds. "time": lr / (1 + lr_decay · rounds done).
+            "shared-counter": lr / (1 + lr_time_decay · steps), where the steps of all trainings so far count: those of
+            earlier rounds, and in a round first those of the clients in tree order, then those of the leaders, then
+            those of the server. A distillation counts as if it did not stop early.
         lr_factor: factor of "step".
         lr_every: rounds from one "step" to the next.
         lr_decay: decay per round of "time".
+        lr_time_decay: the learning rate is lr / (1 + lr_time_decay · step), as FedHEAD's code uses its "weight decay".
+            Steps are counted from the beginning of a training or, with "shared-counter", from that of the run.
         momentum: of SGD.
         weight_decay: factor of the weights that is added to the gradient (Adam, SGD) or subtracted (AdamW).
         clip: largest norm of a gradient; None: not clipped.
@@ -91,6 +96,7 @@ class Descent(metaclass=CheckedArguments):
     lr_factor: Positive = 0.5
     lr_every: AtLeastOne = 10
     lr_decay: NotNegative = 0.1
+    lr_time_decay: NotNegative = 0.0
     momentum: NotNegative = 0.0
     weight_decay: NotNegative = 0.0
     clip: Positive | None = None
@@ -101,6 +107,11 @@ class Descent(metaclass=CheckedArguments):
             raise ValueError("give either epochs or steps, not both and not neither")
         if self.momentum and self.optimizer != "sgd":
             raise ValueError(f"momentum goes with optimizer 'sgd', not with {self.optimizer!r}")
+        if self.lr_schedule == "shared-counter" and not self.lr_time_decay:
+            raise ValueError(
+                "lr_schedule = 'shared-counter' divides the rate by 1 + lr_time_decay · steps; give lr_time_decay, for "
+                "example 1e-4"
+            )
         return self
 
     def in_round(self, number: int, rounds: int) -> Self:
@@ -111,7 +122,7 @@ class Descent(metaclass=CheckedArguments):
             rounds: rounds of the run.
         """
         done = number - 1
-        if self.lr_schedule == "constant" or not done:
+        if self.lr_schedule in ("constant", "shared-counter") or not done:
             return self
         if self.lr_schedule == "step":
             factor = self.lr_factor ** (done // self.lr_every)
@@ -121,6 +132,13 @@ class Descent(metaclass=CheckedArguments):
             factor = 1 / (1 + self.lr_decay * done)
         return replace(self, lr=self.lr * factor)
 
+    def after(self, steps: int) -> Self:
+        """The stage with the learning rate that "shared-counter" has after so many steps; others stay as they are."""
+        if self.lr_schedule != "shared-counter" or not steps:
+            return self
+        slower = 1 + self.lr_time_decay * steps
+        return replace(self, lr=self.lr / slower, lr_time_decay=self.lr_time_decay / slower)
+
 
 @dataclass(frozen=True, config=STRICT, kw_only=True)
 class LocalSpec(Descent):
@@ -128,14 +146,12 @@ class LocalSpec(Descent):
 
     Args:
         drop_last: leave out the smaller last batch of an epoch, as FedHEAD's code does for images.
-        lr_time_decay: the learning rate is lr / (1 + lr_time_decay · step), as FedHEAD's code uses its "weight decay".
         augment: random changes of training images: mirrored, or also moved by up to an eighth of their size.
         low_bit: one-bit weights, as in FedDF's table 4: by error feedback or straight through. `fedavg`, `fedprox` and
             `feddf` send such models packed, a bit per weight.
     """
 
     drop_last: bool = False
-    lr_time_decay: NotNegative = 0.0
     augment: Augment = "none"
     low_bit: LowBit = "none"
 
@@ -157,6 +173,8 @@ class DistillSpec(Descent):
         eval_every: epochs (steps) from one validation to the next; None: 1 epoch or 100 steps.
         min_delta: smallest change that counts as an improvement.
         restore: the result: the last student, the one with the best validation, or the best of these and the start.
+        augment: random changes of the images that are distilled on, as in `[local]`. Teachers are then asked anew about
+            every batch instead of once about every image.
         swa_from: average the student's weights from this step on; None: no averaging.
         swa_every: steps from one averaged set of weights to the next.
     """
@@ -176,6 +194,7 @@ class DistillSpec(Descent):
     eval_every: AtLeastOne | None = None
     min_delta: NotNegative = 0.0
     restore: Restore = "last"
+    augment: Augment = "none"
     swa_from: Count | None = None
     swa_every: AtLeastOne = 25
 

@@ -88,6 +88,23 @@ class TestBounds:
         found = told("bounds", *BY_HAND, "--sector-mean", 0.5, "--server-mean", 0.1)
         assert [row["holds"] for row in found["comparisons"]] == [False, False, False]
 
+    def test_a_sufficient_condition_is_for_phases_of_equal_length(
+        self, call: Call, told: Callable[..., dict[str, Any]]
+    ) -> None:
+        alike = told("bounds", "--server", 5)["comparisons"]
+        assert [row["can_hold"] for row in alike] == [True, False, True]
+        assert [row["lengths"] for row in alike] == [
+            {"n_s": 5, "n_l": 5},
+            {"n_s": 5, "n_l": 5, "n_g": 5},
+            {"n_l": 5, "n_g": 5},
+        ]
+        longer = told("bounds", "--server", 9)["comparisons"]  # the means are as before, and so is who wins
+        assert [(row["equal"], row["can_hold"]) for row in longer] == [(True, True), (False, False), (False, False)]
+        assert [row["holds"] for row in longer] == [row["holds"] for row in alike]
+        shown = " ".join(call("theory", "bounds", "--local", 4).out.split())
+        assert "the sufficient condition is for n_s = n_l and says nothing here (n_s = 5, n_l = 4)" in shown
+        _refused(call("theory", "bounds", "--server", 4), ("--server-mean is 5, more than the 4 steps of --server",))
+
     def test_rounds_to_a_target_are_the_first_that_reach_it(self, told: Callable[..., dict[str, Any]]) -> None:
         found = told("bounds", *BY_HAND, "--target", 0.5)
         for name, row in found["methods"].items():
@@ -138,6 +155,17 @@ class TestCommunication:
         assert {name: trips[name] for name in expected} == expected
         assert found["fedhead_beats_feddf"] is True
         assert told("communication", "--N", 6, "--M", 3)["fedhead_beats_feddf"] is False
+
+    def test_fedhead_beside_hierarchical_fedavg_and_feddf(
+        self, call: Call, told: Callable[..., dict[str, Any]]
+    ) -> None:
+        """Hierarchical FedAvg sends half of what FedHEAD sends over the long link, whichever methods are listed."""
+        words = ("communication", "fedprox", "--N", 12, "--M", 3, "--T", 7, "--bytes", 1000)
+        long = told(*words)["long_link"]
+        assert [long[name]["round_trips"] for name in ("fedhead", "hfedavg", "feddf")] == [42, 21, 84]
+        assert [long[name]["up_bytes"] for name in ("fedhead", "hfedavg", "feddf")] == [42_000, 21_000, 84_000]
+        shown = " ".join(call("theory", *map(str, words)).out.split())
+        assert "FedHEAD 2M·T = 42 round trips, 84.0 kB; hierarchical FedAvg M·T = 21 round trips, 42.0 kB;" in shown
 
     def test_bytes(self, told: Callable[..., dict[str, Any]]) -> None:
         """FedHEAD, sectors of 3 and 1: 2M each way on the long link, N − M inside; a model of 250 numbers."""

@@ -244,7 +244,14 @@ def test_a_method_that_decides_by_trained_values_is_refused_with_a_way_out(tmp_p
             permissions.of_round(1)
 
 
-@pytest.mark.parametrize("more", [{}, {"local__lr_schedule": "step", "local__lr_every": 1}], ids=["plain", "schedule"])
+COUNTED = {"local__lr_schedule": "shared-counter", "local__lr_time_decay": 0.1}
+
+
+@pytest.mark.parametrize(
+    "more",
+    [{}, {"local__lr_schedule": "step", "local__lr_every": 1}, COUNTED],
+    ids=["plain", "schedule", "counter"],
+)
 def test_simulation_and_deployment_agree_with_losses_of_none(more: dict[str, Any], tmp_path: Path) -> None:
     made = small("fedprox", **BRIEF | {"partition__participation": 0.5, "rounds": 3} | more)
     with loopback(made, tmp_path) as federation:

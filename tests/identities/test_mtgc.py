@@ -36,6 +36,13 @@ def net(method: object, rounds: int = 3, sectors: Sequence[int] = MAP) -> torch.
     return toys.play(method, NETS, sectors, toys.net, rounds, classes=3).vector
 
 
+def test_a_stochastic_start_is_that_by_gradients_where_a_batch_has_all_rows() -> None:
+    whole, small = replace(BATCHES, batch=8), BATCHES
+    both = [[net(Mtgc(spec, z_init=z_init)) for z_init in ("gradient", "stochastic")] for spec in (whole, small)]
+    assert torch.equal(*both[0])
+    assert toys.gap(*both[1]) > 1e-4
+
+
 @pytest.mark.parametrize("by", ["uniform", "samples"])
 @pytest.mark.parametrize(
     ("options", "who"),
@@ -43,6 +50,7 @@ def net(method: object, rounds: int = 3, sectors: Sequence[int] = MAP) -> torch.
         ({}, None),
         ({}, bowls.half),
         ({"z_init": "gradient"}, None),
+        ({"z_init": "stochastic"}, None),
         ({"z_scale": "HE"}, bowls.half),
         ({"sample": "sector-round"}, bowls.half),
     ],

@@ -88,6 +88,15 @@ class TestSmoke:
         server = found["server"]
         assert (server["steps"], server["patience"], server["eval_every"]) == (10, 1, 2)  # of 10 000, 1 000 and 100
 
+    @pytest.mark.parametrize("number", [2, 3, 5, 6, 7])
+    @pytest.mark.parametrize("more", [1.0, 0.5])
+    def test_early_stopping_can_still_happen(self, number: int, more: float) -> None:
+        printed = tree(f"fedhead/table{number}", "algorithm.name=fedhead+")
+        (found,) = shrink([printed], find("small"), lambda tree: PICTURES, every_round=False, more=more)
+        for stage in (found["sector"], found["server"]):
+            assert (stage["epochs"], stage["patience"]) == ((5, 1) if more == 1 else (2, 1))  # of 20 and 5
+        assert smoke(printed)[0]["sector"]["patience"] == 1
+
     def test_lengths_left_to_the_data_are_set_where_the_method_has_them(self) -> None:
         plain, led = smoke(tree("demo", "algorithm.name=fedavg"), tree("demo"))
         assert plain["local"] == {"epochs": 1}

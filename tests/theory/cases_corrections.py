@@ -9,6 +9,7 @@ MTGC: list[dict[str, Any]] = [
     {},
     {"sector_rounds": 3},
     {"z_init": "gradient"},
+    {"z_init": "stochastic"},
     {"z_init": "gradient", "use_z": False},
     {"z_init": "gradient", "use_y": False},
     {"use_z": False, "sector_rounds": 3},

@@ -134,13 +134,13 @@ def test_every_row_is_a_method() -> None:
 
 
 def test_h11_round_trips_as_the_papers_count() -> None:
-    """H11: hierarchical averaging M·T, FedDF N·T, FedHEAD and FedHEAD+ 2M·T."""
+    """H11: hierarchical averaging and MTGC M·T, FedDF N·T, FedHEAD and FedHEAD+ 2M·T."""
     who, sizes = [Active((4, 2, 1))] * 10, Payload(model=100)
     trips = {
         method: run_traffic(method, who, sizes).server_sector.round_trips
-        for method in ("hfedavg", "feddf", "fedhead", "fedhead+")
+        for method in ("hfedavg", "mtgc", "feddf", "fedhead", "fedhead+")
     }
-    assert trips == {"hfedavg": 30, "feddf": 70, "fedhead": 60, "fedhead+": 60}
+    assert trips == {"hfedavg": 30, "mtgc": 30, "feddf": 70, "fedhead": 60, "fedhead+": 60}
 
 
 @pytest.mark.parametrize("teams", [(2, 2), (3, 2), (1, 1), (5,), (1,), (4, 0, 1)])

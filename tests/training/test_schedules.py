@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,7 +13,12 @@ from torch import nn
 
 import headwater as hw
 from headwater.algorithms.fedhead import FedHeadPlus
+from headwater.config import Config
+from headwater.planning.rehearsal import rehearse
 from headwater.specs import DistillSpec, LocalSpec
+from headwater.tasks.optimizers import learning_rate
+from headwater.training.experiment import Experiment, prepare
+from headwater.training.loop import Event, train
 
 SMALL: dict[str, Any] = {"data": "digits", "clients": 4, "sectors": 2, "fraction": 0.2, "local__epochs": 1}
 SGD: dict[str, Any] = {"local__optimizer": "sgd", "local__lr": 0.1}
@@ -86,3 +93,80 @@ def test_a_schedule_that_changes_nothing_changes_no_bit(method: str) -> None:
     assert same.result["ledger"] == flat.result["ledger"]
     assert other.result["model_sha256"] != flat.result["model_sha256"]
     assert other.history[0]["train_loss"] == flat.history[0]["train_loss"], "the first round has the rate itself"
+
+
+ENGINES = ({"name": "inline"}, {"name": "pool", "workers": 2})
+STAGES = ("local", "sector", "server")
+COUNTED: dict[str, Any] = {
+    "data": {"name": "digits", "fraction": 0.2},
+    "partition": {"clients": 4, "sectors": 2, "alpha": 1.0},
+    "engine": {"name": "inline"},
+    "model": {"name": "mlp"},
+    **{
+        stage: {"epochs": 1 + at, "batch": 16, "lr": 0.01, "lr_schedule": "shared-counter", "lr_time_decay": 0.5}
+        for at, stage in enumerate(STAGES)
+    },
+}
+
+
+def counted(method: str = "fedhead+", **sections: Any) -> Experiment:
+    tables = {**COUNTED, **sections} | {"algorithm": {"name": method, **sections.get("algorithm", {})}}
+    unused = set(STAGES[1:]) if method == "hfedavg" else set()
+    return prepare(Config(**{key: value for key, value in tables.items() if key not in unused}))
+
+
+@pytest.mark.parametrize(
+    ("method", "sections"),
+    [
+        ("fedhead+", {}),
+        ("fedhead+", {"partition": COUNTED["partition"] | {"participation": 0.5}}),
+        ("fedhead+", {"algorithm": {"val_source": "leader", "leader": "rotating"}}),
+        ("hfedavg", {"algorithm": {"sector_rounds": 2}}),
+    ],
+    ids=["all", "half", "leaders validate", "sector rounds"],
+)
+def test_a_shared_counter_counts_all_steps_of_all_nodes(method: str, sections: dict[str, Any]) -> None:
+    """Every training begins with the rate that follows from the steps planned before it, in the order of the tree."""
+    rehearsed = rehearse(counted(method, rounds=3, **sections))
+    assert rehearsed is not None
+    trainings, taken = [work for work in rehearsed.works if work.cost.steps], 0
+    for work in trainings:
+        spec = work.job.inputs["spec"]
+        assert spec.lr == pytest.approx(0.01 / (1 + 0.5 * taken), rel=1e-12), (work.job.key, taken)
+        assert learning_rate(spec, 3, 9) == pytest.approx(0.01 / (1 + 0.5 * (taken + 3)), rel=1e-12)
+        taken += work.cost.steps
+    assert {work.job.key[0] for work in trainings} == {1, 2, 3}
+    assert taken > 50
+
+
+@pytest.mark.thorough
+def test_a_shared_counter_gives_equal_bits_on_every_engine() -> None:
+    shas = [train(counted(rounds=2, engine=engine)).result["model_sha256"] for engine in ENGINES]
+    assert shas[0] == shas[1]
+
+
+def test_a_shared_counter_goes_on_after_a_pause(tmp_path: Path) -> None:
+    whole = train(counted(rounds=3))
+
+    def stop(event: Event) -> None:
+        if event.kind == "round" and event.round == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train(counted(rounds=3), out=tmp_path, watch=stop)
+    resumed = train(counted(rounds=3), out=tmp_path)
+    assert resumed.result["model_sha256"] == whole.result["model_sha256"]
+    own = {stage: COUNTED[stage] | {"lr_schedule": "constant"} for stage in STAGES}
+    assert train(counted(rounds=3, **own)).result["model_sha256"] != whole.result["model_sha256"]
+
+
+def test_fedheads_program_on_cifar10() -> None:
+    """About 7 500 local steps a round: 1e-3 has fallen to about 1e-4 by round 10."""
+    spec = LocalSpec(epochs=20, batch=128, lr=1e-3, lr_schedule="shared-counter", lr_time_decay=1e-4)
+    assert [round(spec.after(7500 * done).lr, 6) for done in (0, 10, 50)] == [1e-3, 1.18e-4, 2.6e-5]
+    assert replace(spec, lr_schedule="constant").after(7500).lr == 1e-3
+
+
+def test_a_shared_counter_needs_a_decay() -> None:
+    with pytest.raises(hw.ConfigError, match="give lr_time_decay, for example 1e-4"):
+        LocalSpec(epochs=1, lr_schedule="shared-counter")

@@ -9,6 +9,7 @@ from typing import Literal
 from pydantic.dataclasses import dataclass
 
 from headwater.algorithms.base import Method, MethodInfo, State, rejoined
+from headwater.algorithms.step_counter import HELD
 from headwater.core.federation import CLIENTS, SECTORS, SERVER, Federation, Located, maybe, nothing
 from headwater.core.sampling import Leader, choose, reseat, vacant
 from headwater.specs import DISTILL, LOCAL, STRICT, DistillSpec, LocalSpec
@@ -48,6 +49,9 @@ class FedHead(Method):
       probability of a class by its count of that class, "confidence" by its certainty; "learned" fits a share for each
       member to the validation set that the leader holds. `[server]` (FedHEAD+) has the same choices, where a sector is
       one member.
+    * The code has one Adam for all clients, rounds and distillations, whose counter of steps is never reset:
+      `lr_schedule = "shared-counter"`, as the presets `fedhead/…-as-coded` have it. There the counter also switches off
+      Adam's bias correction; here every training corrects the bias of its own first steps.
     * Between organisations a leader that is lost, before or while it distils, is replaced by another draw among the
       others.
     * Under partial participation shares are taken over the active clients; a sector with none is left out.
@@ -195,7 +199,7 @@ def sectors_teach(
     above = isinstance(method, FedHeadPlus) and method.server.weights == "labels"
 
     def teach(fed: Federation, team: Located, counts: Located | None) -> Located:
-        weighs = {"counts": counts if here else None, "hold": 0.2 if method.val_source == "leader" else 0.0}
+        weighs = {"counts": counts if here else None, "hold": HELD if method.val_source == "leader" else 0.0}
         start = fed.down(seed)
         return fed.run(
             distill, at=SECTORS, start=start, teachers=team, val=maybe(state.val), spec=method.sector, **weighs

@@ -31,7 +31,7 @@ from headwater.tasks.local import local_train
 
 @plain_dataclass(frozen=True)
 class MtgcState(State):
-    start: Located  # at sectors: the global model as last received
+    start: Located  # at sectors: the global model as last received; nothing before round 1
     y: Located  # at sectors: from the sector to everybody
     z: Located  # at clients: from the client to its sector
 
@@ -46,9 +46,9 @@ class Mtgc(Method):
     / (Hγ), after one at the server y ← y + (sector's − global) / (HEγ), with H steps of each client: z is then the
     sector's mean gradient minus the client's, y the global one minus the sector's.
 
-    Cost: y is not sent in the first round. The start by gradients adds N, N inside sectors in each round and M, M
-    between server and sectors in the first. A `leader` sends nothing to itself (N − M instead of N inside sectors), and
-    receives the model and y from the sector's host before a round.
+    Cost: in the first round the model goes down at its beginning too, and y is not sent. The start by gradients adds
+    N, N inside sectors in each round and M, M between server and sectors in the first. A `leader` sends nothing to
+    itself (N − M instead of N inside sectors), and receives the model and y from the sector's host before a round.
 
     Differences from the paper (its slides) and from its authors' code:
     * `local.epochs` e means H = e · ceil(mean client size / batch) steps for every client, as in the code. Plain SGD
@@ -61,9 +61,9 @@ class Mtgc(Method):
         local: local training with plain SGD.
         sector_rounds: E, averages at sectors per global round.
         z_init: "keep" carries z over to the next round. "gradient" starts z in every round, and y in the first, from
-            gradients at the received model (slides). "zero" starts z at zero in every round (code) and does not reach
-            the optimum. With partial participation only "keep" reaches it; a sector with one participant learns no z
-            then.
+            gradients at the received model (slides), over all rows of a client; "stochastic" takes one batch instead.
+            "zero" starts z at zero in every round (code) and does not reach the optimum. With partial participation
+            only "keep" reaches it; a sector with one participant learns no z then.
         use_z: correct clients towards their sector; False is an ablation of the paper.
         use_y: correct sectors towards all; False is an ablation of the paper.
         z_scale: "H" as above and in the code; "HE" divides the change of z by E as well, as one slide has it.
@@ -88,13 +88,12 @@ class Mtgc(Method):
             "nobody",
             "average at sectors several times, then at the server",
         ),
-        models="M, M | E·N, (E + 2)·N (before: 0, M)",
+        models="M, M | E·N, (E + 2)·N (first round: M, 2M)",
         moves={
-            "before the first round": "server → sector model",
             "a round": "server → sector model; sector → client model; client → sector model; sector → server model",
         },
         sees={
-            "server": 'sectors\' means; with `z_init = "gradient"` their mean gradients in round 1',
+            "server": 'sectors\' means; with `z_init = "gradient"` or "stochastic" their mean gradients in round 1',
             "host": "its clients' models, and its own correction",
             "leader": "its sector's models, if a leader is chosen",
             "client": "its sector's model and correction",
@@ -105,7 +104,7 @@ class Mtgc(Method):
 
     local: LocalSpec = LOCAL
     sector_rounds: AtLeastOne = 2
-    z_init: Literal["keep", "gradient", "zero"] = "keep"
+    z_init: Literal["keep", "gradient", "stochastic", "zero"] = "keep"
     use_z: bool = True
     use_y: bool = True
     z_scale: Literal["H", "HE"] = "H"
@@ -126,21 +125,24 @@ class Mtgc(Method):
         return 2
 
     def init(self, fed: Federation, model: Located) -> MtgcState:
-        return MtgcState(model, fed.down(model), nothing(SECTORS), nothing(CLIENTS))
+        return MtgcState(model, nothing(SECTORS), nothing(SECTORS), nothing(CLIENTS))
 
     def admit(self, fed: Federation, state: MtgcState, first: MtgcState) -> MtgcState:
         """A sector whose first clients join starts from the present global model, and has no correction yet."""
+        if not state.start.nodes:  # nobody has one before round 1
+            return with_newcomers(state, first)
         new = fed.among(client for client in fed.clients if fed.tree.sector_of[client] not in state.start.nodes)
         start = Located(SECTORS, {**new.down(state.model).nodes, **state.start.nodes})
         return replace(with_newcomers(state, first), start=start)
 
     def round(self, fed: Federation, state: MtgcState) -> MtgcState:
+        received = state.start if state.start.nodes else fed.whole.down(state.model)
         rest, fed = fed, fed if self.leader == "none" else fed.seat(choose(self.leader, fed))
         spec = alike(self.local, [fed.tree.sizes[client] for client in fed.tree.holders])
         pace, rounds = (spec.steps or 0) * spec.lr, self.sector_rounds
-        mean, y = fed.hand(state.start), fed.hand(state.y)
+        mean, y = fed.hand(received), fed.hand(state.y)
         now, start, z = fed, fed.down(mean), state.z if self.z_init == "keep" else nothing(CLIENTS)
-        if self.z_init == "gradient" and (self.use_z or not y.nodes):
+        if self.z_init in ("gradient", "stochastic") and (self.use_z or not y.nodes):
             z, y = self._from_gradients(fed, start, y, spec)
         its_y = fed.down(y)
         for number in range(rounds):  # the server is not asked
@@ -160,13 +162,13 @@ class Mtgc(Method):
         kept = rest.whole.down(model)  # to hosts, also of sectors that sat this one out
         if self.use_y:
             new = fed.run(corrected, at=SECTORS, old=maybe(y), mine=mean, ours=fed.hand(kept), pace=pace * rounds)
-            before = state.y if state.y.nodes else rest.whole.run(zeros_like, at=SECTORS, model=state.start)
+            before = state.y if state.y.nodes else rest.whole.run(zeros_like, at=SECTORS, model=received)
             y = rest.update(before, rest.hand(new))
         return MtgcState(model, kept, y, z)
 
     def _from_gradients(self, fed: Federation, start: Located, y: Located, spec: LocalSpec) -> tuple[Located, Located]:
         """z, and y where there is none yet, from gradients at the model that everybody starts from."""
-        own = fed.run(gradient_at, at=CLIENTS, model=start, spec=spec)
+        own = fed.run(gradient_at, at=CLIENTS, model=start, spec=spec, one_batch=self.z_init == "stochastic")
         ours = fed.run(average, at=SECTORS, models=fed.up(own), by=self.by)
         z = fed.run(minus, at=CLIENTS, a=fed.down(ours), b=own) if self.use_z else nothing(CLIENTS)
         if self.use_y and not y.nodes:

@@ -12,14 +12,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, Field, model_validator
+from pydantic import BaseModel, Field, PrivateAttr, model_validator
 
 from headwater.config import sections
 from headwater.config.catalog import method_from
 from headwater.config.fields import build as spec_from
 from headwater.config.load import read, read_each
 from headwater.config.sections import ARRAYS, CUSTOM, Top
-from headwater.config.tree import checked, differences, merge, to_toml
+from headwater.config.tree import checked, differences, merge, stages_of, to_toml
 from headwater.errors import ConfigError
 
 __all__ = ["ARRAYS", "CUSTOM", "Config", "method_from", "spec_from"]
@@ -67,12 +67,17 @@ class Config(Top):
     attack: sections.AttackConfig = sections.AttackConfig()
     faults: sections.FaultsConfig = sections.FaultsConfig()
     deploy: sections.DeployConfig = sections.DeployConfig()
+    # Stages that the source has for other methods. A change of the method brings them back.
+    _unused: dict[str, Any] = PrivateAttr(default_factory=dict)
 
     @model_validator(mode="before")
     @classmethod
     def _in_sentences(cls, given: Any) -> Any:
         tables = {key: value.model_dump() if isinstance(value, BaseModel) else value for key, value in given.items()}
         return checked(tables)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Config) and self.tree() == other.tree()
 
     @property
     def method(self) -> str:
@@ -91,7 +96,7 @@ class Config(Top):
         Raises:
             ConfigError: a key or value is not accepted.
         """
-        return cls(**read(source, sets, direct))
+        return cls._made(*read(source, sets, direct))
 
     @classmethod
     def load_each(
@@ -101,11 +106,24 @@ class Config(Top):
 
         A setting that only some methods have is passed to those methods. One that none has is an error.
         """
-        return [cls(**tree) for tree in read_each(methods, source, sets, direct)]
+        return [cls._made(*tables) for tables in read_each(methods, source, sets, direct)]
+
+    @classmethod
+    def _made(cls, tree: Mapping[str, Any], unused: Mapping[str, Any]) -> Config:
+        config = cls(**tree)
+        config._unused.update(unused)
+        return config
 
     def merged(self, changes: Mapping[str, Any]) -> Config:
-        """Return a new configuration in which these tables override this one. All of it is checked."""
-        return Config(**merge(self.tree(), changes))
+        """Return a new configuration in which these tables override this one. All of it is checked.
+
+        If the method has another stage than the one before, that stage is set as the file or preset has it that this
+        configuration was loaded from.
+        """
+        base = self.tree()
+        used = stages_of(merge(base, changes))
+        base |= {stage: table for stage, table in self._unused.items() if stage in used and not base[stage]}
+        return self._made(merge(base, changes), self._unused)
 
     def tree(self) -> dict[str, Any]:
         """The configuration as plain tables."""

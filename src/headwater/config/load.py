@@ -16,8 +16,8 @@ from headwater.errors import ConfigError, nearest
 from headwater.registry import path_exists, short_name
 
 
-def read(source: str | Path | None, sets: Sequence[str], direct: Mapping[str, Any]) -> Tree:
-    """The merged tables, not yet checked.
+def read(source: str | Path | None, sets: Sequence[str], direct: Mapping[str, Any]) -> tuple[Tree, Tree]:
+    """The merged tables, not yet checked, and the source's tables of stages that the method does not have.
 
     Args:
         source: a method, a preset or the path of a file; None: the defaults.
@@ -26,13 +26,14 @@ def read(source: str | Path | None, sets: Sequence[str], direct: Mapping[str, An
     """
     from_source, overrides = _written(source), _asked(sets, direct)
     method = catalog.chosen(overrides if "name" in overrides.get("algorithm", {}) else from_source, "algorithm")
-    return merge(without_unused(from_source, [method]), overrides)
+    used = without_unused(from_source, [method])
+    return merge(used, overrides), _left_out(from_source, used)
 
 
 def read_each(
     methods: Sequence[str], source: str | Path | None, sets: Sequence[str], direct: Mapping[str, Any]
-) -> list[Tree]:
-    """The merged tables of each method, not yet checked; arguments as for `read`."""
+) -> list[tuple[Tree, Tree]]:
+    """What `read` gives, for each method; arguments as for `read`."""
     for method in methods:
         catalog.check_name("algorithm", method)
     written, asked = _written(source), _asked(sets, direct)
@@ -40,9 +41,14 @@ def read_each(
     _check_options(written, [*methods, catalog.chosen(written, "algorithm")])
     trees = []
     for method, fitting in zip(methods, share(asked, methods), strict=True):
-        tree = merge(without_unused(written, [method]), {"algorithm": {"name": method}})
-        trees.append(merge(tree, fitting))
+        used = without_unused(written, [method])
+        tree = merge(used, {"algorithm": {"name": method}})
+        trees.append((merge(tree, fitting), _left_out(written, used)))
     return trees
+
+
+def _left_out(tree: Tree, used: Tree) -> Tree:
+    return {key: table for key, table in tree.items() if key not in used}
 
 
 def share(asked: Tree, methods: Sequence[str]) -> list[Tree]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from annotated_types import Ge, Lt
@@ -12,6 +13,7 @@ from headwater.config.adversity import AttackConfig, FaultsConfig, RobustConfig
 from headwater.config.fields import Says
 from headwater.config.section import Section, Share
 from headwater.data import well_formed
+from headwater.errors import ConfigError
 from headwater.specs import AtLeastOne, Count, Positive
 
 ARRAYS = "arrays"  # data.name of a run whose data was given as arrays
@@ -34,6 +36,21 @@ def _device(value: str) -> str:
     if not re.fullmatch(r"[a-z][a-z0-9_]*(:\d+)?", value):  # whether there is such a device, torch knows
         raise ValueError
     return value
+
+
+def network(entry: str | Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Name and options of an entry of `model.also`.
+
+    Raises:
+        ConfigError: it is a table without a name.
+    """
+    if isinstance(entry, str):
+        return entry, {}
+    options = dict(entry)
+    name = options.pop("name", None)
+    if not isinstance(name, str):
+        raise ConfigError(f"a table in model.also needs the name of its network, got {dict(entry)!r}")
+    return name, options
 
 
 class Top(Section):
@@ -138,7 +155,8 @@ class ModelConfig(Chosen):
     Args:
         name: a network (`headwater list models`), "auto" for one that suits the data, or "package.module:Name".
         buffers: batch-norm statistics when models are averaged: their average, or those of the first model.
-        also: further networks (listed or "package.module:Name"); clients get all in turn, if the method allows it.
+        also: further networks (listed or "package.module:Name"), each a name or a table with its name and options, such
+            as {name = "shufflenetv2", stem = "small"}; clients get all in turn, if the method allows it.
         projection: width of a two-layer projection before the classifier, as in MOON; 0: none.
         bn_head: batch norm without parameters on the features, which bounds them as FedHKD's paper says.
         freeze: "extractor": only the classifier is trained and travels; the rest is sent once, before round 1.
@@ -148,6 +166,8 @@ class ModelConfig(Chosen):
         adapter_alpha: an adapter's output is multiplied by adapter_alpha / rank.
         frozen_sha256: hash of the frozen weights of files; other weights are refused. Empty to accept any. The resolved
             configuration of a run has it.
+        bn: constants of batch norm. "torch": a batch changes the running statistics by 0.1, eps 1e-5; "keras": by 0.01,
+            eps 1e-3.
         start: a run's directory or a model.safetensors whose weights round 1 begins with (`headwater run --from`);
             empty: new weights, drawn by the seed.
         start_sha256: hash of the model of `start`; another model is refused. Empty to accept any. The resolved
@@ -156,7 +176,9 @@ class ModelConfig(Chosen):
 
     name: str = "auto"
     buffers: Literal["average", "first"] = "average"
-    also: tuple[str, ...] = ()
+    also: Annotated[
+        tuple[str | dict[str, Any], ...], Says("a list of networks: names, or tables of name and options")
+    ] = ()
     projection: Count | None = None
     bn_head: bool = False
     freeze: Literal["none", "extractor"] = "none"
@@ -164,6 +186,7 @@ class ModelConfig(Chosen):
     rank: AtLeastOne = 8
     adapter_alpha: Positive = 16.0
     frozen_sha256: str = ""
+    bn: Literal["torch", "keras"] = "torch"
     start: str = ""
     start_sha256: str = ""
 

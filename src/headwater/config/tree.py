@@ -92,6 +92,14 @@ def without_unused(tree: Mapping[str, Any], methods: Sequence[str]) -> Tree:
     return {key: value for key, value in tree.items() if key not in unused}
 
 
+def stages_of(tree: Mapping[str, Any]) -> tuple[str, ...]:
+    """The stages of the method that the tables name; none if there is no such method, which a check refuses."""
+    try:
+        return catalog.stages(catalog.chosen(tree, "algorithm"))
+    except ConfigError:
+        return ()
+
+
 def unknown(key: str, section: str, accepted: Sequence[str], choice: str = "") -> str:
     """The sentence for an unknown key, with the nearest one or the section where it belongs."""
     dotted = f"{section}.{key}" if section else key

@@ -43,6 +43,8 @@ class Federation:
         purpose: what moves are charged to: train, setup, evaluate or export.
         seats: sector → client that leads it.
         sat: clients that have led in this round.
+        steps_before: (section, node) → steps of the run before the node's training, where a stage counts them all.
+            ("", "") has those before the round, ("local", "") those of one sector round if there are several.
     """
 
     tree: Tree
@@ -52,6 +54,7 @@ class Federation:
     purpose: str = "train"
     seats: Mapping[str, str] = field(default_factory=dict)
     sat: frozenset[str] = frozenset()
+    steps_before: Mapping[tuple[str, str], int] = field(default_factory=dict)
 
     # -- who is in the view
 
@@ -266,4 +269,4 @@ class Federation:
         """The view of a new round."""
         self.session.calls.clear()
         self.session.lost.clear()
-        return replace(self, round=round, clients=clients, seats={}, sat=frozenset(), purpose="train")
+        return replace(self, round=round, clients=clients, seats={}, sat=frozenset(), purpose="train", steps_before={})

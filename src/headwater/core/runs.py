@@ -6,14 +6,17 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from headwater.core.precompute import add_precomputation
-from headwater.core.tree import CLIENTS, Place
-from headwater.core.values import Located, inputs_for, split_inputs
+from headwater.core.tree import CLIENTS, SERVER, Place
+from headwater.core.values import Each, Located, each, inputs_for, split_inputs
 from headwater.engines.job_groups import JobGroup
 from headwater.engines.jobs import Job
 from headwater.engines.refs import Ref, RefGroup, Refs
+from headwater.specs import Descent, LocalSpec
 
 if TYPE_CHECKING:
     from headwater.core.federation import Federation
+
+ROUND = ("", "")  # key of the steps before the round, in `Federation.steps_before`
 
 
 def run(fed: Federation, task: Callable[..., Any], at: Place, inputs: Mapping[str, Any]) -> Located:
@@ -21,7 +24,7 @@ def run(fed: Federation, task: Callable[..., Any], at: Place, inputs: Mapping[st
     session, title = fed.session, getattr(task, "__name__", str(task))
     nth = session.calls[title]
     session.calls[title] += 1
-    same, by_node = split_inputs(inputs, title)
+    same, by_node = split_inputs(_with_own_rates(fed, at, nth, inputs), title)
     groups = list(session.groups(task, fed.nodes(at), fed.tree.sizes))
     if len(groups) < len(fed.nodes(at)) and (shared := _broadcast(fed, task, at, by_node)) is not None:
         return _run_groups(fed, task, groups, same | shared, (fed.round, title, nth))
@@ -37,6 +40,21 @@ def run(fed: Federation, task: Callable[..., Any], at: Place, inputs: Mapping[st
             refs[node] = Ref(name, home, (), node if several else "")
     session.submit(round, add_precomputation(fed, jobs))
     return Located(at, refs)
+
+
+def _with_own_rates(fed: Federation, at: Place, nth: int, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Inputs in which a stage with a shared counter has each node's own learning rate."""
+    before = fed.steps_before
+    if not before:
+        return inputs
+
+    def own(spec: Descent) -> Each:
+        section = "local" if isinstance(spec, LocalSpec) else "server" if at is SERVER else "sector"
+        again = nth * before.get((section, ""), 0)  # sector rounds before this one
+        first = before[ROUND]
+        return each({node: spec.after(before.get((section, node), first) + again) for node in fed.nodes(at)})
+
+    return {name: own(item) if isinstance(item, Descent) else item for name, item in inputs.items()}
 
 
 def _broadcast(

@@ -32,7 +32,8 @@ from headwater.partition.partition import Partition
 from headwater.specs import DistillSpec, LocalSpec
 from headwater.tasks.frozen_part import check_frozen_once
 from headwater.tasks.task import RunContext
-from headwater.training.experiment import Experiment, specs_of
+from headwater.training.architectures import specs_of
+from headwater.training.experiment import Experiment
 from headwater.training.opening import run_context
 
 VERSION = 1

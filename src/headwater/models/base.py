@@ -14,6 +14,7 @@ from torch.nn.parameter import is_lazy
 from headwater.errors import ConfigError, nearest
 from headwater.models import MODELS, auto
 from headwater.models.building import SkipDraws, call, check_names, named
+from headwater.models.norms import BatchNormOf, as_in_keras
 
 Norm = Literal["batch", "group", "none"]
 Shape = tuple[int, ...]  # of one input
@@ -56,6 +57,7 @@ class ModelSpec:
         adapter: "lora" to train low-rank additions to the extractor's layers, and the classifier.
         rank: of an adapter.
         alpha: an adapter's output is multiplied by alpha / rank.
+        bn: whose constants batch norm has.
 
     Raises:
         ConfigError: there is no such network or option.
@@ -76,6 +78,7 @@ class ModelSpec:
     adapter: Literal["none", "lora"] = "none"
     rank: int = 8
     alpha: float = 16.0
+    bn: BatchNormOf = "torch"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "shape", tuple(int(size) for size in self.shape))
@@ -110,6 +113,7 @@ class ModelSpec:
         if any(map(is_lazy, module.parameters())):
             self._sized(module)
         net: nn.Module = self._headed(module) if self.projection or self.bn_head else module
+        net = as_in_keras(net) if self.bn == "keras" else net
         if self.freeze == self.adapter == "none":
             return net
         from headwater.models.freezing import partly_trained

@@ -10,6 +10,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from headwater.algorithms import SameAs
+from headwater.config.sections import network
 from headwater.core.statistics import mean_interval
 from headwater.errors import ConfigError, nearest
 from headwater.report import timeline
@@ -29,7 +30,7 @@ LAST = {
     "before_fusion": "average_accuracy",
     "after_fusion": "accuracy",
 }
-COUNTS = ("parameters_held", "seconds_per_client", "public_samples", "communication", "teachers")
+COUNTS = ("parameters_held", "seconds_per_client", "public_samples", "communication", "round_trips", "teachers")
 WITH_NUMBER = ("rounds_to", "accuracy_at", "accuracy_of")
 NAMES = (*LAST, *COUNTS, *(f"{name}:<number>" for name in WITH_NUMBER))
 CLIENT = re.compile(r"c\d+")
@@ -83,7 +84,8 @@ class Measure:
     def key(self, run: RunRecord) -> str:
         """Key of a row of rounds.jsonl that this metric is derived from."""
         if self.name == "accuracy_of":
-            others, which = list(run.config["model"].get("also", ())), int(self.number or 0)
+            others = [network(entry)[0] for entry in run.config["model"].get("also", ())]
+            which = int(self.number or 0)
             return f"{others[which - 1]}_accuracy" if which <= len(others) else ""
         return LAST.get(self.name, "accuracy")
 
@@ -115,6 +117,12 @@ def communication(run: RunRecord) -> float | None:
     return (sums[0] + sums[1]) / (2 * sums[2]) if sums[2] else None
 
 
+def round_trips(run: RunRecord) -> float | None:
+    """Round trips between server and sectors (or clients) per round."""
+    trips = number(run.ledger("server_sector").get("round_trips"))
+    return trips / len(run.rows) if trips is not None and run.rows else None
+
+
 def teachers(run: RunRecord) -> float | None:
     """Number of teachers at the server in the last round that had any."""
     counts = (number(row.get("distill", {}).get("server", {}).get("teachers")) for row in reversed(run.rows))
@@ -134,6 +142,7 @@ COUNTED: dict[str, Callable[[RunRecord], float | None]] = {
     "seconds_per_client": seconds_per_client,
     "public_samples": _fact("public_samples"),
     "communication": communication,
+    "round_trips": round_trips,
     "teachers": teachers,
 }
 

@@ -11,9 +11,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.resources import files
+from itertools import product
 from typing import Any
 
 from headwater.config import catalog
+from headwater.config.sections import network
 from headwater.config.tree import merge
 from headwater.data import HOLDOUT, UNUSED
 from headwater.errors import ConfigError, nearest
@@ -21,7 +23,7 @@ from headwater.papers.table import ScaleOverride
 from headwater.sweep import DataSummary
 
 Tree = dict[str, Any]
-FOLLOWERS = ("patience", "eval_every", "swa_from", "swa_every")  # keys of a stage whose unit is its steps
+FOLLOWERS = {"steps": ("patience", "eval_every", "swa_from", "swa_every"), "epochs": ("patience", "eval_every")}
 NO_LENGTHS = (".batch", ".min_size", ".reference_size")  # keys that do not say how long training is
 LABELLED = ("algorithm.pretrain_epochs",)  # lengths that need a labelled reference set
 SMALL_NETS = ("cnn", "mlp", "linear")  # for clients with different architectures
@@ -183,15 +185,13 @@ def _left_open(tree: Tree, dotted: str) -> bool:
 
 
 def _followed(new: Tree, old: Tree) -> Tree:
-    """Reduce the keys whose unit is a stage's steps by the same factor as the steps."""
-    for stage in catalog.STAGES:
-        was, now = get(old, f"{stage}.steps"), get(new, f"{stage}.steps")
-        if type(was) is not int or not was or now == was:
-            continue
-        for key in FOLLOWERS:
+    """Reduce the keys whose unit is a stage's steps or epochs by the same factor as these."""
+    for stage, (unit, keys) in product(catalog.STAGES, FOLLOWERS.items()):
+        was, now = get(old, f"{stage}.{unit}"), get(new, f"{stage}.{unit}")
+        for key in keys if type(was) is int and was and now != was else ():
             value = get(old, f"{stage}.{key}")
             if type(value) is int and value:
-                least = max(1, now // 5) if key == "eval_every" else 1
+                least = max(1, now // 5) if (unit, key) == ("steps", "eval_every") else 1
                 new = put(new, f"{stage}.{key}", max(least, round(value * now / was)))
     return new
 
@@ -232,7 +232,7 @@ def _network(tree: Tree, networks: Mapping[str, Tree]) -> Tree:
         kept = {key: model[key] for key in ("norm", "groups") if key in model and key in options}
         tree = merge(tree, {"model": {**other, **kept}})
     also = tree.get("model", {}).get("also")
-    if also and any(name in networks for name in also):
+    if also and any(network(entry)[0] in networks for entry in also):
         free = [net for net in SMALL_NETS if net != tree["model"]["name"]]
         tree = put(tree, "model.also", free[: len(also)])
     return tree

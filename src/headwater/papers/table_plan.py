@@ -12,6 +12,7 @@ from typing import Any
 from headwater.config import Config, catalog
 from headwater.config.fields import plain, shown
 from headwater.config.load import nested, pairs, read, share
+from headwater.config.sections import network
 from headwater.config.tree import differences, merge
 from headwater.errors import ConfigError
 from headwater.papers.claims import join_names
@@ -133,7 +134,7 @@ def _printed(table: PaperTable, row: PaperRow, column: PaperColumn, where: Mappi
     try:
         method = named[-1] if named else Config.load(source).method
         catalog.check_name("algorithm", method)
-        tree = read(source, [], {"algorithm__name": method, **where})
+        tree, _ = read(source, [], {"algorithm__name": method, **where})
         for layer in (row.set, column.set):
             tree = merge(tree, _fitting(layer, method))
         return Config(**tree).tree()
@@ -198,7 +199,7 @@ def _network_remarks(before: Sequence[Tree], after: Sequence[Tree]) -> list[str]
         if was["name"] == now["name"] and was != now:
             remarks[f"At this scale the {now['name']} is smaller than the paper's."] = None
         elif was != now and now.get("also"):
-            nets = [[each["name"], *each["also"]] for each in (now, was)]
+            nets = [[network(net)[0] for net in (each["name"], *each["also"])] for each in (now, was)]
             remarks[f"At this scale {join_names(nets[0])} stand in for {join_names(nets[1])}."] = None
         elif was != now:
             remarks[f"At this scale a small {now['name']} stands in for {was['name']}."] = None

@@ -13,11 +13,12 @@ from functools import reduce
 from operator import add
 from typing import Any
 
+import numpy as np
 import torch
-from torch.nn.modules.batchnorm import _BatchNorm
 
 from headwater.core.params import By, Params
 from headwater.models.base import ModelSpec
+from headwater.models.norms import has_batch_norm
 from headwater.specs import LocalSpec
 from headwater.tasks.cost import Cost, first_of
 from headwater.tasks.optimizers import total_steps
@@ -73,27 +74,33 @@ def step_towards(ctx: TaskContext, start: Params, mean: Params, rate: float) -> 
 # -- from paths to gradients
 
 
-def _gradient_cost(ctx: TaskContext, model: Params, spec: LocalSpec, **_: Any) -> Cost:
-    return Cost(model.layout.arch, samples=ctx.samples, gradients=math.ceil(ctx.samples / spec.batch))
+def _gradient_cost(ctx: TaskContext, model: Params, spec: LocalSpec, one_batch: bool = False, **_: Any) -> Cost:
+    rows = min(spec.batch, ctx.samples) if one_batch else ctx.samples
+    return Cost(model.layout.arch, samples=rows, gradients=math.ceil(rows / spec.batch))
 
 
 @task("train", cost=_gradient_cost, returns="model")
-def gradient_at(ctx: TaskContext, model: Params, spec: LocalSpec, by: By = "samples") -> Params:
-    """The gradient of this home's loss at a model: one pass over its rows without a step.
+def gradient_at(
+    ctx: TaskContext, model: Params, spec: LocalSpec, by: By = "samples", one_batch: bool = False
+) -> Params:
+    """The gradient of this home's loss at a model: one pass over its rows, or over some of them, without a step.
 
     Args:
         ctx: where it runs.
         model: where the gradient is taken.
         spec: the stage, for its batch size.
         by: weight of the result, as in `local_train`.
+        one_batch: take a single batch, drawn at random, in place of all rows.
     """
     assert ctx.data is not None
-    net = ctx.flat_module(model)
+    rows, net = torch.arange(len(ctx.data)), ctx.flat_module(model)
+    if one_batch and len(rows) > spec.batch:
+        rows = torch.from_numpy(np.sort(ctx.rng.choice(len(rows), spec.batch, replace=False)))
     net.grad.zero_()
-    for part in torch.split(torch.arange(len(ctx.data), device=ctx.device), spec.batch):
+    for part in torch.split(rows.to(ctx.device), spec.batch):
         net.train(len(part))
         loss = net.loss(net(ctx.data.x[part]), ctx.data.y[part])
-        (loss * (len(part) / len(ctx.data))).backward()  # type: ignore[no-untyped-call]
+        (loss * (len(part) / len(rows))).backward()  # type: ignore[no-untyped-call]
     gradient = bare(replace(model, weight=float(len(ctx.data)) if by == "samples" else 1.0))
     gradient.trainable.copy_(net.grad)
     return gradient
@@ -203,7 +210,7 @@ def check_steps(spec: LocalSpec, method: str) -> None:
 
 def buffers_caution(model: ModelSpec) -> tuple[str, ...]:
     """A caution if gradients of a model with batch norm are to be corrected."""
-    if not any(isinstance(layer, _BatchNorm) for layer in model.outline().modules()):
+    if not has_batch_norm(model.outline()):
         return ()
     return (
         f"model {model.name!r} has batch norm, whose running statistics carry no correction; "

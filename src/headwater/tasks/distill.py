@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from headwater.core.params import Params
 from headwater.data.base import Examples
 from headwater.errors import ConfigError
 from headwater.specs import DistillSpec
+from headwater.tasks.augment import augmented
 from headwater.tasks.cost import ITSELF, Ask, Cost, passes_through, training_cost
-from headwater.tasks.ensemble import Fold, Target, learn
+from headwater.tasks.ensemble import Fold, Target, ensemble, learn
 from headwater.tasks.flat_module import FlatModule
 from headwater.tasks.optimizers import EarlyStop, Stepper, batches, steps_per_epoch, total_steps
 from headwater.tasks.task import TaskContext, task
@@ -30,7 +32,9 @@ from headwater.tasks.teacher_outputs import (
 
 
 def _teaches(inputs: Mapping[str, Any]) -> bool:
-    return bool(inputs["spec"].steps or inputs["spec"].epochs)
+    """Whether teachers are asked once about every row."""
+    spec: DistillSpec = inputs["spec"]
+    return bool(spec.steps or spec.epochs) and spec.augment == "none"
 
 
 def distill_cost(
@@ -50,7 +54,7 @@ def distill_cost(
         rows -= validated if rows > 1 else 0
     cost = training_cost(start, rows, spec)
     checks = math.ceil(cost.steps / _interval(rows, spec)) if spec.judged and cost.steps else 0
-    asked = (rows if cost.steps else 0) + validated
+    asked = (cost.samples if spec.augment != "none" else rows if cost.steps else 0) + validated
     passes = {start.layout.arch: validated * (2 + checks)}  # before, after, and to stop early
     for arch, count in passes_through(teachers.values(), asked).items() if answers is None else ():
         passes[arch] = passes.get(arch, 0) + count
@@ -87,7 +91,8 @@ def distill(
 ) -> Params:
     """Teach a student the mean of its teachers' outputs on the home's inputs (the reference set at the server).
 
-    Teachers compute their outputs once, and every epoch uses them. True labels are used for validation only and, if
+    Teachers compute their outputs once, and every epoch uses them, unless `spec.augment` changes the inputs of every
+    step. True labels are used for validation only and, if
     `spec.labelled` is above 0, in the loss on the reference set.
 
     Args:
@@ -113,21 +118,27 @@ def distill(
     ctx.note(teachers=len(teachers))
     panel = Panel.of(ctx, teachers, answers, val, hold)
     x, val = panel.x, panel.val
-    target = _target(panel, spec, counts)
+    teacher = _teacher(panel, spec, counts)
     student = ctx.flat_module(start)
     before = scores_of(student, val) if val is not None else None
-    if target is not None:
+    if teacher is not None:
         with ctx.waited_for():
-            taught = _descend(ctx, student, x, target, spec, val, before)
+            taught = _descend(ctx, student, x, teacher, spec, val, before)
         student = ctx.flat_module(taught)
     if val is not None and before is not None:
         ctx.note(student_before=before["accuracy"], student_after=scores_of(student, val)["accuracy"])
     return student.params(weight)
 
 
-def _target(panel: Panel, spec: DistillSpec, counts: Mapping[str, Tensor] | None) -> Target | None:
+Teacher = Callable[
+    [Tensor, Tensor], tuple[Target, Tensor]
+]  # numbers of a batch, inputs → targets, its numbers in these
+
+
+def _teacher(panel: Panel, spec: DistillSpec, counts: Mapping[str, Tensor] | None) -> Teacher | None:
     """The ensemble's soft targets; None where no step is to be taken. Notes the ensemble's accuracy."""
-    needed, rows, note = total_steps(len(panel.x), spec) > 0, panel.val, panel.ctx.note
+    steps, rows, note = total_steps(len(panel.x), spec) > 0, panel.val, panel.ctx.note
+    needed = steps and spec.augment == "none"
     options: dict[str, Any] = {"mix": spec.mix, "temperature": spec.temperature}
     shares, outputs = None, {}
     if spec.weights == "learned":
@@ -148,14 +159,21 @@ def _target(panel: Panel, spec: DistillSpec, counts: Mapping[str, Tensor] | None
         del output  # before the next teacher computes its own
     if rows is not None:
         note(teacher_accuracy=of_rows.target().accuracy(rows.y))
-    return of_inputs.target() if needed else None
+    if needed:
+        table = of_inputs.target()
+        return lambda batch, x: (table, batch)
+
+    def asked(batch: Tensor, x: Tensor) -> tuple[Target, Tensor]:  # the student is in the first slot
+        return ensemble(panel.ctx, panel.teachers, x, slot=1, **options), torch.arange(len(batch), device=batch.device)
+
+    return asked if steps else None
 
 
 def _descend(
     ctx: TaskContext,
     student: FlatModule,
     x: Tensor,
-    target: Target,
+    teacher: Teacher,
     spec: DistillSpec,
     val: Examples | None,
     before: dict[str, float] | None,
@@ -177,11 +195,14 @@ def _descend(
     if judged and before is not None:
         stop.begin(before[spec.metric], lambda: student.params(0.0))
     stepper, trail = Stepper(student, spec, total), Trail(spec)
-    x, logits = student.shortened(x)  # once, not batch by batch
+    # Once, not batch by batch. What is changed at random goes through the whole network.
+    x, logits = student.shortened(x) if spec.augment == "none" else (student.laid_out(x), student)
     for batch in batches(len(x), spec, ctx.rng, ctx.device):
+        inputs = augmented(x[batch], spec.augment, ctx.augment_rng)
+        target, at = teacher(batch, inputs)
         student.train(len(batch))
-        output = logits(x[batch])
-        loss = scale * target.loss(batch, output, spec.temperature)
+        output = logits(inputs)
+        loss = scale * target.loss(at, output, spec.temperature)
         if spec.labelled and labels is not None:
             loss = loss + spec.labelled * student.loss(output, labels[batch])
         stepper.step(loss)

@@ -197,6 +197,7 @@ def ensemble(
     members: Mapping[str, Params],
     x: Tensor,
     outputs: Mapping[str, Tensor] | None = None,
+    slot: int = 0,
     **options: Any,
 ) -> Target:
     """Soft targets of an ensemble.
@@ -206,11 +207,12 @@ def ensemble(
         members: name → model.
         x: inputs.
         outputs: logits of members that were computed before.
+        slot: of the modules that compute them, as for `ctx.flat_module`.
         options: those of `Fold`.
     """
     fold, known = Fold(**options), outputs or {}
     for name, member in members.items():
-        fold.add(name, member.weight, known[name] if name in known else ctx.flat_module(member).outputs(x))
+        fold.add(name, member.weight, known[name] if name in known else ctx.flat_module(member, slot).outputs(x))
     return fold.target()
 
 

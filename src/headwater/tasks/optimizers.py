@@ -56,11 +56,11 @@ def batches(n: int, spec: Spec, rng: np.random.Generator, device: torch.device |
 
 def learning_rate(spec: Spec, taken: int, total: int) -> float:
     """Learning rate of the next step, after `taken` of `total` steps."""
-    if isinstance(spec, LocalSpec):
-        return spec.lr / (1 + spec.lr_time_decay * taken)
-    if spec.schedule == "cosine":  # over the full length, so stopping early cuts the cosine short
-        return 0.5 * spec.lr * (1 + math.cos(math.pi * taken / total))
-    return spec.lr
+    lr = spec.lr / (1 + spec.lr_time_decay * taken)
+    if isinstance(spec, DistillSpec) and spec.schedule == "cosine":
+        # Over the full length, so stopping early cuts the cosine short.
+        return 0.5 * lr * (1 + math.cos(math.pi * taken / total))
+    return lr
 
 
 def picked(x: Tensor, at: Tensor) -> Tensor:

@@ -91,14 +91,15 @@ def _paced(who: Active, sizes: Payload, options: Options) -> Traffic:
 
 
 def _mtgc(who: Active, sizes: Payload, options: Options) -> Traffic:
-    """`round` tells the first one, which has no y yet; `sectors` how many hold data, where not all of them take part.
+    """`round` tells the first one, which sends the model down first and has no y yet; `sectors` how many hold data,
+    where not all of them take part.
 
     A leader's cost is that of the same people taking part in all of a round's sector rounds.
     """
     paces, first = _paces(options)["sector_rounds"], options.get("round", 2) == 1
     use_z, use_y = bool(options.get("use_z", True)), bool(options.get("use_y", True))
     redrawn = paces if options.get("sample") == "sector-round" else 1
-    asked = options.get("z_init") == "gradient" and (use_z or (use_y and first))  # gradients are
+    asked = options.get("z_init") in ("gradient", "stochastic") and (use_z or (use_y and first))  # gradients are
     held = use_y and not first  # y, at the hosts
     known = held or (use_y and asked)
     led = options.get("leader", "none") != "none"
@@ -112,13 +113,8 @@ def _mtgc(who: Active, sizes: Payload, options: Options) -> Traffic:
         inside += models(sizes, who.sectors * use_y, who.sectors * (1 + held + use_y), who.sectors * use_y)
     both = asked and use_y and first  # gradients go on to the server
     told = int(options.get("sectors", who.sectors))
-    trips = who.sectors if both or not first else 0
-    return Traffic(models(sizes, who.sectors * (1 + both), told + who.sectors * both, trips), inside)
-
-
-def _start_at_sectors(who: Active, sizes: Payload, options: Options) -> Traffic:
-    """The starting model to every sector."""
-    return Traffic(models(sizes, 0, who.sectors))
+    up = who.sectors * (1 + both)
+    return Traffic(models(sizes, up, told * (1 + first) + who.sectors * both, up), inside)
 
 
 # -- distillation at the server
@@ -231,7 +227,7 @@ FORMULAS: dict[str, Formula] = {
     "fedavgm": Formula(FLAT, flat),
     "feddyn": Formula(FLAT, flat),
     "scaffold": Formula("2N, 2N | 2N, 2N (through sectors 2M, 2M | 2N, 2N; reconstructed N up)", _with_variates),
-    "mtgc": Formula("M, M | E·N, (E + 2)·N (before: 0, M)", _mtgc, _start_at_sectors),
+    "mtgc": Formula("M, M | E·N, (E + 2)·N (first round: M, 2M)", _mtgc),
     "hfedprox": Formula("M, M | E·N, E·N", _paced),
     "hscaffold": Formula("M, M | E·N, (E + 1)·N", _sent_back),
     "hfeddyn": Formula("M, M | E·N, E·N", _paced),

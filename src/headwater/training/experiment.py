@@ -13,9 +13,9 @@ from torch import nn
 
 from headwater.algorithms import ALGORITHMS
 from headwater.algorithms.base import Method
+from headwater.algorithms.step_counter import shares_counter, steps_before
 from headwater.config import Config, method_from, spec_from
 from headwater.config.catalog import stage_fields, stage_specs
-from headwater.config.fields import settings_of
 from headwater.config.stage_defaults import distill_defaults, local_defaults
 from headwater.core.federation import Federation
 from headwater.core.params import Params
@@ -25,11 +25,8 @@ from headwater.data.loading import open_data, options_of
 from headwater.data.preparation import Exchange, prepared
 from headwater.data.reading import describe
 from headwater.data.split import Split, carve
-from headwater.errors import ConfigError, nearest
-from headwater.models import MODELS, auto
+from headwater.errors import ConfigError
 from headwater.models.base import ModelSpec
-from headwater.models.fit import fitted
-from headwater.models.parts import need_parts
 from headwater.partition.divide import carving_seed, divide, local_rows, made_with, resolved_partition, training_sizes
 from headwater.partition.partition import Partition
 from headwater.specs import LEARNING_RATE, DistillSpec, LocalSpec
@@ -38,6 +35,7 @@ from headwater.tasks.batched.policy import Stacking, stacking
 from headwater.tasks.frozen_part import FrozenParts
 from headwater.tasks.task import RunContext
 from headwater.training.absolute_paths import with_absolute_paths
+from headwater.training.architectures import specs_of
 from headwater.training.warm_start import first_model
 
 Rows = Mapping[str, np.ndarray]
@@ -97,6 +95,10 @@ class Experiment:
 
     def after_round(self, fed: Federation, state: Any) -> Any:
         """The state after the round of this view, by the method with that round's learning rates."""
+        stages = stage_specs(self.method)
+        if shares_counter(stages):
+            share, reference = self.config.partition.participation, len(self.split.reference)
+            fed = replace(fed, steps_before=steps_before(self.method, stages, fed, share, reference))
         return self.method.in_round(fed.round, self.config.rounds).round(fed, state)
 
     def manifest(self) -> dict[str, Any]:
@@ -121,7 +123,7 @@ def prepare(config: Config, *, data: Data | None = None, model: Callable[[], nn.
     Raises:
         UserError: the parts do not go together, or the data cannot be read.
     """
-    config = with_absolute_paths(config)
+    config = with_absolute_paths(config.merged({}))  # a changed copy is checked, and keeps what its preset gave
     loaded = data if data is not None else open_data(config.data)
     split = carve(
         loaded,
@@ -163,57 +165,6 @@ def prepare(config: Config, *, data: Data | None = None, model: Callable[[], nn.
     for extra in experiment.models.values():
         extra.outline()  # a method may refuse the model, or add one that cannot be built
     return experiment
-
-
-def specs_of(
-    config: Config, kind: Any, split: Split, maker: Callable[[], nn.Module] | None
-) -> tuple[ModelSpec, tuple[ModelSpec, ...]]:
-    """The architectures of the clients.
-
-    Args:
-        config: the configuration.
-        kind: the method's class, whose defaults apply where nothing was set.
-        split: the data, which decides shape, classes and, for "auto", the network.
-        maker: builds the model, instead of `config.model.name`.
-
-    Returns:
-        The first one, and the further ones of `model.also`.
-    """
-    wanted, defaults = config.model, kind.defaults(config.algorithm).get("model", {})
-    name = defaults.get("name", "auto") if wanted.name == "auto" else wanted.name
-    name = auto(split.shape, split.classes, split.words is not None) if name == "auto" else name
-
-    def spec(name: str, options: Mapping[str, Any]) -> ModelSpec:
-        listed = name in MODELS and maker is None
-        known = settings_of(MODELS.load(name)) if listed else {}
-        method_defaults = {key: value for key, value in defaults.items() if key in known}
-        projection = defaults.get("projection", 0) if wanted.projection is None and listed else wanted.projection or 0
-        filled = {key: setting.default for key, setting in known.items()} | method_defaults
-        if split.words is not None and "words" in known:
-            filled["words"] = split.words  # an embedding has one row per token of the vocabulary
-        filled |= dict(options)
-        more = (maker, wanted.buffers, projection, wanted.bn_head, split.words is not None)
-        trained = (None, wanted.freeze, wanted.adapter, wanted.rank, wanted.adapter_alpha)
-        return fitted(ModelSpec(name, split.shape, split.classes, filled, *more, False, *trained), split.words)
-
-    main = spec(name, wanted.options)
-    if wanted.also and not kind.INFO.mixed_architectures:
-        raise ConfigError(
-            f"model.also gives clients unequal architectures, which method {config.method!r} cannot combine; "
-            "remove it, or use a method that can, such as 'feddf'"
-        )
-    for at, other in enumerate(wanted.also):
-        if (other not in MODELS and ":" not in other) or other in (main.name, *wanted.also[:at]):
-            raise ConfigError(
-                f"model.also takes listed models or 'package.module:Name', other than model.name and each once, got "
-                f"{other!r}{nearest(other, MODELS)} (known: {', '.join(MODELS)})"
-            )
-    specs = (main, *(spec(other, {}) for other in wanted.also))
-    for each in specs:
-        each.outline()  # refuses a model that cannot be built
-        if kind.INFO.features:
-            need_parts(each, f"method {config.method!r}")
-    return main, specs[1:]
 
 
 def _stages(config: Config, kind: Any, split: Split, partition: Partition) -> dict[str, LocalSpec | DistillSpec]:
@@ -258,9 +209,12 @@ def _join(*layers: Mapping[str, Any]) -> dict[str, Any]:
 
 def _check(chosen: Mapping[str, Any], split: Split, method: Method) -> None:
     """Refuse settings that would fail later."""
-    if (local := chosen.get("local")) is not None and local.augment != "none" and len(split.shape) != 3:
-        inputs = f"these inputs have the shape {tuple(split.shape)}; leave it at 'none'"
-        raise ConfigError(f"local.augment = {local.augment!r} changes images (channels, height, width), and {inputs}")
+    for name, stage in chosen.items():
+        if stage.augment != "none" and len(split.shape) != 3:
+            inputs = f"these inputs have the shape {tuple(split.shape)}; leave it at 'none'"
+            raise ConfigError(
+                f"{name}.augment = {stage.augment!r} changes images (channels, height, width), and {inputs}"
+            )
     server, sector = chosen.get("server"), chosen.get("sector")
     if server is not None and method.distils("server") and (server.epochs or server.steps) and not len(split.reference):
         raise ConfigError("distilling at the server needs a reference set; set data.reference_size above 0")

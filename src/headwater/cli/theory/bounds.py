@@ -66,7 +66,8 @@ def _show(facts: Facts) -> None:
     local=whole("--local", 5, "n_l: local SGD steps of a round."),
     sector=whole("--sector", 5, "n_s: steps of distilling at a sector, at most."),
     sector_mean=number("--sector-mean", None, "n̄_s: its steps on average; n_s unless given."),
-    server_mean=number("--server-mean", 5.0, "n̄_g: steps of distilling at the server, on average."),
+    server=whole("--server", None, "n_g: steps of distilling at the server, at most; n̄_g unless given."),
+    server_mean=number("--server-mean", 5.0, "n̄_g: its steps on average."),
     target=number("--target", None, "A loss above the optimum: when does each bound reach it?"),
     run=(Run, None),
     out=(Out, None),
@@ -96,11 +97,13 @@ def bounds(o: Options) -> Facts:
         raise ConfigError(f"--sector-mean is {mean:g}, but must be from 0 to the {o.sector} steps of --sector")
     if not o.server_mean >= 0:
         raise ConfigError(f"--server-mean must be 0 or more, got {o.server_mean:g}")
+    if o.server is not None and o.server_mean > o.server:
+        raise ConfigError(f"--server-mean is {o.server_mean:g}, more than the {o.server} steps of --server")
     parts = _shares(o.shares, o.clients, "--shares"), _shares(o.sector_shares, o.sectors, "--sector-shares")
     constants = (o.smoothness, o.convexity, o.variance, o.gradient, *parts, o.client_gap, o.sector_gap, o.reference_gap)
     with refusing():
         p = Problem(*constants, 0.5 if o.delta is None else o.delta, o.epsilon, o.distance)
-        return worked_out(p, o.rounds, o.local, o.sector, mean, o.server_mean, o.target)
+        return worked_out(p, o.rounds, o.local, o.sector, mean, o.server_mean, o.target, o.server)
 
 
 def _shares(text: str | None, equal: int, option: str) -> tuple[float, ...]:
@@ -133,12 +136,20 @@ def phases(
 
 
 def worked_out(
-    p: Problem, rounds: int, local: int, sector: int, sector_mean: float, server_mean: float, target: float | None
+    p: Problem,
+    rounds: int,
+    local: int,
+    sector: int,
+    sector_mean: float,
+    server_mean: float,
+    target: float | None,
+    server: int | None = None,
 ) -> dict[str, Any]:
-    """Error terms, bounds after some rounds, and the comparisons."""
+    """Error terms, bounds after some rounds, and the comparisons. Without `server`, n_g is n̄_g."""
     from headwater.theory import convergence as theory
 
     b_l, b_s, b_g = theory.local_error(p, local), theory.sector_error(p, sector), theory.server_error(p)
+    most = server_mean if server is None else server
     looked = sorted({t for t in (1, 10, 100, 1000) if t < rounds} | {rounds})
     methods = {}
     for name, (steps, error, offset) in phases(p, local, sector, sector_mean, server_mean).items():
@@ -159,15 +170,21 @@ def worked_out(
         "comparisons": [
             _compared("fedhead", "fedavg", "n̄_s", sector_mean, local, b_s, b_l)
             | {"holds": theory.fedhead_beats_fedavg(local, sector_mean, b_l, b_s)}
-            | {"can_hold": theory.sector_distillation_can_pay(p, sector)},
+            | _sufficient(theory.sector_distillation_can_pay(p, sector), n_s=sector, n_l=local),
             _compared("fedhead+", "feddf", "n̄_s", sector_mean, local + server_mean, b_s, b_l + b_g)
             | {"holds": theory.fedhead_plus_beats_feddf(local, sector_mean, server_mean, b_l, b_s, b_g)}
-            | {"can_hold": theory.sector_distillation_can_pay_before_server(p, sector)},
+            | _sufficient(theory.sector_distillation_can_pay_before_server(p, sector), n_s=sector, n_l=local, n_g=most),
             _compared("feddf", "fedavg", "n̄_g", server_mean, local, b_g, b_l)
             | {"holds": theory.feddf_beats_fedavg(local, server_mean, b_l, b_g)}
-            | {"can_hold": theory.server_distillation_can_pay(p, local)},
+            | _sufficient(theory.server_distillation_can_pay(p, local), n_l=local, n_g=most),
         ],
     }
+
+
+def _sufficient(met: bool, **lengths: float) -> dict[str, Any]:
+    """Whether a sufficient condition is met. It is one for phases of equal length only."""
+    alike = len(set(lengths.values())) == 1
+    return {"can_hold": met and alike, "lengths": lengths, "equal": alike}
 
 
 def _compared(
@@ -199,7 +216,10 @@ def show_comparisons(facts: Facts) -> None:
     for row in facts["comparisons"]:
         needs = "infinitely many" if row["needs"] is None else short(row["needs"])
         verdict = "yes" if row["holds"] else "no"
-        can = "is met" if row["can_hold"] else "is not met"
+        can = f"{'is met' if row['can_hold'] else 'is not met'}, with {' = '.join(row['lengths'])}"
+        if not row["equal"]:
+            here = ", ".join(f"{name} = {short(value)}" for name, value in row["lengths"].items())
+            can = f"is for {' = '.join(row['lengths'])} and says nothing here ({here})"
         text = f"{verdict}: {row['length']} has to be {needs} or more and is {short(row['has'])}"
         lines.append((f"{row['first']} over {row['second']}", f"{text}; the sufficient condition {can}"))
     console().print(pairs(lines, "Whose bound is lower after many rounds"))

@@ -21,6 +21,8 @@ Methods = Annotated[list[str] | None, typer.Argument(metavar="[METHOD …]", sho
 Model = Annotated[str | None, typer.Option("--model", metavar="NAME", help="A listed model, whose size is then used.")]
 Set = Annotated[str | None, typer.Option("--data", metavar="NAME", help="The data that --model is for; digits if not.")]
 HEADINGS = ["method", "long up", "down", "trips", "bytes", "inside up", "down ", "bytes ", "before"]
+# Methods whose long link is compared in any case, with the number of round trips.
+COMPARED = {"fedhead": ("FedHEAD", "2M·T"), "hfedavg": ("hierarchical FedAvg", "M·T"), "feddf": ("FedDF", "N·T")}
 DATA = ("centralized", "fedhead", "fedhead+", "fedmd")  # which also send data sets before the first round
 
 
@@ -44,6 +46,11 @@ def _show(facts: Facts) -> None:
     verdict = "sends fewer models over the long link than" if facts["fedhead_beats_feddf"] else "sends no fewer than"
     sign = "<" if facts["fedhead_beats_feddf"] else "≥"
     console().print(f"FedHEAD {verdict} FedDF: 2M = {2 * facts['sectors']} {sign} N = {facts['clients']}")
+    told = [
+        f"{label} {forms} = {count(long['round_trips'])} round trips, {size(long['up_bytes'] + long['down_bytes'])}"
+        for (label, forms), long in zip(COMPARED.values(), facts["long_link"].values(), strict=True)
+    ]
+    console().print(f"Over the long link in all rounds: {'; '.join(told)}")
     if also := [row["method"] for row in facts["methods"] if row["method"] in DATA]:
         console().print(f"Data sets that go out before round 1 ({', '.join(also)}) are counted by `headwater plan`.")
 
@@ -82,6 +89,7 @@ def communication(o: Options) -> Facts:
         setup = setup_traffic(name, who, sizes, options)
         row = {"method": name, "models_a_round": formula(name).models}
         rows.append(row | asdict(moved) | {"setup": asdict(setup)})
+    compared = {name: run_traffic(name, [who] * o.rounds, sizes, options).server_sector for name in COMPARED}
     n, m = who.clients, who.sectors
     return {
         "clients": n,
@@ -91,6 +99,7 @@ def communication(o: Options) -> Facts:
         "model": shown,
         "methods": rows,
         "fedhead_beats_feddf": 2 * m < n,
+        "long_link": {name: asdict(link) for name, link in compared.items()},
     }
 
 

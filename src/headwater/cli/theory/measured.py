@@ -44,7 +44,8 @@ def facts(o: Options) -> Facts:
         with refusing():
             p, gaps, optimum = _measure(experiment, models, o.delta or 0.0, o.epsilon, o.reference_gap)
             lengths = _lengths(experiment, replayed)
-            results = _of_its_phases(worked_out(p, config.rounds, *lengths, o.target), config.method)
+            most = max(_steps(experiment, "server"), default=None)
+            results = _of_its_phases(worked_out(p, config.rounds, *lengths, o.target, most), config.method)
         method = config.method
         own = phases(p, *lengths, min(_steps(experiment)))[method]
         over = [bound(p, rounds, *own) for rounds in range(len(gaps))]
@@ -184,11 +185,12 @@ def _check(config: Config) -> None:
 
 
 def _steps(experiment: Experiment, stage: str = "local") -> list[int]:
-    """Steps that each client with data takes in a stage; empty if the method does not have it."""
+    """Steps that each client with data, or the server, takes in a stage; empty if the method does not have it."""
     from headwater.tasks.optimizers import total_steps
 
     spec = getattr(experiment.method, stage, None)
-    return [total_steps(len(experiment.rows[c]), spec) for c in experiment.tree.holders] if spec else []
+    rows = [experiment.rows[c] for c in experiment.tree.holders] if stage != "server" else [experiment.split.reference]
+    return [total_steps(len(each), spec) for each in rows] if spec else []
 
 
 def _lengths(experiment: Experiment, run: Run) -> tuple[int, int, float, float]:

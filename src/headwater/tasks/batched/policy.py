@@ -78,6 +78,8 @@ def stacking(
         return alone("weights of one bit are trained alone")
     if any(spec.augment != "none" for spec in specs):
         return alone("augmented images are trained alone")
+    if any(spec.lr_schedule == "shared-counter" for spec in specs):
+        return alone("with a shared counter each client has a learning rate of its own")
     if method.uses_features():
         return alone("the method's loss looks at features")
     found = [_of_model(spec, asked) for spec in models.values()]
