@@ -6,7 +6,7 @@ SHARED_DATA := $(wildcard ../shared/data)
 export HEADWATER_DATA ?= $(abspath $(SHARED_DATA))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo deploy-demo test test-all check docs docs-tables build format bench bench-plan evidence compare-methods teacher-weights quadratics pipelining theory-bounds attacks papers traffic text-table cifar-fusion deploy-check soak clean
+.PHONY: help demo deploy-demo test test-all check docs docs-tables build format bench bench-deploy bench-plan evidence compare-methods teacher-weights quadratics pipelining theory-bounds attacks papers traffic text-table cifar-fusion deploy-check soak clean
 
 help:
 	@echo "make demo      compare four methods on the embedded data set (a minute after the install)"
@@ -21,6 +21,8 @@ help:
 	@echo "make build     wheel and source archive in dist/, tried out in a fresh environment"
 	@echo "make format    put the code into its standard form"
 	@echo "make bench     time it beside hand-written loops and other frameworks (WORKS=\"W1 W2\" for some of it)"
+	@echo "make bench-deploy"
+	@echo "               seconds a round of a federation of 8 processes; BENCH=\"--against CHECKOUT\" compares (minutes, idle machine)"
 	@echo "make bench-plan"
 	@echo "               planned time and memory beside measured ones (some ten minutes on an idle machine)"
 	@echo "make evidence  the CIFAR-10 comparison under experiments/ (one to two hours on 2 cores)"
@@ -107,6 +109,9 @@ format: $(VENV)/.installed-test
 
 bench: $(VENV)/.installed
 	$(BIN)/python benchmarks/bench.py $(WORKS)
+
+bench-deploy: $(VENV)/.installed-flower
+	$(BIN)/python benchmarks/deployed_round.py $(BENCH)
 
 bench-plan: $(VENV)/.installed
 	$(BIN)/python benchmarks/plan_accuracy.py

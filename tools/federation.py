@@ -58,10 +58,13 @@ class Federation:
         out: the directory.
         threads: of each process, as OMP_NUM_THREADS.
         networks: namespaces that the parties run in; None for this machine's loopback.
+        source: checkout whose code the parties run; None for the code that runs this.
     """
 
-    def __init__(self, out: Path, *, threads: int = 1, networks: Networks | None = None) -> None:
-        self.out, self.networks = out, networks
+    def __init__(
+        self, out: Path, *, threads: int = 1, networks: Networks | None = None, source: Path | None = None
+    ) -> None:
+        self.out, self.networks, self.source = out, networks, source
         self.found: dict[str, FoundParty] = {party.name: party for party in find(out)}
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self.options: dict[str, tuple[str, ...]] = {}  # of a party's command, by party
@@ -125,7 +128,7 @@ class Federation:
                     stdin=subprocess.PIPE,
                     stdout=output,
                     stderr=output,
-                    env=os.environ | {"OMP_NUM_THREADS": str(self._threads)},
+                    env=_environment(self.source) | {"OMP_NUM_THREADS": str(self._threads)},
                     process_group=0,  # Ctrl-C is for this process, which then ends the others
                 )
 
@@ -269,15 +272,20 @@ def simulate(federation: Federation, out: Path, *options: str) -> dict[str, Any]
     return found
 
 
-def command(*words: str, seconds: float = 600.0) -> str:
-    """The output of a `headwater` command."""
+def command(*words: str, seconds: float = 600.0, source: Path | None = None) -> str:
+    """The output of a `headwater` command, of another checkout if one is given."""
+    line = [sys.executable, "-c", PLAIN, *words]
     try:
         done = subprocess.run(
-            [sys.executable, "-c", PLAIN, *words], capture_output=True, text=True, timeout=seconds, check=True
+            line, capture_output=True, text=True, timeout=seconds, check=True, env=_environment(source)
         )
     except subprocess.CalledProcessError as error:
         raise RuntimeError(f"headwater {' '.join(words)} failed: {error.stderr.strip()}") from error
     return done.stdout
+
+
+def _environment(source: Path | None) -> dict[str, str]:
+    return dict(os.environ) if source is None else os.environ | {"PYTHONPATH": str(source / "src")}
 
 
 # -- the command

@@ -48,6 +48,12 @@ def memory_and_files(pid: int) -> tuple[int, int] | None:
     return (1024 * kilobytes[0], files) if kilobytes else None
 
 
+def cpu_seconds(pid: int) -> float:
+    """Seconds of CPU time that a process has used; 0 if it has ended."""
+    fields = _stat(pid)
+    return 0.0 if fields is None else (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def working_below(folder: Path) -> list[int]:
     """Ids of processes whose working directory is below a folder."""
     found = []

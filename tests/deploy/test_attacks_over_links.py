@@ -30,6 +30,7 @@ from process_tree import until
 pytestmark = pytest.mark.thorough
 SMALL = ("data.fraction=0.15", "partition.alpha=1.0", "partition.clients=2", "partition.sectors=1", "model.name=mlp")
 LONG = 600.0  # seconds, on a busy machine
+ASKED = 8  # times for a release; tests/deploy/test_permissions.py asks 40 times, without links
 
 
 def exchange(link: FlowerDownlink, to: str, message: Message) -> Message | Unanswered:
@@ -108,12 +109,12 @@ def test_a_host_gets_no_class_means_without_noise_and_no_second_draw(tmp_path: P
         enemy.begin("c0")
         model = enemy.made.context().initial(enemy.made.model.name, 0)
         bare = Release(0.0, 1.0, 0.0, 1.0, False, 1.0, "scaled")
-        for number in range(40):
+        for number in range(ASKED):
             release = bare if number == 0 else enemy.made.method.release  # type: ignore[attr-defined]
             head = enemy.head | {"attempt": str(number)}
             reply = enemy.ask("c0", means(enemy.made, "c0", head, model, release, nth=number, number=2 + 2 * number))
             assert not reply.parts
-        assert sum(row["count"] for row in summary(enemy.federation.found["c0"])["refused"]) == 40
+        assert sum(row["count"] for row in summary(enemy.federation.found["c0"])["refused"]) == ASKED
 
 
 def test_a_reply_beyond_the_expected_bytes_is_not_fetched(tmp_path: Path) -> None:

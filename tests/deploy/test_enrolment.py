@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import shutil
 import stat
 import subprocess
@@ -21,7 +22,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from headwater.cli.app import main
 from headwater.config import Config
 from headwater.deploy import approval, authority, enrolment, key_check, keys, signed_json
-from headwater.deploy.approving import approve
+from headwater.deploy.approving import ApprovalLock, approve
 from headwater.deploy.authority import Authority
 from headwater.deploy.enrolling import enrol, install, rotate
 from headwater.deploy.enrolment import certificate_hash, make_request, read_request
@@ -29,7 +30,7 @@ from headwater.deploy.folder import PartyFolder
 from headwater.deploy.init import init
 from headwater.deploy.revocation import revoke, revoked
 from headwater.deploy.transport import Address
-from headwater.errors import ConfigError
+from headwater.errors import ConfigError, OutputError
 from headwater.training.experiment import prepare
 
 SETS = ["partition.clients=4", "partition.sectors=2", "partition.alpha=1.0", "partition.assign=[0, 1, 1, 0]"]
@@ -82,6 +83,17 @@ def member_key(host: Path, member: str) -> bytes:
 
 
 # -- enrolment as it should go
+
+
+def test_two_operators_do_not_approve_at_the_same_time(bare: Path) -> None:
+    """Each would write an approval of the same number, and the later one would lack what the other approved."""
+    request = enrol(bare / "c0").file
+    before = contents(bare / "ca")
+    with ApprovalLock(bare / "ca"), pytest.raises(OutputError, match=rf"ca is being written by process {os.getpid()} "):
+        approve(bare, [request])
+    assert contents(bare / "ca") == before
+    assert approve(bare, [request]).number == 2
+    assert not list((bare / "ca").glob("*.lock"))
 
 
 def test_no_private_key_of_a_party_is_ever_outside_its_folder(places: Path, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -116,6 +117,26 @@ def test_the_size_of_a_message_is_measured_before_it_is_assembled() -> None:
             messages.from_flower(RecordDict(content))
 
 
+def test_a_small_payload_is_in_one_record_with_the_head_and_must_fill_it() -> None:
+    from flwr.app import ConfigRecord, RecordDict
+    from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
+
+    from headwater.deploy.flower import messages
+
+    parts = (RawArray("float32", (0, 3), b""), RawArray("int64", (), bytes(8)), RawArray("odd", (3, -1), b"xyz"))
+    content = messages.to_flower(Message({"a": 1}, parts))
+    assert messages.from_flower(content) == Message({"a": 1}, parts)
+    assert len(get_all_nested_objects(content)) == 2  # each is four requests on its way
+    large = Message({}, (RawArray("int8", (messages.SMALL + 1,), bytes(messages.SMALL + 1)),))
+    assert messages.from_flower(messages.to_flower(large)) == large
+    wrong: list[tuple[bytes, Any]] = [(b'[["int8", [3], 2]]', b"xyz"), (b'[["int8", [3], 4]]', b"xyz"), (b"[]", b"x")]
+    wrong += [(b'[["int8", [1], 5], ["int8", [1], -2]]', b"xyz"), (b'[["int8", [3], 3.0]]', b"xyz"), (b"[[3]]", b"xyz")]
+    wrong += [(b'[["int8", [3], 3]]', "xyz"), (b'[["int8", 3, 3]]', b"xyz"), (b"{", b"")]
+    for form, data in wrong:
+        with pytest.raises(Unanswered, match="not a message"):
+            messages.from_flower(RecordDict({"head": ConfigRecord({"head": b"{}", "form": form, "data": data})}))
+
+
 def test_wrong_folders_are_refused(tmp_path: Path) -> None:
     parties(tmp_path, ("c0",))
     with pytest.raises(ConfigError, match=r"\[link\]"):
@@ -156,6 +177,7 @@ def test_messages_arrive_unchanged_and_a_killed_member_does_not_affect_others(tm
         assert str(reply) == 'it says "ValueError; its own log says why"'
         for message in (
             Message({"do": "much", "bytes": 16 << 20}),
+            Message({"do": "much", "bytes": 5 << 19}, most=4 << 19),
             Message({}, (RawArray("int8", (1,), bytes(16 << 20)),)),
         ):
             reply = exchange(link, "c1", message)

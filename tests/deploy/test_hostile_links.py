@@ -20,8 +20,9 @@ if importlib.util.find_spec("flwr") is None:
 
 
 import federation as tool
-from federation import Federation, command
+from federation import Federation
 from flower_party import exchange, folder, parties, serving
+from headwater.cli.app import main
 from headwater.config import Config
 from headwater.deploy.flower import FlowerDownlink, links, waiting
 from headwater.deploy.hearsay import LONGEST, MOST
@@ -72,7 +73,7 @@ def test_a_hostile_client_costs_itself_only_until_it_is_revoked(tmp_path: Path, 
 
         federation.until(lambda: refused(host, bad, "OSError"), "round 3", LONG)
         federation.until_round(4, LONG)
-        command("deploy", "revoke", bad, str(federation.found[host].path))
+        assert main(["deploy", "revoke", bad, str(federation.found[host].path), "--quiet"]) == 0
         federation.until(
             lambda: any(f"has revoked {bad}" in line for line in federation.said("server")), "word of it", LONG
         )

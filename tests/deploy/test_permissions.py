@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import random
+import subprocess
+import sys
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -242,6 +245,33 @@ def test_a_method_that_decides_by_trained_values_is_refused_with_a_way_out(tmp_p
         object.__setattr__(permissions._rehearsed.experiment.method, "round", reading.__get__(made.method))
         with pytest.raises(ConfigError, match="decide inside a task at the server"):
             permissions.of_round(1)
+
+
+REHEARSALS = """
+import sys
+from pathlib import Path
+from headwater.deploy.rehearsed_rounds import RehearsedRun
+from loopback import loopback, small
+
+place = Path(sys.argv[1])
+for method in sys.argv[2:]:
+    made = small(method, data__fraction=0.15, partition__alpha=1.0, rounds=2)
+    with loopback(made, place / method) as federation:
+        run = RehearsedRun(federation.agreement, federation.members, "s0")
+        for number in range(made.config.rounds + 2):
+            run.round(number)
+    if "torch._dynamo" in sys.modules:
+        sys.exit(f"the rehearsal of {method} has loaded torch's compiler")
+"""
+
+
+@pytest.mark.thorough
+def test_a_rehearsal_does_not_load_the_compiler(tmp_path: Path) -> None:
+    """Some operations on outlines load it. That takes every party more than a second in the middle of a round."""
+    words = [sys.executable, "-c", REHEARSALS, str(tmp_path), *METHODS]
+    path = os.pathsep.join(sys.path)
+    done = subprocess.run(words, capture_output=True, text=True, env=os.environ | {"PYTHONPATH": path}, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 COUNTED = {"local__lr_schedule": "shared-counter", "local__lr_time_decay": 0.1}

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headwater import startup
-from headwater.cli.deploy_party import LogFormat, LogLevel, Metrics, serve_party
+from headwater.cli.deploy_party import party_commands
 from headwater.cli.deploy_tables import control_lines, folder_table, next_steps, payload_table, status_table
 from headwater.cli.options import Options, Source, command_group, takes
 from headwater.cli.run import Directory
@@ -92,59 +92,8 @@ def init(
     print_lines(*next_steps(written))
 
 
-@app.command()
-@takes("quiet")
-def server(
-    options: Options,
-    directory: Directory,
-    log_format: LogFormat = "text",
-    log_level: LogLevel = "info",
-    metrics: Metrics = None,
-) -> int:
-    """Run the server from its folder, until all rounds are done."""
-    return serve_party("server", directory, options, log_format, log_level, metrics)
-
-
-@app.command()
-@takes("quiet")
-def sector(
-    options: Options,
-    directory: Directory,
-    log_format: LogFormat = "text",
-    log_level: LogLevel = "info",
-    metrics: Metrics = None,
-) -> int:
-    """Run a sector's host from its folder."""
-    return serve_party("sector", directory, options, log_format, log_level, metrics)
-
-
-@app.command()
-@takes("quiet")
-def client(
-    options: Options,
-    directory: Directory,
-    log_format: LogFormat = "text",
-    log_level: LogLevel = "info",
-    metrics: Metrics = None,
-) -> int:
-    """Run a client from its folder."""
-    return serve_party("client", directory, options, log_format, log_level, metrics)
-
-
-@app.command()
-@takes("quiet")
-def join(
-    options: Options,
-    directory: Directory,
-    log_format: LogFormat = "text",
-    log_level: LogLevel = "info",
-    metrics: Metrics = None,
-) -> int:
-    """Run a client that comes after the others have begun.
-
-    The same as `client`: it takes part from the next round on, and its log says which that is or why it cannot.
-    """
-    return serve_party("client", directory, options, log_format, log_level, metrics)
+for _name, _command in party_commands():
+    app.command(_name)(_command)
 
 
 @app.command()

@@ -1,18 +1,18 @@
-"""Running one party: the options of `headwater deploy server`, `sector` and `client`, and what they do."""
+"""Running one party: the options of `headwater deploy server`, `sector`, `client` and `join`, and what they do."""
 
 from __future__ import annotations
 
 import shlex
 import signal
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from headwater import startup
-from headwater.cli.options import Options
-from headwater.cli.run import INTERRUPTED
+from headwater.cli.options import Options, takes
+from headwater.cli.run import INTERRUPTED, Directory
 from headwater.cli.terminal import say
 from headwater.deploy.folder import PARTY, PartyFolder, find
 from headwater.errors import ConfigError, MissingExtra, nearest
@@ -30,6 +30,41 @@ Metrics = Annotated[
         "--metrics", metavar="HOST:PORT", help="Serve /healthz and /metrics (Prometheus) there; off if left out."
     ),
 ]
+
+
+# Role and help text of each command that runs a party.
+COMMANDS = {
+    "server": ("server", "Run the server from its folder, until all rounds are done."),
+    "sector": ("sector", "Run a sector's host from its folder."),
+    "client": ("client", "Run a client from its folder."),
+    "join": (
+        "client",
+        """Run a client that comes after the others have begun.
+
+        The same as `client`: it takes part from the next round on, and its log says which that is or why it cannot.
+        """,
+    ),
+}
+
+
+def party_commands() -> Iterator[tuple[str, Callable[..., int]]]:
+    """Every command that runs a party, by name. All of them have the same options."""
+    for name, (role, text) in COMMANDS.items():
+        yield name, _party_command(role, text)
+
+
+def _party_command(role: str, text: str) -> Callable[..., int]:
+    def command(
+        options: Options,
+        directory: Directory,
+        log_format: LogFormat = "text",
+        log_level: LogLevel = "info",
+        metrics: Metrics = None,
+    ) -> int:
+        return serve_party(role, directory, options, log_format, log_level, metrics)
+
+    command.__doc__ = text
+    return takes("quiet")(command)
 
 
 def serve_party(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from headwater.deploy.party_process import PartyProcess
 
 HEARTBEAT = 5.0  # seconds between two updates of the status of a waiting party
+LEAVE_AFTER = 1.0  # seconds in which the last reply is sent
 
 
 @dataclass
@@ -101,7 +103,7 @@ class Answering:
         return Message(reply.head | {key: names for key, names in notices.items() if names}, reply.parts)
 
     def _end(self, message: Message) -> Message:
-        """Take the final model and leave, with a delay, so that the reply is sent first. Without the model, too."""
+        """Take the final model and leave. Without the model, too."""
         failed = ""
         if not self.ended:
             self.stopped = Stopped(before) if type(before := message.head.get("stopped")) is int else None
@@ -112,12 +114,15 @@ class Answering:
             self.process.fault(f"refused the final model: {said(error)}")
             failed = f"refused it: {error}" if isinstance(error, Refused) else f"failed: {public(error)}"
         if not self.ended:
-            threading.Timer(1.0, self._leave).start()
+            threading.Thread(target=self._leave).start()
         self.ended = True
         return Message({"failed": failed} if failed else {})
 
     def _leave(self) -> None:
+        """Tell the parties below at once, and end when the reply has had time to be sent."""
+        until = time.monotonic() + LEAVE_AFTER
         self.on_end(self.stopped)
+        time.sleep(max(0.0, until - time.monotonic()))
         self.stop.set()
 
     def _heartbeat(self) -> None:

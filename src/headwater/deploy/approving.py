@@ -33,6 +33,7 @@ from headwater.deploy.party_files import CA
 from headwater.deploy.private_files import replace as write_file
 from headwater.deploy.revocation import FILE as REVOKED
 from headwater.errors import ConfigError, nearest
+from headwater.training.run_lock import RunLock
 
 if TYPE_CHECKING:
     from headwater.deploy.agreement import Agreement
@@ -77,6 +78,16 @@ class Approved(NamedTuple):
     missing: list[str]
 
 
+class ApprovalLock(RunLock):
+    """The lock of `ca/`: two approvals at the same time would have one number, and the second would lack the first."""
+
+    file = "approve.lock"
+    otherwise = ", then approve again: nothing was changed"
+
+    def _take_over(self) -> str:
+        return f"delete {self._path}"
+
+
 def approve(
     out: Path, files: Sequence[Path], *, replaced: bool = False, agreement: Agreement | None = None
 ) -> Approved:
@@ -91,10 +102,15 @@ def approve(
 
     Raises:
         ConfigError: says which request was refused and why; nothing is changed then.
+        OutputError: another process approves requests here at this moment.
     """
     need_cryptography()
     authority = Authority.load(out / CA)
-    agreement = agreement or _agreement(out)
+    with ApprovalLock(out / CA):
+        return _approve(out, authority, agreement or _agreement(out), files, replaced)
+
+
+def _approve(out: Path, authority: Authority, agreement: Agreement, files: Sequence[Path], replaced: bool) -> Approved:
     register = _register(out / CA / approval.FILE, authority, agreement.origin)
     desk = ApprovalDesk(out, authority, agreement, register, replaced)
     decisions: list[Decision] = []

@@ -98,7 +98,7 @@ def _scores(ctx: TaskContext, guess: Tensor, y: Tensor, loss: float) -> dict[str
     }
 
 
-@task("evaluate", returns=ITSELF)
+@task("evaluate", returns=lambda ctx, **_: shaped(ctx.classes, dtype=torch.float64))
 def class_accuracy(ctx: TaskContext, outcome: dict[str, Any]) -> Tensor:
     """Accuracy of each class, from what `evaluate` returned."""
     return recognised(outcome["confusion"])

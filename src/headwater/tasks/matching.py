@@ -175,7 +175,13 @@ def with_room(ctx: TaskContext, model: Params, share: float) -> Params:
     return model
 
 
-@task("average", returns=ITSELF)
+def _layer_outline(ctx: TaskContext, model: Params, number: int) -> Tensor:
+    tensors, layer = model.named(), _layers(ctx, model)[number]
+    weight = tensors[f"{layer}.weight"]
+    return shaped(len(weight), prod(weight.shape[1:]) + (f"{layer}.bias" in tensors), dtype=weight.dtype)
+
+
+@task("average", returns=_layer_outline)
 def layer_of(ctx: TaskContext, model: Params, number: int) -> Tensor:
     """The neurons of one layer, to be sent."""
     return neurons(model, _layers(ctx, model)[number])

@@ -74,10 +74,10 @@ class LockHolder:
 
 
 class RunLock:
-    """The lock of a directory, held inside a `with`.
+    """The lock of a run's directory, held inside a `with`. Subclasses lock other directories.
 
     Args:
-        directory: of the run; it exists.
+        directory: it exists.
         force: take over a lock of another machine, whose process is gone as the user says. A lock that a process of
             this machine holds is never taken.
 
@@ -85,8 +85,11 @@ class RunLock:
         OutputError: on entry, if another process holds the lock; the message names it.
     """
 
+    file = LOCK  # in the directory
+    otherwise = ", or choose another --out"  # what to do beside waiting for the other process
+
     def __init__(self, directory: Path, force: bool = False) -> None:
-        self._directory, self._path, self._force = directory, directory / LOCK, force
+        self._directory, self._path, self._force = directory, directory / self.file, force
 
     def __enter__(self) -> Self:
         while True:
@@ -113,15 +116,19 @@ class RunLock:
         free, holder = _flock(file), LockHolder.read(file)
         if free is False or (free is None and holder is not None and holder.is_here and holder.is_alive):
             raise OutputError(
-                f"{self._directory} is being written by {holder or 'another process'}; wait until it ends or end it, "
-                "or choose another --out"
+                f"{self._directory} is being written by {holder or 'another process'}; wait until it ends or end it"
+                f"{self.otherwise}"
             )
         if holder is not None and not holder.is_here and not self._force:
             raise OutputError(
                 f"{self._directory} is locked by {holder}, and whether that still runs cannot be checked from "
-                f"{socket.gethostname()}; if it does not, take the lock over with: headwater resume "
-                f"{shlex.quote(str(self._directory))} --force (or delete {self._path})"
+                f"{socket.gethostname()}; if it does not, {self._take_over()}"
             )
+
+    def _take_over(self) -> str:
+        """What to do about a lock of another machine, as part of a sentence."""
+        resume = f"headwater resume {shlex.quote(str(self._directory))} --force"
+        return f"take the lock over with: {resume} (or delete {self._path})"
 
     def _is_at_path(self, file: int) -> bool:
         try:

@@ -22,6 +22,7 @@ from flwr.common.constant import SYSTEM_TIME_TOLERANCE, TIMESTAMP_HEADER, TIMEST
 from flwr.supercore.constant import FLEET_HTTP_PUBLIC_KEY_HEADER, FLEET_HTTP_SIGNATURE_HEADER
 from flwr.supercore.date import now
 from flwr.supercore.primitives.asymmetric import bytes_to_public_key, verify_signature
+from flwr.superlink.routers.fleet import node_auth
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
 UNKNOWN_SECONDS = 15.0  # for the handshake, and again for the first request
@@ -44,12 +45,12 @@ class MemberKeys:
 
     def signed(self, headers: Mapping[bytes, bytes]) -> bool:
         """Whether these headers are of a member. Flower checks this again, with the name that the request claims."""
-        return _claimed(headers) in self.pem.values() and _proved(headers, _key)
+        return _claimed(headers) in self.pem.values() and _proved(headers, verified)
 
     def stranger(self, headers: Mapping[bytes, bytes]) -> bytes | None:
         """The public key of a caller that is no member and has proved that it owns this key, else None."""
         key = _claimed(headers)
-        return key if key not in self.pem.values() and _proved(headers, bytes_to_public_key) else None
+        return key if key not in self.pem.values() and _proved(headers, verified.__wrapped__) else None
 
 
 def _claimed(headers: Mapping[bytes, bytes]) -> bytes | None:
@@ -60,14 +61,14 @@ def _claimed(headers: Mapping[bytes, bytes]) -> bytes | None:
         return None
 
 
-def _proved(headers: Mapping[bytes, bytes], read: Callable[[bytes], Any]) -> bool:
+def _proved(headers: Mapping[bytes, bytes], check: Callable[[bytes, bytes, bytes], bool]) -> bool:
     """Whether these headers were signed just now with the key that they name."""
     try:
         signature = b64decode(headers[FLEET_HTTP_SIGNATURE_HEADER.encode()], validate=True)
         stamp = headers[TIMESTAMP_HEADER.encode()].decode("ascii")
         age = (now() - datetime.datetime.fromisoformat(stamp)).total_seconds()
         fresh = -SYSTEM_TIME_TOLERANCE < age < TIMESTAMP_TOLERANCE + SYSTEM_TIME_TOLERANCE
-        return fresh and verify_signature(read(_claimed(headers) or b""), stamp.encode(), signature)
+        return fresh and check(_claimed(headers) or b"", stamp.encode(), signature)
     except (KeyError, ValueError, TypeError, AttributeError, UnsupportedAlgorithm):
         return False
 
@@ -78,8 +79,10 @@ def _pem(file: Path) -> bytes:
 
 
 @functools.lru_cache(maxsize=1024)
-def _key(pem: bytes) -> Any:
-    return bytes_to_public_key(pem)
+def verified(pem: bytes, stamp: bytes, signature: bytes) -> bool:
+    """Whether a signature is of this key. That of a request is checked here when its headers have arrived, and then
+    by Flower: the second time costs nothing."""
+    return verify_signature(bytes_to_public_key(pem), stamp, signature)
 
 
 class OpenConnections:
@@ -162,6 +165,7 @@ def install(members: int) -> None:
         members: how many there are.
     """
     OPEN.most = FREE + PER_MEMBER * members
+    vars(node_auth).update(bytes_to_public_key=bytes, verify_signature=verified)
     asyncio.constants.SSL_HANDSHAKE_TIMEOUT = UNKNOWN_SECONDS  # type: ignore[attr-defined]
     # The event loop of the standard library makes the protocol, and so counts a connection, before the handshake.
     uvicorn.run = functools.partial(uvicorn.run, http=BoundedProtocol, loop="asyncio")

@@ -1,8 +1,10 @@
 """Messages in Flower's format, and the tasks through which Flower hands them over. Loaded in child processes only.
 
-A message is a ConfigRecord with the head as JSON and, if it has a payload, an ArrayRecord with the arrays as bytes
-under their numbers. Flower cuts arrays into pieces and transfers each separately. When it assembles them it trusts
-what the sender says about the pieces, so their sizes are added up here first.
+A message is a ConfigRecord with the head as JSON. Flower transfers every record and every array in requests of its own,
+four times on the way from one party to another, so a small payload is in the same record: a description of the arrays
+as JSON, and all their bytes. The arrays of a larger one are in an ArrayRecord, under their numbers. Flower cuts them
+into pieces; when it assembles them it trusts what the sender says about the pieces, so their sizes are added up here
+first.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
+from itertools import accumulate
 from typing import Any
 
 import httpx
@@ -49,6 +52,7 @@ from flwr.supercore.runtime import RuntimeHttpClient
 from headwater.deploy.transport import Message, RawArray, Unanswered
 
 RAW = "headwater.raw"
+SMALL = 4 << 20  # bytes of a payload that is in one record with the head
 SLACK = 1 << 20  # bytes of a message that are not payload
 HEARTBEAT = 10.0  # seconds between heartbeats of a task; Flower gives up a task after a minute without
 TRIES = 3  # of a request whose connection was closed
@@ -77,10 +81,15 @@ clientapp = "headwater.deploy.flower:none"
 
 
 def to_flower(message: Message) -> RecordDict:
-    content = RecordDict({"head": ConfigRecord({"head": json.dumps(message.head).encode()})})
-    if message.parts:  # Flower transfers each record separately, even an empty one
+    record: dict[str, Any] = {"head": json.dumps(message.head).encode()}
+    content = RecordDict()
+    if message.parts and message.payload <= SMALL:
+        record["form"] = json.dumps([[part.dtype, part.shape, len(part.data)] for part in message.parts]).encode()
+        record["data"] = b"".join(part.data for part in message.parts)
+    elif message.parts:
         arrays = {f"{n:05}": Array(p.dtype, p.shape, RAW, p.data) for n, p in enumerate(message.parts)}
         content["parts"] = ArrayRecord(arrays)
+    content["head"] = ConfigRecord(record)
     return content
 
 
@@ -91,15 +100,28 @@ def from_flower(content: RecordDict) -> Message:
         Unanswered: if it is not a message of Headwater.
     """
     try:
-        text: Any = content.config_records["head"]["head"]
-        head = json.loads(text)
+        record: Any = content.config_records["head"]
+        head = json.loads(record["head"])
         arrays = content.array_records.get("parts", ArrayRecord())
-        parts = tuple(RawArray(str(a.dtype), tuple(map(int, a.shape)), a.data) for _, a in sorted(arrays.items()))
+        parts = [RawArray(str(a.dtype), tuple(map(int, a.shape)), a.data) for _, a in sorted(arrays.items())]
+        parts += _small_parts(json.loads(record["form"]), record["data"]) if "form" in record else []
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise Unanswered(NOT_OURS) from error
     if not isinstance(head, dict):
         raise Unanswered(NOT_OURS)
-    return Message(head, parts)
+    return Message(head, tuple(parts))
+
+
+def _small_parts(form: list[tuple[str, list[int], int]], data: bytes) -> list[RawArray]:
+    """The arrays whose bytes follow each other in `data`; ValueError if they do not fill it."""
+    sizes = [size for _, _, size in form]
+    if not isinstance(data, bytes) or min(sizes, default=0) < 0 or sum(sizes) != len(data):
+        raise ValueError("these are not the bytes of these arrays")
+    ends = list(accumulate(sizes))
+    return [
+        RawArray(str(dtype), tuple(map(int, shape)), data[end - size : end])
+        for (dtype, shape, size), end in zip(form, ends, strict=True)
+    ]
 
 
 def sent(call: Callable[[Any], Any], request: Any) -> Any:
@@ -220,6 +242,8 @@ class FlowerTask:
             )
         if not isinstance(message, FlowerMessage):
             raise Unanswered(NOT_OURS)
+        if _small_size(message) > most:
+            raise Unanswered(_too_large(most))
         message.metadata.__dict__["_message_id"] = tree.object_id
         return message
 
@@ -253,6 +277,12 @@ def _assembled_size(pieces: dict[str, bytes]) -> int:
             order = json.loads(get_object_body(data, Array))["arraychunk_ids"]
             total += sum(len(pieces[children[int(n)]]) for n in order)
     return total
+
+
+def _small_size(message: FlowerMessage) -> int:
+    """Bytes of a payload that is in one record with the head."""
+    records = message.content.config_records.values() if message.has_content() else ()
+    return sum(len(data) for record in records if isinstance(data := record.get("data"), bytes))
 
 
 def refusal(reason: str, to: FlowerMessage) -> FlowerMessage:
