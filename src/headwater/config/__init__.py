@@ -44,6 +44,7 @@ class Config(Top):
         engine: where tasks run.
         privacy: no keys in this version.
         faults: simulated losses and delays, and how results that are not finite are treated.
+        links: speeds for simulated time.
         deploy: links and timeouts between organisations.
 
     Example:
@@ -62,6 +63,7 @@ class Config(Top):
     engine: sections.EngineConfig = sections.EngineConfig()
     privacy: sections.PrivacyConfig = sections.PrivacyConfig()
     faults: sections.FaultsConfig = sections.FaultsConfig()
+    links: sections.LinksConfig = sections.LinksConfig()
     deploy: sections.DeployConfig = sections.DeployConfig()
 
     @model_validator(mode="before")

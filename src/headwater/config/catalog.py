@@ -18,7 +18,7 @@ from headwater.specs import DistillSpec, LocalSpec
 TOP = settings_of(Top)
 Spec = LocalSpec | DistillSpec
 STAGES: dict[str, type[Spec]] = {"local": LocalSpec, "sector": DistillSpec, "server": DistillSpec}
-ORDER = ("data", "partition", "model", "algorithm", *STAGES, "engine", "privacy", "faults", "deploy")
+ORDER = ("data", "partition", "model", "algorithm", *STAGES, "engine", "privacy", "faults", "links", "deploy")
 # The key of a section that decides which options there are.
 SELECTORS = {"data": "name", "partition": "scheme", "model": "name", "algorithm": "name"}
 REGISTRIES: dict[str, Registry[Any]] = {

@@ -8,8 +8,9 @@ from annotated_types import Ge, Gt, Le, Lt
 from pydantic import AfterValidator, BaseModel, ConfigDict
 
 from headwater.config.fields import Says
+from headwater.core.links import Links
 from headwater.data import well_formed
-from headwater.specs import AtLeastOne, Count, Positive
+from headwater.specs import AtLeastOne, Count, NotNegative, Positive
 
 ARRAYS = "arrays"  # data.name of a run whose data was given as arrays
 CUSTOM = "custom"  # model.name of a run whose model was given as a callable
@@ -197,6 +198,22 @@ class FaultsConfig(Section):
     period: Positive = 10.0
 
 
+class LinksConfig(Section):
+    """Speeds of the links, for simulated time in reports and in `headwater plan`. Never changes a result.
+
+    Args:
+        server_sector_mbps: Mbit/s of the server's link, which all of its traffic shares.
+        sector_client_mbps: Mbit/s of each sector's link to its clients.
+        server_sector_ms: milliseconds of a round trip between server and sectors.
+        sector_client_ms: milliseconds of a round trip between a sector and its clients.
+    """
+
+    server_sector_mbps: Positive = Links.server_sector_mbps
+    sector_client_mbps: Positive = Links.sector_client_mbps
+    server_sector_ms: NotNegative = Links.server_sector_ms
+    sector_client_ms: NotNegative = Links.sector_client_ms
+
+
 class DeployConfig(Section):
     """A federation between organisations. Never changes a result, as long as all parties answer in time.
 
@@ -232,5 +249,6 @@ SECTIONS: dict[str, type[Section]] = {
     "engine": EngineConfig,
     "privacy": PrivacyConfig,
     "faults": FaultsConfig,
+    "links": LinksConfig,
     "deploy": DeployConfig,
 }

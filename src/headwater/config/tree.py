@@ -9,7 +9,7 @@ from typing import Any
 
 from headwater.config import catalog
 from headwater.config.fields import MISSING, NONE, Setting, build, check, plain, shown
-from headwater.config.sections import DeployConfig
+from headwater.config.sections import DeployConfig, LinksConfig
 from headwater.data import REFERENCES, Reference, columns
 from headwater.errors import ConfigError
 from headwater.partition import PARTITIONS
@@ -28,6 +28,7 @@ ELSEWHERE = (
     "engine.overlap",
     "faults.availability",
     "faults.period",
+    *(f"links.{key}" for key in LinksConfig.model_fields),
     *(f"deploy.{key}" for key in DeployConfig.model_fields),
 )
 

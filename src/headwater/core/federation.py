@@ -43,6 +43,7 @@ class Federation:
         purpose: what moves are charged to: train, setup, evaluate or export.
         seats: sector → client that leads it.
         sat: clients that have led in this round.
+        led: sector → the client that was seated there last in this round; all views of the round share and fill it.
     """
 
     tree: Tree
@@ -52,6 +53,7 @@ class Federation:
     purpose: str = "train"
     seats: Mapping[str, str] = field(default_factory=dict)
     sat: frozenset[str] = frozenset()
+    led: dict[str, str] = field(default_factory=dict, compare=False)
 
     # -- who is in the view
 
@@ -111,6 +113,7 @@ class Federation:
                 raise PlaceError(f"{client!r} cannot lead {sector!r}: it does not take part; choose among fed.clients")
             if self.tree.sector_of[client] != sector:
                 raise PlaceError(f"{client!r} cannot lead {sector!r}: it belongs to {self.tree.sector_of[client]!r}")
+        self.led.update(seats)
         return replace(self, seats=dict(self.seats) | dict(seats), sat=self.sat.union(seats.values()))
 
     def unseat(self) -> Self:
@@ -266,4 +269,4 @@ class Federation:
         """The view of a new round."""
         self.session.calls.clear()
         self.session.lost.clear()
-        return replace(self, round=round, clients=clients, seats={}, sat=frozenset(), purpose="train")
+        return replace(self, round=round, clients=clients, seats={}, sat=frozenset(), led={}, purpose="train")

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from headwater.core.ledger import DOWN, TIERS, UP
+from headwater.core.links import Links
 from headwater.core.sampling import participants
 from headwater.core.tree import ROOT
 from headwater.engines import ENGINES, choose_engine
@@ -75,6 +76,7 @@ class Plan:
         steps: gradient steps by task and place.
         memory: bytes by purpose.
         seconds: seconds by phase, and in total.
+        transfer: simulated seconds of sending over the links of `[links]`, of a round and in total.
         measured: measurements that the time is estimated from.
         uncounted: tasks that are not included in the time.
         unknown: tasks whose results are moved but have no known size.
@@ -93,6 +95,7 @@ class Plan:
     steps: tuple[Steps, ...] | None
     memory: Mapping[str, int]
     seconds: Mapping[str, float]
+    transfer: Mapping[str, float]
     measured: Mapping[str, Any]
     uncounted: tuple[str, ...]
     unknown: tuple[str, ...]
@@ -152,6 +155,7 @@ def plan(experiment: Experiment, *, startup: float = 0.0, bare: int | None = Non
     took = time.perf_counter() - began
     pool = name != "inline"  # on Ray too: the estimate is for workers on this machine
     active = participants(tree, config.partition.participation, config.seed, 1)
+    traffic = None if rehearsal is None else rehearsal.traffic
     return Plan(
         method=config.method,
         data=config.data.name,
@@ -172,12 +176,13 @@ def plan(experiment: Experiment, *, startup: float = 0.0, bare: int | None = Non
         },
         stacking=experiment.stacking.to_dict(),
         models=tuple(sizes.values()),
-        traffic=None if rehearsal is None else rehearsal.traffic,
+        traffic=traffic,
         steps=None if rehearsal is None else steps_of(experiment, rehearsal),
         memory=memory_of(
             experiment, rehearsal, sizes, measured, pool=pool, workers=workers, now=now, before=before, bare=bare
         ),
         seconds=seconds_of(experiment, rehearsal, measured, workers, startup if pool else 0.0, pool),
+        transfer={} if traffic is None else traffic.transfer(Links(**config.links.model_dump()), len(tree.sectors)),
         measured={
             "seconds": took,
             "load": load(),

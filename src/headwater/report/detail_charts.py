@@ -46,7 +46,7 @@ def spread(rows: list[charts.Spec], names: Sequence[str]) -> charts.Spec:
     }  # fmt: skip
 
 
-def confusion(total: Sequence[Sequence[float]], names: Sequence[str]) -> charts.Spec:
+def confusion(total: Sequence[Sequence[float]], names: Sequence[str], side: int = 220) -> charts.Spec:
     """A confusion matrix of fixed size: rows are true classes, columns predictions, shade is the share of the row."""
     rows: list[charts.Spec] = []
     for r, line in enumerate(total):
@@ -76,7 +76,7 @@ def confusion(total: Sequence[Sequence[float]], names: Sequence[str]) -> charts.
     }
     words = {
         "transform": [{"filter": "datum.share >= 0.005"}],
-        "mark": {"type": "text", "fontSize": 12, "tooltip": None},
+        "mark": {"type": "text", "fontSize": min(12, 0.45 * side / len(names)), "tooltip": None},
         "encoding": {
             "text": {"field": "percent", "type": "quantitative", "format": ".0f"},
             "color": {"condition": {"test": "datum.strong", "value": "var(--on-dots)"}, "value": "var(--ink)"},
@@ -84,8 +84,8 @@ def confusion(total: Sequence[Sequence[float]], names: Sequence[str]) -> charts.
     }
     return {
         "data": {"values": [row | {"percent": 100 * row["share"]} for row in rows]},
-        "width": 220,
-        "height": 220,
+        "width": side,
+        "height": side,
         "encoding": {
             "x": {"field": "c", "title": "Predicted class", "axis": axis | {"orient": "bottom"}} | places,
             "y": {"field": "r", "title": "True class", "axis": axis | {"labelAngle": 0}} | places,
