@@ -25,6 +25,7 @@ KEYS = {
     "rounds",
     "seconds",
     "seed",
+    "transfer",
     "stacking",
     "steps",
     "uncounted",

@@ -62,7 +62,7 @@ def test_an_exported_model_gives_the_same_classes(
     [
         (["predict", "{run}", "nowhere.csv"], "there is no file nowhere.csv"),
         (["predict", "{rows}", "{rows}"], "damaged"),
-        (["predict", "nowhere", "{rows}"], "there is no nowhere"),
+        (["predict", "nowhere", "{rows}"], "there is no 'nowhere'"),
         (["predict", "{run}", "{rows}", "--member", "c1"], "has no member 'c1'"),
         (["predict", "{run}", "{rows}", "--batch", "0"], "batch must be at least 1"),
         (["predict", "{run}", "{rows}", "--out", "{folder}"], "is a directory"),

@@ -117,6 +117,8 @@ def export(
     from headwater.inference.export import export as write
     from headwater.inference.trained import load
 
+    if to not in ENDINGS:
+        raise ConfigError(f"--to takes {' or '.join(ENDINGS)}, got {to!r}")
     with status(f"reading {directory} …", options.quiet):
         model = load(directory)
         model = model.member(member) if member else model

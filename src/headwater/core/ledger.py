@@ -37,7 +37,7 @@ class Row(NamedTuple):
     members: tuple[str, ...] = ()  # for a group: the member that each lower node sends
 
 
-@dataclass
+@dataclass(repr=False)
 class Ledger:
     """Counts of what was moved. `bytes`, `round_trips` and `summary` read it.
 
@@ -46,16 +46,25 @@ class Ledger:
         models: models by (purpose, tier, direction).
         trips: round trips by (purpose, tier).
         seen: values by (purpose, sender role, receiver role, kind of value).
-        waits: by round and tier, the most round trips of training that any lower node made: how often all wait for it.
+        waits: of the rounds that were settled last, by round and tier: the most round trips of training that any lower
+            node made, which is how often all wait for it.
     """
 
     bytes_: Counter[tuple[int, str, str, str]] = field(default_factory=Counter)
     models: Counter[tuple[str, str, str]] = field(default_factory=Counter)
     trips: Counter[tuple[str, str]] = field(default_factory=Counter)
     seen: Counter[tuple[str, str, str, str]] = field(default_factory=Counter)
-    waits: dict[int, dict[str, int]] = field(default_factory=dict)
     _sent: set[tuple[str, str, str]] = field(default_factory=set)  # lower nodes that received and have not sent since
     _open: list[Row] = field(default_factory=list)
+    waits: dict[int, dict[str, int]] = field(default_factory=dict, compare=False)
+
+    def __repr__(self) -> str:
+        links = (
+            f"{tier} {self.bytes(tier, UP):,} bytes up, {self.bytes(tier, DOWN):,} down, {self.round_trips(tier):,} "
+            "round trips"
+            for tier in TIERS
+        )
+        return f"<Ledger: {'; '.join(links)}>"
 
     def charge(self, row: Row) -> None:
         """Open a row."""

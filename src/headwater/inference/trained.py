@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, np.dtype[Any]]
 FILE = "model.safetensors"
+MOST_NAMED = 6  # runs that a message names
 KEY = "headwater"  # of the metadata that describes the model
 BATCH = 256  # rows of a forward pass
 
@@ -188,14 +189,7 @@ def load(source: str | Path, model: Callable[[], nn.Module] | None = None) -> Tr
     path = Path(source).expanduser()
     file = path / FILE if path_exists(path) and path.is_dir() else path
     if not path_exists(file) or not file.is_file():
-        raise OutputError(
-            f"there is no {str(file)[:200]}; a finished run leaves it in its directory"
-            + (
-                f", and this run is not finished; carry it on with: headwater resume {path}"
-                if path_exists(path / "config.toml")
-                else ""
-            )
-        )
+        raise OutputError(_no_model(path, file))
     try:
         with safe_open(str(file), framework="pt") as opened:
             about = (opened.metadata() or {}).get(KEY)
@@ -253,3 +247,16 @@ def _built(spec: ModelSpec, state: Mapping[str, Tensor], source: str) -> nn.Modu
     if odd:
         raise OutputError(f"the tensors of {source} do not fit {spec.name!r}: {odd[0]!r} has no counterpart")
     return module.eval()
+
+
+def _no_model(path: Path, file: Path) -> str:
+    """The sentence for a place without a model: what is there instead, and what to name."""
+    if not path_exists(path):
+        return f"there is no {str(path)[:200]!r}; name the directory of a finished run, or its {FILE}"
+    if path_exists(path / "config.toml"):
+        return f"there is no {file}, and this run is not finished; carry it on with: headwater resume {path}"
+    inside = sorted(str(found.parent) for depth in ("*", "*/*", "*/*/*") for found in path.glob(f"{depth}/{FILE}"))
+    if inside:
+        more = f" and {len(inside) - MOST_NAMED} more" if len(inside) > MOST_NAMED else ""
+        return f"{path} holds several runs; name one of them: {', '.join(inside[:MOST_NAMED])}{more}"
+    return f"there is no {str(file)[:200]}; a finished run leaves it in its directory"

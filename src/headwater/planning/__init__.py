@@ -119,7 +119,10 @@ class Plan:
             rows.append((words, f"{size(up)} up, {size(down)} down in {count(self.rounds)} rounds"))
             rows.append(("", bar((up + down) / most, f"{words}: {size(up + down)}")))
         for each in self.steps or ():
-            rows.append((f"{each.task} steps", f"{count(each.total)} at {each.at}, up to {count(each.most)} a round"))
+            what = "local" if each.task == "local_train" else each.task
+            rows.append((f"{what} steps", f"{count(each.total)} at {each.at}, up to {count(each.most)} a round"))
+        if self.transfer:
+            rows.append(("simulated sending", f"{duration(self.transfer['a_round'])} a round"))
         rows.append(("memory", f"about {size(self.memory['total'])}"))
         rows.append(("time", f"about {duration(self.seconds.get('total'))} on {self.engine['name']}"))
         return card(f"Plan of {self.method} on {Path(self.data).name}", rows, notes=self.cautions)

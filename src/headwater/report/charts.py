@@ -17,7 +17,7 @@ from headwater.report.grouping import MethodRuns, Series, over_seeds
 
 Spec = dict[str, Any]
 X_AXES = {
-    "round": ("Round", "format(datum.value, ',~f')"),
+    "round": ("Round", "datum.value == floor(datum.value) ? format(datum.value, ',~f') : ''"),
     "bytes": ("Bytes between server and sectors", "format(datum.value, '~s') + 'B'"),
     "time": (
         "Simulated time",

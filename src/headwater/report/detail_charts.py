@@ -12,11 +12,14 @@ from headwater.report.timeline import PHASES, Span, extents
 def spread(rows: list[charts.Spec], names: Sequence[str]) -> charts.Spec:
     """Accuracy by client, all methods on one axis; rows have `name`, `client`, `sector`, `accuracy` and `lift`."""
     look = charts.appearance(names)
-    lane = {"field": "name", "type": "nominal", "sort": list(names), "title": None, "axis": {"labelLimit": 120}}
+    short = dict(zip(names, without_common(names), strict=True))
+    wide = {"expr": "containerSize()[0] > 800 ? 260 : 110"}
+    lane = {"field": "name", "type": "nominal", "sort": list(names), "title": None}
+    lane |= {"axis": {"labelLimit": wide, "labelExpr": f"{json.dumps(short)}[datum.value]"}}
     across: charts.Spec = {
         "field": "accuracy",
         "type": "quantitative",
-        "title": "Accuracy on the client's own label distribution",
+        "title": "Accuracy on the client's own mix of labels",
     }
     across |= {
         "scale": {"zero": False},
@@ -44,6 +47,17 @@ def spread(rows: list[charts.Spec], names: Sequence[str]) -> charts.Spec:
             },
         ],
     }  # fmt: skip
+
+
+def without_common(names: Sequence[str]) -> list[str]:
+    """Names of settings of one method without the method's name, so that they differ where they begin.
+
+    >>> without_common(["fedavg (lr 0.1)", "fedavg (lr 0.2)"]), without_common(["fedavg", "fedhead"])
+    (['lr 0.1', 'lr 0.2'], ['fedavg', 'fedhead'])
+    """
+    parts = [name.partition(" (") for name in names]
+    alike = len(names) > 1 and len({first for first, _, _ in parts}) == 1 and all(rest for _, _, rest in parts)
+    return [rest.removesuffix(")") for _, _, rest in parts] if alike else list(names)
 
 
 def confusion(total: Sequence[Sequence[float]], names: Sequence[str], side: int = 220) -> charts.Spec:

@@ -45,7 +45,9 @@ def lessons(run: RunRecord) -> list[dict[str, Any]]:
 def of_round(run: RunRecord) -> dict[str, str]:
     """Node of a sector → name of its leader, in the last round that has leaders."""
     called = caller(run.partition)
-    last = next((row["leaders"] for row in reversed(run.rows) if isinstance(row.get("leaders"), dict)), {})
+    last: dict[str, Any] = next(
+        (row["leaders"] for row in reversed(run.rows) if isinstance(row.get("leaders"), dict)), {}
+    )
     return {str(node): _named(called, "client", str(client)) for node, client in last.items()}
 
 
@@ -110,9 +112,9 @@ def _chart(rows: Sequence[dict[str, Any]]) -> charts.Spec:
     rounds = len({row["round"] for row in rows})
     sectors = sorted({row["sector"] for row in rows}, key=natural)
     tip = [{"field": key, "title": key.capitalize()} for key in ("round", "sector", "leader")]
-    x = {"field": "round", "type": "ordinal", "title": "Round"}
+    x: charts.Spec = {"field": "round", "type": "ordinal", "title": "Round"}
     x |= {"axis": {"labelAngle": 0, "labelOverlap": True, "grid": False, "ticks": False, "domain": False}}
-    y = {"field": "sector", "type": "nominal", "title": None, "sort": sectors}
+    y: charts.Spec = {"field": "sector", "type": "nominal", "title": None, "sort": sectors}
     y |= {"axis": {"grid": False, "ticks": False, "domain": False, "labelLimit": 110}}
     cell: charts.Spec = {
         "mark": {"type": "rect"},

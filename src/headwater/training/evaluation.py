@@ -16,6 +16,7 @@ from headwater.core.federation import CLIENTS, SERVER, Federation, Located, noth
 from headwater.core.rng import stream
 from headwater.core.statistics import bootstrap_mean_interval, covered, mean_interval, ordinary_interval, weighted
 from headwater.core.tree import Tree
+from headwater.data.table_columns import Encoded
 from headwater.engines.base import Done
 from headwater.engines.nan_check import BAD
 from headwater.models.parts import width_of
@@ -264,5 +265,7 @@ def cautions(experiment: Experiment) -> tuple[str, ...]:
         f"clients of partition.scheme = {part.scheme!r} share samples, so others train on the rows that a client keeps "
         "for its own test: local_accuracy is too high for models that more than one client trained"
     )
+    way = None if experiment.exchange is None else experiment.exchange.way
+    columns = way.cautions(len(experiment.split.train)) if isinstance(way, Encoded) else ()
     shared = part.local_test > 0 and experiment.partition.rule is not None
-    return (*experiment.method.cautions(experiment.model, part.participation), *((leak,) if shared else ()))
+    return (*experiment.method.cautions(experiment.model, part.participation), *((leak,) if shared else ()), *columns)
