@@ -154,6 +154,7 @@ def plan(experiment: Experiment, *, startup: float = 0.0, bare: int | None = Non
     rehearsal = rehearse(experiment)
     works = rehearsal.works if rehearsal is not None else ()
     began = time.perf_counter()
+    others = load()
     measured = measure(experiment, works)
     took = time.perf_counter() - began
     pool = name != "inline"  # on Ray too: the estimate is for workers on this machine
@@ -184,11 +185,11 @@ def plan(experiment: Experiment, *, startup: float = 0.0, bare: int | None = Non
         memory=memory_of(
             experiment, rehearsal, sizes, measured, pool=pool, workers=workers, now=now, before=before, bare=bare
         ),
-        seconds=seconds_of(experiment, rehearsal, measured, workers, startup if pool else 0.0, pool),
+        seconds=seconds_of(experiment, rehearsal, measured, workers, startup if pool else 0.0, pool, others),
         transfer={} if traffic is None else traffic.transfer(Links(**config.links.model_dump()), len(tree.sectors)),
         measured={
             "seconds": took,
-            "load": load(),
+            "load": others,
             "cores": os.cpu_count() or 1,
             "task": measured.task,
             "step": {arch: rate.seconds(1, measured.batch[arch]) for arch, rate in measured.steps.items()},
