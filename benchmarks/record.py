@@ -136,7 +136,7 @@ def about() -> dict[str, str]:
     def git(*words: str) -> str:
         return subprocess.run(["git", *words], capture_output=True, text=True, cwd=HISTORY.parent).stdout.strip()
 
-    beside = ("..", ":(exclude)history.jsonl", ":(exclude)where.json", ":(exclude)../docs")
+    beside = ("..", ":(exclude)history.jsonl", ":(exclude)where.json", ":(exclude)plan_accuracy.*", ":(exclude)../docs")
     changed = "+" if git("status", "--porcelain", "--untracked-files=no", "--", *beside) else ""
     return {
         "date": datetime.now(UTC).strftime("%Y-%m-%d"),

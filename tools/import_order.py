@@ -20,6 +20,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "registry",
         "specs",
         "startup",
+        "core.links",
         "core.numerics",
         "core.records",
         "core.rng",
@@ -66,7 +67,16 @@ LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 # `theory` says what should have happened, so it may not see what did; `report` reads files and never a live run.
 MAY_ONLY = {
     "theory": ("theory", "core.tree", "core.lazy_clients", "core.sampling", "errors", "core.rng"),
-    "report": ("report", "errors", "core.statistics", "core.records", "core.rng", "partition", "registry"),
+    "report": (
+        "report",
+        "errors",
+        "core.links",
+        "core.statistics",
+        "core.records",
+        "core.rng",
+        "partition",
+        "registry",
+    ),
 }
 
 

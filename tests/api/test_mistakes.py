@@ -164,9 +164,9 @@ CALLS: dict[str, tuple[Callable[[], Any], str]] = {
     "plan": (lambda: hw.plan(rouns=3), "did you mean 'rounds'?"),
     "plan out": (lambda: hw.plan(out="x"), "out is not an argument"),
     "partition": (lambda: hw.partition(clients=0), "partition.clients must be a whole number"),
-    "load nothing": (lambda: hw.load("/nope"), "a finished run leaves it in its directory"),
+    "load nothing": (lambda: hw.load("/nope"), "name the directory of a finished run"),
     "load number": (lambda: hw.load(5), "takes the directory of a finished run"),  # type: ignore[arg-type]
-    "load long": (lambda: hw.load(LONG), "a finished run leaves it in its directory"),
+    "load long": (lambda: hw.load(LONG), "name the directory of a finished run"),
     "method's field": (lambda: hw.FedHead(leadr="x"), "FedHead has no setting 'leadr'; did you mean 'leader'?"),  # type: ignore[call-arg]
     "method's value": (lambda: hw.FedHead(leader="x"), "leader should be 'random', 'fixed' or 'rotating', got 'x'"),  # type: ignore[arg-type]
     "method's order": (lambda: hw.FedHead("x"), "FedHead: local should be"),  # type: ignore[arg-type]

@@ -27,6 +27,7 @@ KEYS = {
     "rounds",
     "seconds",
     "seed",
+    "transfer",
     "stacking",
     "steps",
     "uncounted",

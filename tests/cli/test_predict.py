@@ -72,7 +72,7 @@ def test_an_exported_model_gives_the_same_classes(
     [
         (["predict", "{run}", "nowhere.csv"], "there is no file nowhere.csv"),
         (["predict", "{rows}", "{rows}"], "damaged"),
-        (["predict", "nowhere", "{rows}"], "there is no nowhere"),
+        (["predict", "nowhere", "{rows}"], "there is no 'nowhere'"),
         (["predict", "{run}", "{rows}", "--member", "c1"], "has no member 'c1'"),
         (["predict", "{run}", "{rows}", "--ensemble"], "has no ensemble"),
         (["predict", "{run}", "{rows}", "--ensemble", "--member", "c1"], "give one of the two"),

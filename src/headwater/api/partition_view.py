@@ -123,8 +123,9 @@ class PartitionView:
     def _repr_html_(self) -> str:
         part, summary = self.partition, self.summary
         sizes = sorted(int(size) for size in part.lengths)
+        empty = f", {summary.empty} without samples" if summary.empty else ""
         rows = [
-            ("clients", f"{count(part.clients)} in {sectors(max(part.sectors) + 1)}, {summary.empty} without samples"),
+            ("clients", f"{count(part.clients)} in {sectors(max(part.sectors) + 1)}{empty}"),
             ("samples", f"{count(sum(sizes))}; a client has {count(sizes[0])} to {count(sizes[-1])}"),
             (
                 "label distance",

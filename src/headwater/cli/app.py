@@ -149,6 +149,8 @@ def _usage(error: click.ClickException) -> str:
         where = error.ctx.command_path if error.ctx is not None else "headwater"
         hint = f"; did you mean {close}?" if close else ""
         return f"there is no such option: {error.option_name}{hint} ({where} --help lists all)"
+    if isinstance(error, click.MissingParameter) and isinstance(error.param, click.Option):
+        return f"missing option {error.param.opts[0]} {error.param.metavar or ''}".rstrip()
     text = error.format_message().rstrip(".")
     return f"{text[:1].lower()}{text[1:]}"
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from headwater import startup
-from headwater.cli.default_directory import directory_for
+from headwater.cli.default_directory import directory_for, not_for_nothing
 from headwater.cli.directories import check_path, claim, plain_name
 from headwater.cli.options import Options, Target, takes
 from headwater.cli.run import INTERRUPTED
@@ -62,9 +62,10 @@ def compare(
     check_path(options.out or RUNS)
     out = options.out or _default_out(configs)
     directories: list[Path] = []
-    for each in configs:
-        if code := _one_seed(each, out, directories, options):
-            return code
+    with not_for_nothing(out):
+        for each in configs:
+            if code := _one_seed(each, out, directories, options):
+                return code
     return _show(directories, out, target, options)
 
 

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
+from headwater.errors import UserError
 from headwater.training.run_numbers import continued
 
 ASKED = "asked.json"  # run → hash of its configuration as requested
@@ -28,6 +30,18 @@ def directory_for(stem: Path, asked: Mapping[str, str]) -> Path:
     text = json.dumps((_known(path) or {}) | wanted, indent=1)
     (path / ASKED).write_text(text, encoding="utf-8")
     return path
+
+
+@contextmanager
+def not_for_nothing(out: Path) -> Iterator[None]:
+    """Remove a directory of `directory_for` again if a mistake of the user's ends the command before any run."""
+    try:
+        yield
+    except UserError:
+        if (out / ASKED).is_file() and [item.name for item in out.iterdir()] == [ASKED]:
+            (out / ASKED).unlink()
+            out.rmdir()
+        raise
 
 
 def _known(folder: Path) -> dict[str, str] | None:

@@ -25,9 +25,7 @@ def list_(kind: Kind = None, name: Name = None, json: Json = False) -> None:
     what), `headwater list presets fedhead/table2`.
     """
     if kind is not None and kind not in KINDS:
-        raise ConfigError(
-            f"there is nothing to list called {kind!r}{nearest(kind, KINDS)} (accepted: {', '.join(KINDS)})"
-        )
+        raise ConfigError(f"there is nothing to list called {kind!r}{_meant(kind)} (accepted: {', '.join(KINDS)})")
     if kind is not None and name is not None:
         _show_preset(name, json=json) if kind == "presets" else _show_part(kind, name, json=json)
         return
@@ -45,6 +43,11 @@ def list_(kind: Kind = None, name: Name = None, json: Json = False) -> None:
         screen.print(table([*headings, *stages], cells, title="" if kind else each))
         if kind:
             print_lines(f"headwater list {each} NAME shows one of them")
+
+
+def _meant(kind: str) -> str:
+    """The hint for a word that is no kind; methods are listed as algorithms."""
+    return "; did you mean 'algorithms'?" if nearest(kind, ("method", "methods"), cutoff=0.8) else nearest(kind, KINDS)
 
 
 def _rows(kind: str) -> list[dict[str, Any]]:

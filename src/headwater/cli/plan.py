@@ -83,6 +83,10 @@ def _lines(planned: Plan) -> Iterator[tuple[str, str]]:
         yield "steps", UNFORESEEN
     for each in planned.steps or ():
         yield TASKS.get((each.task, each.at), f"{each.task} steps"), _steps(each)
+    if planned.transfer:
+        spent = planned.transfer
+        whole = f"; {duration(spent['total'])} in all" if planned.rounds > 1 else ""
+        yield "simulated sending", f"{duration(spent['a_round'])} a round over the links of [links]{whole}"
     yield "memory", f"about {size(planned.memory['total'])}"
     yield "", _parts(planned.memory)
     if planned.seconds:

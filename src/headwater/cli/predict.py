@@ -132,6 +132,8 @@ def export(
     from headwater.inference.export import export as write
     from headwater.inference.trained import load
 
+    if to not in ENDINGS:
+        raise ConfigError(f"--to takes {' or '.join(ENDINGS)}, got {to!r}")
     with status(f"reading {directory} …", options.quiet):
         model = _chosen(load(directory), member, together)
     folder = directory if directory.is_dir() else directory.parent

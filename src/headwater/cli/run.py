@@ -39,10 +39,7 @@ TakeOver = Annotated[
 ]
 INTERRUPTED = 130  # exit status after Ctrl-C
 REPORT, RESULT = "report.html", "result.json"
-INTERVALS = {
-    "ordinary_wilson": "95 % interval of one test set (Wilson)",
-    "bootstrap_mean_as_in_fedhead": "95 % bootstrap interval of the mean, as in the FedHEAD paper",
-}
+WILSON = "ordinary_wilson"
 TIERS = {"server_sector": "server – sectors", "sector_client": "sectors – clients"}
 
 
@@ -180,11 +177,9 @@ def _train(config: Config, out: Path | None, options: Options) -> int:
 
 def _lines(facts: dict[str, Any], out: Path) -> Iterator[tuple[str, str]]:
     yield "accuracy", percent(facts["accuracy"])
-    intervals = facts.get("intervals", {})
-    for key, words in INTERVALS.items():
-        if key in intervals:
-            low, high = intervals[key]
-            yield "", f"{percent(low, 2)} to {percent(high, 2)}: {words}"
+    if WILSON in (intervals := facts.get("intervals", {})):
+        low, high = intervals[WILSON]
+        yield "", f"{percent(low)} to {percent(high)}: 95 % interval over the test set (Wilson)"
     yield "best round", f"{facts['best_round']} of {facts['rounds']}, {percent(facts['best_accuracy'])}"
     if "local_accuracy" in facts:
         spread = facts["local_accuracy_spread"]
@@ -195,7 +190,8 @@ def _lines(facts: dict[str, Any], out: Path) -> Iterator[tuple[str, str]]:
     for tier, words in TIERS.items():
         moved = facts["ledger"][tier]
         sizes = f"{size(moved['up_bytes'])} up, {size(moved['down_bytes'])} down"
-        yield words, f"{sizes}, {count(moved['round_trips'])} round trips"
+        trips = moved["round_trips"]
+        yield words, f"{sizes}, {count(trips)} round trip{'s' * (trips != 1)}"
     if "privacy" in facts:
         yield "privacy", facts["privacy"]["sentence"]
     for sentence in facts.get("remarks", []):

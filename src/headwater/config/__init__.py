@@ -46,6 +46,7 @@ class Config(Top):
         robust: fusion that a minority of wrong members cannot steer.
         attack: a simulated attack.
         faults: simulated losses and delays, and how results that are not finite are treated.
+        links: speeds for simulated time.
         deploy: links and timeouts between organisations.
 
     Example:
@@ -66,6 +67,7 @@ class Config(Top):
     robust: sections.RobustConfig = sections.RobustConfig()
     attack: sections.AttackConfig = sections.AttackConfig()
     faults: sections.FaultsConfig = sections.FaultsConfig()
+    links: sections.LinksConfig = sections.LinksConfig()
     deploy: sections.DeployConfig = sections.DeployConfig()
     # Stages that the source has for other methods. A change of the method brings them back.
     _unused: dict[str, Any] = PrivateAttr(default_factory=dict)

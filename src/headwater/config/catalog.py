@@ -29,6 +29,7 @@ ORDER = (
     "robust",
     "attack",
     "faults",
+    "links",
     "deploy",
 )
 # The key of a section that decides which options there are.

@@ -11,6 +11,7 @@ from pydantic import AfterValidator, ConfigDict
 
 from headwater.config.adversity import AttackConfig, FaultsConfig, RobustConfig
 from headwater.config.fields import Says
+from headwater.config.links import LinksConfig
 from headwater.config.section import Section, Share
 from headwater.data import well_formed
 from headwater.errors import ConfigError
@@ -266,5 +267,6 @@ SECTIONS: dict[str, type[Section]] = {
     "robust": RobustConfig,
     "attack": AttackConfig,
     "faults": FaultsConfig,
+    "links": LinksConfig,
     "deploy": DeployConfig,
 }

@@ -9,7 +9,7 @@ from typing import Any
 
 from headwater.config import catalog
 from headwater.config.fields import MISSING, NONE, Setting, build, check, plain, shown
-from headwater.config.sections import DeployConfig
+from headwater.config.sections import DeployConfig, LinksConfig
 from headwater.data import REFERENCES, Reference, columns
 from headwater.errors import ConfigError
 from headwater.partition import PARTITIONS
@@ -18,6 +18,7 @@ Tree = dict[str, Any]
 MOST_LISTED, MOST_DRAWN = 1_000_000, 100_000_000  # clients, where all samples are listed and where they are drawn
 HEADER = "# Written by Headwater: the whole configuration of a run. `headwater run` on this file repeats it.\n\n"
 MOST_OWNERS = 4  # parts that a suggestion names
+ALIKE = 0.9  # how similar a key of the same section must be to be suggested before an equal one of another section
 # Keys that say where and when a run is computed. They never change a result.
 ELSEWHERE = (
     "data.dir",
@@ -30,6 +31,7 @@ ELSEWHERE = (
     "engine.device_memory",
     "faults.availability",
     "faults.period",
+    *(f"links.{key}" for key in LinksConfig.model_fields),
     *(f"deploy.{key}" for key in DeployConfig.model_fields),
 )
 
@@ -105,7 +107,9 @@ def unknown(key: str, section: str, accepted: Sequence[str], choice: str = "") -
     dotted = f"{section}.{key}" if section else key
     elsewhere = [other for other in catalog.every_key().get(key, []) if other != dotted]
     close = difflib.get_close_matches(key, accepted, n=1, cutoff=0.5)
-    better = elsewhere or [f"{section}.{word}" if section else word for word in close]
+    here = [f"{section}.{word}" if section else word for word in close]
+    near = bool(close) and difflib.SequenceMatcher(None, key, close[0]).ratio() >= ALIKE
+    better = [*(here if near or not elsewhere else []), *elsewhere]
     hint = (
         f"; did you mean {' or '.join(repr(other) + _owners(other, accepted) for other in better)}?" if better else ""
     )

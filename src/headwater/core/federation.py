@@ -45,6 +45,7 @@ class Federation:
         sat: clients that have led in this round.
         steps_before: (section, node) → steps of the run before the node's training, where a stage counts them all.
             ("", "") has those before the round, ("local", "") those of one sector round if there are several.
+        led: sector → the client that was seated there last in this round; all views of the round share and fill it.
     """
 
     tree: Tree
@@ -55,6 +56,7 @@ class Federation:
     seats: Mapping[str, str] = field(default_factory=dict)
     sat: frozenset[str] = frozenset()
     steps_before: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    led: dict[str, str] = field(default_factory=dict, compare=False)
 
     # -- who is in the view
 
@@ -114,6 +116,7 @@ class Federation:
                 raise PlaceError(f"{client!r} cannot lead {sector!r}: it does not take part; choose among fed.clients")
             if self.tree.sector_of[client] != sector:
                 raise PlaceError(f"{client!r} cannot lead {sector!r}: it belongs to {self.tree.sector_of[client]!r}")
+        self.led.update(seats)
         return replace(self, seats=dict(self.seats) | dict(seats), sat=self.sat.union(seats.values()))
 
     def unseat(self) -> Self:
@@ -269,4 +272,5 @@ class Federation:
         """The view of a new round."""
         self.session.calls.clear()
         self.session.lost.clear()
-        return replace(self, round=round, clients=clients, seats={}, sat=frozenset(), purpose="train", steps_before={})
+        fresh: dict[str, Any] = {"seats": {}, "sat": frozenset(), "led": {}, "steps_before": {}}
+        return replace(self, round=round, clients=clients, purpose="train", **fresh)

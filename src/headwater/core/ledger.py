@@ -37,7 +37,7 @@ class Row(NamedTuple):
     members: tuple[str, ...] = ()  # for a group: the member that each lower node sends
 
 
-@dataclass
+@dataclass(repr=False)
 class Ledger:
     """Counts of what was moved. `bytes`, `round_trips` and `summary` read it.
 
@@ -46,6 +46,8 @@ class Ledger:
         models: models by (purpose, tier, direction).
         trips: round trips by (purpose, tier).
         seen: values by (purpose, sender role, receiver role, kind of value).
+        waits: of the rounds that were settled last, by round and tier: the most round trips of training that any lower
+            node made, which is how often all wait for it.
     """
 
     bytes_: Counter[tuple[int, str, str, str]] = field(default_factory=Counter)
@@ -54,6 +56,15 @@ class Ledger:
     seen: Counter[tuple[str, str, str, str]] = field(default_factory=Counter)
     _sent: set[tuple[str, str, str]] = field(default_factory=set)  # lower nodes that received and have not sent since
     _open: list[Row] = field(default_factory=list)
+    waits: dict[int, dict[str, int]] = field(default_factory=dict, compare=False)
+
+    def __repr__(self) -> str:
+        links = (
+            f"{tier} {self.bytes(tier, UP):,} bytes up, {self.bytes(tier, DOWN):,} down, {self.round_trips(tier):,} "
+            "round trips"
+            for tier in TIERS
+        )
+        return f"<Ledger: {'; '.join(links)}>"
 
     def charge(self, row: Row) -> None:
         """Open a row."""
@@ -97,6 +108,7 @@ class Ledger:
         due = [row for row in self._open if row.path.round <= until]
         self._open = [row for row in self._open if row.path.round > until]
         alike: Counter[tuple[Path, ValueInfo]] = Counter()  # counted together: a round has many equal moves
+        trips: Counter[tuple[int, str, str]] = Counter()  # of training, by round, tier and lower node
         for path, name, lower, members in due:
             found = infos[name]
             if isinstance(found, Mapping):
@@ -117,6 +129,11 @@ class Ledger:
                     answered = edges & self._sent
                     self._sent -= answered
                     self.trips[path.purpose, tier] += len(answered)
+                    if path.purpose == "train":
+                        trips.update((path.round, tier, node) for _, _, node in answered)
+        self.waits = {number: dict.fromkeys(TIERS, 0) for number in {row.path.round for row in due}}
+        for (number, tier, _), count in trips.items():
+            self.waits[number][tier] = max(self.waits[number][tier], count)
         for (path, size), count in alike.items():
             self.seen[path.purpose, *path.roles, size.kind] += count
             for tier in path.tiers:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame, Series
 
 
+FEW_WORDS = 20  # so many different words of one column are never remarkable
 MOST_WORDS = 200  # different words of one column that are encoded as columns of 0 and 1
 
 
@@ -101,6 +102,20 @@ class Encoded:
             places = [known.index(word) if word in known else -2 for word in unpack(packed)]
             parts.append(torch.from_numpy((codes[:, None] == np.array(places, dtype=np.int64)).astype(np.float32)))
         return torch.cat(parts, dim=1)
+
+    def cautions(self, rows: int) -> tuple[str, ...]:
+        """What there is to say of the columns before a run begins.
+
+        Args:
+            rows: of the training set.
+        """
+        columns = [(self.columns.names[at], len(self.columns.words[at] or ())) for at in self.columns.worded]
+        return tuple(
+            f"column {name!r} holds {words} different words for {rows} rows to train on, and each becomes a column of "
+            "0 and 1; if it names rows, or is a date or text, leave it out with data.drop (data.text learns from texts)"
+            for name, words in columns
+            if words > max(FEW_WORDS, rows // 2)
+        )
 
     def _numeric(self, x: Tensor) -> Tensor:
         return x[:, list(self.columns.numeric)]

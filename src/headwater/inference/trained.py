@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, np.dtype[Any]]
 FILE = "model.safetensors"
+MOST_NAMED = 6  # runs that a message names
 KEY = "headwater"  # of the metadata that describes the model
 BATCH = 256  # rows of a forward pass
 
@@ -210,14 +211,7 @@ def load(source: str | Path, model: Callable[[], nn.Module] | None = None) -> Tr
     path = Path(source).expanduser()
     file = path / FILE if path_exists(path) and path.is_dir() else path
     if not path_exists(file) or not file.is_file():
-        raise OutputError(
-            f"there is no {str(file)[:200]}; a finished run leaves it in its directory"
-            + (
-                f", and this run is not finished; carry it on with: headwater resume {path}"
-                if path_exists(path / "config.toml")
-                else ""
-            )
-        )
+        raise OutputError(_no_model(path, file))
     found = _read(file, str(source), model)
     return replace(found, beside=file.with_name(MEMBERS)) if file.name == FILE else found
 
@@ -258,3 +252,16 @@ def from_metadata(
         return TrainedModel(spec_of(about, build, source), *known, voting=voting, further=rest, same=same)
     except (TypeError, ValueError, AttributeError, KeyError) as error:
         raise OutputError(f"{source} does not say which model it holds ({said(error)}); train again") from error
+
+
+def _no_model(path: Path, file: Path) -> str:
+    """The sentence for a place without a model: what is there instead, and what to name."""
+    if not path_exists(path):
+        return f"there is no {str(path)[:200]!r}; name the directory of a finished run, or its {FILE}"
+    if path_exists(path / "config.toml"):
+        return f"there is no {file}, and this run is not finished; carry it on with: headwater resume {path}"
+    inside = sorted(str(found.parent) for depth in ("*", "*/*", "*/*/*") for found in path.glob(f"{depth}/{FILE}"))
+    if inside:
+        more = f" and {len(inside) - MOST_NAMED} more" if len(inside) > MOST_NAMED else ""
+        return f"{path} holds several runs; name one of them: {', '.join(inside[:MOST_NAMED])}{more}"
+    return f"there is no {str(file)[:200]}; a finished run leaves it in its directory"

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from headwater.core.ledger import DOWN, TIERS, UP
+from headwater.core.links import Links
 from headwater.core.sampling import participants
 from headwater.core.tree import ROOT
 from headwater.engines import ENGINES, choose_engine
@@ -77,6 +78,7 @@ class Plan:
         steps: gradient steps by task and place.
         memory: bytes by purpose.
         seconds: seconds by phase, and in total.
+        transfer: simulated seconds of sending over the links of `[links]`, of a round and in total.
         measured: measurements that the time is estimated from.
         uncounted: tasks that are not included in the time.
         unknown: tasks whose results are moved but have no known size.
@@ -96,6 +98,7 @@ class Plan:
     steps: tuple[Steps, ...] | None
     memory: Mapping[str, int]
     seconds: Mapping[str, float]
+    transfer: Mapping[str, float]
     measured: Mapping[str, Any]
     uncounted: tuple[str, ...]
     unknown: tuple[str, ...]
@@ -119,7 +122,10 @@ class Plan:
             rows.append((words, f"{size(up)} up, {size(down)} down in {count(self.rounds)} rounds"))
             rows.append(("", bar((up + down) / most, f"{words}: {size(up + down)}")))
         for each in self.steps or ():
-            rows.append((f"{each.task} steps", f"{count(each.total)} at {each.at}, up to {count(each.most)} a round"))
+            what = "local" if each.task == "local_train" else each.task
+            rows.append((f"{what} steps", f"{count(each.total)} at {each.at}, up to {count(each.most)} a round"))
+        if self.transfer:
+            rows.append(("simulated sending", f"{duration(self.transfer['a_round'])} a round"))
         rows.append(("memory", f"about {size(self.memory['total'])}"))
         rows.append(("time", f"about {duration(self.seconds.get('total'))} on {self.engine['name']}"))
         return card(f"Plan of {self.method} on {Path(self.data).name}", rows, notes=self.cautions)
@@ -151,11 +157,13 @@ def plan(experiment: Experiment, *, startup: float = 0.0, bare: int | None = Non
     rehearsal = rehearse(experiment)
     works = rehearsal.works if rehearsal is not None else ()
     began = time.perf_counter()
+    others = load()
     measured = measure(experiment, works)
     took = time.perf_counter() - began
     on_cpu = meant(config.engine.device)[0] == CPU
     pool = name != "inline"  # on Ray too: the estimate is for workers on this machine
     active = participants(tree, config.partition.participation, config.seed, 1)
+    traffic = None if rehearsal is None else rehearsal.traffic
     return Plan(
         method=config.method,
         data=config.data.name,
@@ -177,16 +185,19 @@ def plan(experiment: Experiment, *, startup: float = 0.0, bare: int | None = Non
         device=device_of(experiment, sizes, measured),
         stacking=experiment.stacking.to_dict(),
         models=tuple(sizes.values()),
-        traffic=None if rehearsal is None else rehearsal.traffic,
+        traffic=traffic,
         steps=None if rehearsal is None else steps_of(experiment, rehearsal),
         memory=memory_of(
             experiment, rehearsal, sizes, measured, pool=pool, workers=workers, now=now, before=before, bare=bare
         ),
         # What is measured is the CPU: it tells nothing about the time of a GPU.
-        seconds=seconds_of(experiment, rehearsal, measured, workers, startup if pool else 0.0, pool) if on_cpu else {},
+        seconds=seconds_of(experiment, rehearsal, measured, workers, startup if pool else 0.0, pool, others)
+        if on_cpu
+        else {},
+        transfer={} if traffic is None else traffic.transfer(Links(**config.links.model_dump()), len(tree.sectors)),
         measured={
             "seconds": took,
-            "load": load(),
+            "load": others,
             "cores": os.cpu_count() or 1,
             "task": measured.task,
             "step": {arch: rate.seconds(1, measured.batch[arch]) for arch, rate in measured.steps.items()},

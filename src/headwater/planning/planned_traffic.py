@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from headwater.core.ledger import DOWN, TIERS, UP, Ledger
+from headwater.core.links import Links
 
 Tiers = dict[str, dict[str, int]]  # tier → bytes, models and round trips, as in the ledger
 
@@ -20,12 +21,14 @@ class PlannedTraffic:
         rounds: the rounds that were rehearsed.
         wanted: how many rounds the run has.
         setup: what is moved before the first round.
+        waits: by rehearsed round and tier, the round trips that all wait for.
         exact: whether the numbers are exact: no simulated faults, and no estimates.
     """
 
     rounds: tuple[Tiers, ...]
     wanted: int
     setup: Tiers
+    waits: tuple[dict[str, int], ...]
     exact: bool
 
     @cached_property
@@ -42,6 +45,19 @@ class PlannedTraffic:
         """Minimum and maximum bytes over the rounds, by tier and direction."""
         sizes = {t: {d: [each[t][f"{d}_bytes"] for each in self.rounds] for d in (UP, DOWN)} for t in TIERS}
         return {t: {d: [min(each), max(each)] for d, each in ways.items()} for t, ways in sizes.items()}
+
+    def transfer(self, links: Links, sectors: int) -> dict[str, float]:
+        """Simulated seconds of sending: the mean of a round, and all rounds.
+
+        Args:
+            links: speeds. All traffic of the server shares its link; each sector has its own link to its clients.
+            sectors: how many there are.
+        """
+        seconds = 0.0
+        for tier, many in (("server_sector", 1), ("sector_client", max(1, sectors))):
+            sent = sum(self.total[tier][f"{d}_bytes"] for d in (UP, DOWN)) / self.wanted / many
+            seconds += links.seconds(tier, sent, sum(each[tier] for each in self.waits) / len(self.waits))
+        return {"a_round": seconds, "total": seconds * self.wanted}
 
     def to_dict(self) -> dict[str, Any]:
         """Return the same keys as `ledger` in result.json, with minimum and maximum over rounds."""

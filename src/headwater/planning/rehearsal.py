@@ -15,6 +15,7 @@ from typing import Any
 
 from headwater.core import serialization
 from headwater.core.federation import SERVER
+from headwater.core.ledger import TIERS
 from headwater.core.sampling import participants
 from headwater.core.serialization import ValueInfo, part_of
 from headwater.core.values import names_in
@@ -261,6 +262,7 @@ def rehearse(experiment: Experiment) -> Rehearsal | None:
     ledger = fed.session.ledger
     charge_preparation(experiment, fed)
     moved: list[Tiers] = []
+    waits: list[dict[str, int]] = []
     try:
         state = experiment.method.init(fed, fed.run(initial, at=SERVER, arch=experiment.model.name))
         tests = tests_for(fed, state, own_tests)
@@ -274,11 +276,12 @@ def rehearse(experiment: Experiment) -> Rehearsal | None:
             before = so_far(ledger)
             fed.keep([state, tests])
             moved.append(of_round(ledger, number, before))
+            waits.append(ledger.waits.get(number, dict.fromkeys(TIERS, 0)))
     except Unforeseen:
         return None
     seconds = (time.process_time() - begun - (engine.seconds - aside)) / rounds
     exact = rounds == config.rounds and engine.trials.exact and not config.faults.dropout
-    traffic = PlannedTraffic(tuple(moved), config.rounds, ledger.summary()["setup"], exact)
+    traffic = PlannedTraffic(tuple(moved), config.rounds, ledger.summary()["setup"], tuple(waits), exact)
     return Rehearsal(
         tuple(engine.works),
         rounds,

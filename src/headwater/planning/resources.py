@@ -9,6 +9,7 @@ import heapq
 import os
 import resource
 import sys
+import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -28,6 +29,7 @@ from headwater.training.experiment import Experiment
 OPTIMIZER_STATE = {"sgd": 0, "adam": 2, "adamw": 2}  # vectors that an optimiser keeps beside the model
 STREAMED = 2  # models that an average holds: the sum so far and the one that is added
 PHASES = ("train", "distill", "evaluate")
+LOOKS, PAUSE = 20, 0.01  # how often the threads that want a core are counted, and seconds in between
 
 
 @dataclass(frozen=True)
@@ -163,9 +165,15 @@ def _rows(experiment: Experiment, home: str) -> int:
 
 
 def seconds_of(
-    experiment: Experiment, rehearsal: Rehearsal | None, measured: Measured, workers: int, startup: float, pool: bool
+    experiment: Experiment,
+    rehearsal: Rehearsal | None,
+    measured: Measured,
+    workers: int,
+    startup: float,
+    pool: bool,
+    others: float,
 ) -> dict[str, float]:
-    """Seconds of each phase on one worker, and of the whole run: with the load of now, and on an idle machine.
+    """Seconds of each phase on one worker, and of the whole run: beside `others` that want a core, and without them.
 
     Without a pool, threads share only the groups of clients that are trained together.
     """
@@ -190,9 +198,9 @@ def seconds_of(
     span = setup + (makespan(timed, workers, engine.overlap) - setup) * repeated
     driver = rehearsal.seconds * rounds
     spent = startup + (span + driver if workers == 1 else max(span, driver))
-    used = workers * engine.threads
+    used = max(workers, threads) * engine.threads
     idle = spent / _cpu_share(used, 0.0)
-    return {"total": spent / _cpu_share(used, load()), "idle": idle, **phases, "startup": startup}
+    return {"total": spent / _cpu_share(used, others), "idle": idle, **phases, "startup": startup}
 
 
 def _cpu_share(threads: int, others: float) -> float:
@@ -201,8 +209,21 @@ def _cpu_share(threads: int, others: float) -> float:
 
 
 def load() -> float:
-    """The load average of the last minute; 0 where the system has none."""
-    return os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
+    """How many other threads want a core; 0 where the system does not tell.
+
+    The load average of the last minute still holds what ended meanwhile, such as the run that one has just looked at,
+    and what is running at this moment may be a short burst, so the smaller of both counts.
+    """
+    average = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
+    running = []
+    for _ in range(LOOKS if average else 0):
+        try:
+            lines = Path("/proc/stat").read_text(encoding="ascii").splitlines()
+        except OSError:
+            return average
+        running += [int(line.split()[1]) for line in lines if line.startswith("procs_running")]
+        time.sleep(PAUSE)
+    return min(average, max(0.0, sum(running) / len(running) - 1)) if running else average  # without this process
 
 
 @dataclass(frozen=True)

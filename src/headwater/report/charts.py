@@ -17,7 +17,7 @@ from headwater.report.grouping import MethodRuns, Series, over_seeds
 
 Spec = dict[str, Any]
 X_AXES = {
-    "round": ("Round", "format(datum.value, ',~f')"),
+    "round": ("Round", "datum.value == floor(datum.value) ? format(datum.value, ',~f') : ''"),
     "bytes": ("Bytes between server and sectors", "format(datum.value, '~s') + 'B'"),
     "time": (
         "Simulated time",
@@ -59,6 +59,7 @@ def points(groups: Sequence[MethodRuns]) -> list[Spec]:
                 rows.append(
                     {"name": group.label, "tail": tail, "seeds": point.seeds, "round": point.round}
                     | {"bytes": point.bytes, "near": point.near, "seconds": round(point.seconds, 4)}
+                    | {"far_trips": point.far_trips, "near_trips": point.near_trips}
                     | {"accuracy": point.value, "accuracy_low": point.low, "accuracy_high": point.high}
                     | ({"loss": loss.value, "loss_low": loss.low, "loss_high": loss.high} if loss else {})
                     | {"mark": at % every == 0 or point is series.points[-1], "last": point is series.points[-1]}

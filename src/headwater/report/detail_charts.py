@@ -12,11 +12,14 @@ from headwater.report.timeline import PHASES, Span, extents
 def spread(rows: list[charts.Spec], names: Sequence[str]) -> charts.Spec:
     """Accuracy by client, all methods on one axis; rows have `name`, `client`, `sector`, `accuracy` and `lift`."""
     look = charts.appearance(names)
-    lane = {"field": "name", "type": "nominal", "sort": list(names), "title": None, "axis": {"labelLimit": 120}}
+    short = dict(zip(names, without_common(names), strict=True))
+    wide = {"expr": "containerSize()[0] > 800 ? 260 : 110"}
+    lane = {"field": "name", "type": "nominal", "sort": list(names), "title": None}
+    lane |= {"axis": {"labelLimit": wide, "labelExpr": f"{json.dumps(short)}[datum.value]"}}
     across: charts.Spec = {
         "field": "accuracy",
         "type": "quantitative",
-        "title": "Accuracy on the client's own label distribution",
+        "title": "Accuracy on the client's own mix of labels",
     }
     across |= {
         "scale": {"zero": False},
@@ -46,7 +49,18 @@ def spread(rows: list[charts.Spec], names: Sequence[str]) -> charts.Spec:
     }  # fmt: skip
 
 
-def confusion(total: Sequence[Sequence[float]], names: Sequence[str]) -> charts.Spec:
+def without_common(names: Sequence[str]) -> list[str]:
+    """Names of settings of one method without the method's name, so that they differ where they begin.
+
+    >>> without_common(["fedavg (lr 0.1)", "fedavg (lr 0.2)"]), without_common(["fedavg", "fedhead"])
+    (['lr 0.1', 'lr 0.2'], ['fedavg', 'fedhead'])
+    """
+    parts = [name.partition(" (") for name in names]
+    alike = len(names) > 1 and len({first for first, _, _ in parts}) == 1 and all(rest for _, _, rest in parts)
+    return [rest.removesuffix(")") for _, _, rest in parts] if alike else list(names)
+
+
+def confusion(total: Sequence[Sequence[float]], names: Sequence[str], side: int = 220) -> charts.Spec:
     """A confusion matrix of fixed size: rows are true classes, columns predictions, shade is the share of the row."""
     rows: list[charts.Spec] = []
     for r, line in enumerate(total):
@@ -76,7 +90,7 @@ def confusion(total: Sequence[Sequence[float]], names: Sequence[str]) -> charts.
     }
     words = {
         "transform": [{"filter": "datum.share >= 0.005"}],
-        "mark": {"type": "text", "fontSize": 12, "tooltip": None},
+        "mark": {"type": "text", "fontSize": min(12, 0.45 * side / len(names)), "tooltip": None},
         "encoding": {
             "text": {"field": "percent", "type": "quantitative", "format": ".0f"},
             "color": {"condition": {"test": "datum.strong", "value": "var(--on-dots)"}, "value": "var(--ink)"},
@@ -84,8 +98,8 @@ def confusion(total: Sequence[Sequence[float]], names: Sequence[str]) -> charts.
     }
     return {
         "data": {"values": [row | {"percent": 100 * row["share"]} for row in rows]},
-        "width": 220,
-        "height": 220,
+        "width": side,
+        "height": side,
         "encoding": {
             "x": {"field": "c", "title": "Predicted class", "axis": axis | {"orient": "bottom"}} | places,
             "y": {"field": "r", "title": "True class", "axis": axis | {"labelAngle": 0}} | places,

@@ -15,10 +15,10 @@ from statistics import fmean
 from typing import Any
 
 from headwater.report.numbers import number
-from headwater.report.runs import RowValue, RunRecord
+from headwater.report.runs import DIRECTIONS, RowValue, RunRecord, moved
 
 # Keys that change how a run is executed or observed, but not what it computes.
-IGNORED = ("seed", "extends", "eval_every", "engine", "out")
+IGNORED = ("seed", "extends", "eval_every", "engine", "links", "out")
 
 
 @dataclass(frozen=True)
@@ -61,6 +61,8 @@ class Point:
     seeds: int
     near: float = 0.0  # bytes between one sector and its clients up to this round, on average over sectors
     seconds: float = 0.0  # of training and distillation up to this round
+    far_trips: float = 0.0  # round trips between server and sectors up to this round that all waited for
+    near_trips: float = 0.0  # the same between sectors and clients
 
 
 @dataclass(frozen=True)
@@ -136,10 +138,10 @@ def over_seeds(runs: Sequence[RunRecord], key: RowValue = "accuracy", *, costs: 
         key: of the value, or a function of a row.
         costs: whether points have bytes and seconds; to sum them up takes longer than the rest.
     """
-    curves = [(dict(run.curve(key)), (run.traffic(), _near(run), _work(run)) if costs else ()) for run in runs]
+    curves = [(dict(run.curve(key)), _costs(run) if costs else ()) for run in runs]
     ends = [(max(curve), curve, sums) for curve, sums in curves if curve]
     points: list[Point] = []
-    spent = [0.0, 0.0, 0.0]
+    spent = [0.0] * 5
     for at in sorted({at for _, curve, _ in ends for at in curve}):
         going = [(curve, sums) for end, curve, sums in ends if end >= at]
         # Without a value of every seed, the mean would jump only because other seeds are in it.
@@ -148,9 +150,9 @@ def over_seeds(runs: Sequence[RunRecord], key: RowValue = "accuracy", *, costs: 
         values = [curve[at] for curve, _ in going]
         # When a seed ends, the mean over the others may be smaller; a curve must not go back.
         if costs:
-            spent = [max(spent[kind], fmean(sums[kind][at] for _, sums in going)) for kind in range(3)]
-        sent, near, seconds = spent
-        points.append(Point(at, sent, fmean(values), min(values), max(values), len(values), near, seconds))
+            spent = [max(spent[kind], fmean(sums[kind][at] for _, sums in going)) for kind in range(5)]
+        sent, *others = spent
+        points.append(Point(at, sent, fmean(values), min(values), max(values), len(values), *others))
     return tuple(points)
 
 
@@ -169,6 +171,22 @@ def problem(run: RunRecord) -> str:
 def split_of(run: RunRecord) -> str:
     """Hash of a run's split; empty if unknown."""
     return str((run.result or {}).get("partition_sha256") or (run.partition or {}).get("sha256") or "")
+
+
+def _costs(run: RunRecord) -> tuple[dict[int, float], ...]:
+    """Up to each round: bytes on the long link, bytes of one sector, seconds of work, and round trips on both links."""
+    return run.traffic(), _near(run), _work(run), _trips(run, "server_sector"), _trips(run, "sector_client")
+
+
+def _trips(run: RunRecord, tier: str) -> dict[int, float]:
+    """Round trips on a tier that all waited for, up to each round. Rows without them count one where bytes moved."""
+    total, sums = 0.0, {}
+    for row in run.rows:
+        waits = row.get("waits")
+        known = number(waits.get(tier)) if isinstance(waits, dict) else None
+        total += float(any(moved(row, tier, way) for way in DIRECTIONS)) if known is None else known
+        sums[int(row["round"])] = total
+    return sums
 
 
 def _near(run: RunRecord) -> dict[int, float]:

@@ -195,7 +195,10 @@ def notes(found: MethodTable) -> list[str]:
     kinds = {row.interval for row in found.rows}
     lines = []
     if OVER_SEEDS in kinds:
-        lines.append(f"± is the 95{NBSP}% t-interval of the mean over seeds.")
+        clipped = any(row.interval == OVER_SEEDS and "[" in accuracy_text(row) for row in found.rows)
+        sign = "A range in brackets after several seeds" if clipped else "±"
+        both = " (± where it does not reach beyond 0 or 100 %)" if clipped else ""
+        lines.append(f"{sign} is the 95{NBSP}% t-interval of the mean over seeds{both}.")
     if ONE_RUN in kinds:
         lines.append(
             f"A range in brackets is the 95{NBSP}% interval of a single run over its test set; "

@@ -141,7 +141,7 @@ def _svg(width: float, height: float, what: str, content: str) -> Svg:
     size = f'width="{width}" height="{height}" viewBox="0 0 {width} {height}"'
     return Svg(
         f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img" aria-label="{escape(what)}" '
-        f'style="max-width:100%"><title>{escape(what)}</title>{content}</svg>'
+        f'style="max-width:100%;min-width:min(100%,{min(width, 90):g}px)"><title>{escape(what)}</title>{content}</svg>'
     )
 
 

@@ -27,8 +27,9 @@
   function curve(key) {
     const chosen = controls(), x = chosen.get("x");
     const spec = structuredClone(data.charts[`${key}-${x}`]);
-    const far = 8e-6 / (Number(chosen.get("far")) || 100), near = 8e-6 / (Number(chosen.get("near")) || 20);
-    for (const row of rows) row.time = row.seconds + far * row.bytes + near * row.near;
+    const asked = (name) => Number(chosen.get(name)), speed = (name) => 8e-6 / (asked(name) > 0 ? asked(name) : data.links[name]);
+    const far = speed("far"), near = speed("near"), farTrip = Math.max(0, asked("far_ms")) / 1000, nearTrip = Math.max(0, asked("near_ms")) / 1000;
+    for (const row of rows) row.time = row.seconds + far * row.bytes + near * row.near + farTrip * row.far_trips + nearTrip * row.near_trips;
     spec.data = { values: rows };
     if (chosen.get("logx")) spec.encoding.x.scale = { type: "log", nice: false };
     if (chosen.get("logy")) for (const layer of spec.layer) layer.encoding.y.scale = { type: "log" };

@@ -19,7 +19,7 @@ import jinja2
 import markupsafe
 import tomli_w
 
-from headwater.report import charts, conclusion, sections, style, sweep_charts
+from headwater.report import charts, conclusion, link_speeds, sections, style, sweep_charts
 from headwater.report.client_data import TreeNode, tree
 from headwater.report.grouping import Grouping, MethodRuns, group, problem, split_of
 from headwater.report.method_table import notes, tabulate
@@ -59,11 +59,12 @@ def render(
     figures = {
         "sweep": sweep_charts.figures(groups, table, swept),
         "spread": [found] if (found := sections.spread(groups)) else [],
-        "teaching": teaching,
+        "teaching": teaching + sections.led(groups),
         "confusion": sections.confusions(groups),
         "timeline": sections.timelines(groups),
     }
     points = charts.points(groups)
+    links = link_speeds.start(groups)
     names = list(dict.fromkeys(row["name"] for row in points))
     rounds = max((row["round"] for row in points), default=0)
     measured = [y for y in charts.Y_AXES if any(y in row for row in points)]
@@ -80,6 +81,7 @@ def render(
         curves=[(y, charts.Y_AXES[y][0], sections.curve_words(groups, y)) for y in measured],
         legend=[(name, *_sample(names.index(name))) for name in names],
         rounds=rounds,
+        links=links,
         figures=figures,
         few=FEW,
         trees=_trees(groups),
@@ -99,6 +101,7 @@ def render(
             "fields": fields,
             "points": [[_short(row.get(key)) for key in fields] for row in points],
             "charts": specs,
+            "links": {name: links[name] for name in link_speeds.INPUTS},
             "config": charts.CONFIG,
         },
     )

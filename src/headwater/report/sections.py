@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from headwater.report import charts, conclusion, detail_charts, method_table, timeline
+from headwater.report import charts, conclusion, detail_charts, leaders, method_table, timeline
 from headwater.report.client_data import caller, class_names, client_accuracy, client_sectors
 from headwater.report.differences import difference
 from headwater.report.grouping import MethodRuns, differing, flat, over_seeds, split_of
@@ -180,7 +180,7 @@ def confusions(groups: Sequence[MethodRuns]) -> list[Figure]:
         named = next((run.partition.get("classes") for run in each.runs if run.partition), None)
         names = class_names(named, len(total))
         seeds = f" {len(found)} seeds together." if len(found) > 1 else ""
-        spec = detail_charts.confusion(total, names)
+        spec = detail_charts.confusion(total, names, 220 if len(groups) > 1 else 320)
         figures.append(Figure(f"confusion-{at}", each.label, _mistakes(total, names) + seeds, spec, "shown"))
     return figures
 
@@ -210,10 +210,11 @@ def teaching(groups: Sequence[MethodRuns]) -> tuple[list[Figure], Table | None]:
                 title = f"{each.label}: teacher and student{where}"
                 ident = f"teaching-{at}{'s' if server else ''}"
                 figures.append(Figure(ident, title, f"Last round: {ends}.", charts.lines(lines, _roles(lines))))
-        called = caller(each.counted[0].partition)
+        called, led = caller(each.counted[0].partition), leaders.of_round(each.counted[0])
         for node, known in conclusion.teaching(each).items():
             digits = node.lstrip("s")
             name = called("sector", int(digits)) if digits.isdecimal() else node
+            name += f", led by {led[node]}" if node in led else ""
             teachers = known["teachers"]
             sectors = len({*client_sectors(each.counted[0].partition).values()})
             kind = "sectors" if node == "server" and teachers is not None and teachers <= sectors else "clients"
@@ -227,6 +228,16 @@ def teaching(groups: Sequence[MethodRuns]) -> tuple[list[Figure], Table | None]:
             )
     heads = ("Method", "Student", "Taught by", "Teachers together", "Student before", "Student after", "Points gained")
     return figures, Table("Who taught whom, last round, validation set", heads, rows) if rows else None
+
+
+def led(groups: Sequence[MethodRuns]) -> list[Figure]:
+    """Who led each sector in each round, for each method whose sectors have leaders."""
+    note = (
+        "Each cell is a sector in a round and names its leader: the client whose model the others taught. Blue: the "
+        "lesson raised the leader's accuracy on the validation set; orange: it lowered it; the paler, the less."
+    )
+    found = leaders.figures(groups)
+    return [Figure(f"led-{at}", *each, note, "span") for at, each in enumerate(found)]
 
 
 def _roles(lines: Sequence[dict[str, Any]]) -> list[str]:

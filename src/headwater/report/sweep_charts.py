@@ -40,9 +40,19 @@ def figures(groups: Sequence[MethodRuns], table: MethodTable, keys: Sequence[str
     orders = [_order([row[f"k{at}"] for row in rows]) for at in range(len(keys))]
     top = [f"{row['name']} {percent(row['accuracy'])}" for row in rows if row["best"]]
     words = f"Best: {'; '.join(top)}." if top else f"Accuracy from {percent(min(row['accuracy'] for row in rows))}."
-    note = "★ marks the best among runs with the same data and split."
+    sign = "A thick orange line" if len(keys) > 2 else "★"
+    note = f"{sign} marks the best among runs with the same data and split."
     draw = _dots if len(keys) == 1 else _heat if len(keys) == 2 else _parallel
-    return [Figure("sweep", f"Accuracy by {' and '.join(keys)}", words, draw(rows, keys, orders), note, "span")]
+    return [
+        Figure(
+            "sweep",
+            f"Accuracy by {', '.join(keys[:-1])}{' and ' * (len(keys) > 1)}{keys[-1]}",
+            words,
+            draw(rows, keys, orders),
+            note,
+            "span",
+        )
+    ]
 
 
 def _dots(rows: list[Spec], keys: Sequence[str], orders: list[list[str]]) -> Spec:

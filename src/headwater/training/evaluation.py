@@ -172,7 +172,10 @@ def row_of(fed: Federation, found: Scores | None, done: Sequence[Done]) -> dict[
         "loss": found.loss if found else None,
         "seconds": {phase: round(covered(spans[phase]), 4) for phase in PHASES},
         "bytes": fed.session.ledger.of_round(fed.round),
+        "waits": fed.session.ledger.waits.get(fed.round, {}),
     }
+    if fed.led:
+        row["leaders"] = {sector: fed.led[sector] for sector in fed.tree.sectors if sector in fed.led}
     if found:
         row["client_accuracy"] = found.client_accuracy
         row["sector_accuracy"] = {

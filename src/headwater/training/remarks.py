@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from headwater.algorithms import SameAs
+from headwater.data.table_columns import Encoded
 from headwater.models.parts import width_of
 from headwater.tasks.attack import attack_of
 from headwater.training.experiment import Experiment
@@ -65,4 +66,6 @@ def cautions(experiment: Experiment) -> tuple[str, ...]:
         )
     if other := same_as(experiment):
         said.append(f"this run is the same as {other.method}, since {other.because}; lower it to share more")
+    if experiment.exchange is not None and isinstance(way := experiment.exchange.way, Encoded):
+        said += way.cautions(len(experiment.split.train))
     return (*experiment.method.cautions(experiment.model, part.participation), *said)

@@ -79,7 +79,8 @@ class Run:
         between = f" (95 % interval {interval[0]:.2%} to {interval[1]:.2%})" if interval else ""
         first = f"<Run {result['label']} on {Path(str(result['data'])).name}: accuracy {self.accuracy:.2%}{between}"
         sent = sum(self.ledger.bytes(tier) for tier in TIERS)
-        rest = f" {result['rounds']} rounds, {result['clients']} clients, {result['sectors']} sector(s), {sent:,} bytes"
+        counts = (f"{result[key]} {key if result[key] != 1 else key[:-1]}" for key in ("rounds", "clients", "sectors"))
+        rest = f" {', '.join(counts)}, {sent:,} bytes"
         return "\n".join([first, rest, f" {self.directory or 'not on disk; save() writes it'}>"])
 
     def _repr_html_(self) -> str:
