@@ -32,7 +32,7 @@ def test_it_leaves_the_files_and_shows_the_result(call: Call, small: tuple[str, 
     assert {path.name for path in (tmp_path / "a").iterdir()} > FILES
     for words in (
         "accuracy",
-        "as in the FedHEAD paper",
+        "95 % interval over the test set",
         "best round",
         "server – sectors",
         "round trips",

@@ -90,6 +90,7 @@ def compare(
     methods: Iterable[Method],
     *,
     seeds: Iterable[int] = (0,),
+    baseline: str | None = None,
     data: Source = "digits",
     model: Maker = None,
     out: str | Path | None = None,
@@ -105,6 +106,7 @@ def compare(
     Args:
         methods: names or instances, as for `run`.
         seeds: seeds; every method runs once with each.
+        baseline: the method that the others are compared with, paired by seed; None for the first one.
         data: as for `run`.
         model: as for `run`.
         out: directory; each run is written to `out/<method>/seed-<n>`. None leaves nothing on disk.
@@ -134,6 +136,8 @@ def compare(
     data = in_memory(data, settings, standardize)
     bases = [of_method(each) for each in chosen]
     names = [base["algorithm"]["name"] for base in bases]
+    if baseline is not None and baseline not in names:
+        raise ConfigError(f"baseline={baseline!r} is not among the methods ({', '.join(names)}); name one of them")
     for name in names:
         catalog.check_name("algorithm", name)
     parts = share(asked(settings, data, model, engine, names), names)
@@ -151,7 +155,7 @@ def compare(
                     bar.begin(f"{each.config.method} seed {each.config.seed}")
                     to = None if directory is None else place(directory, each.config)
                     runs.append(train(each, out=to, watch=bar.event, engine=shared, callbacks=hooks))
-    return Comparison(tuple(runs))
+    return Comparison(tuple(runs), baseline)
 
 
 @in_python()

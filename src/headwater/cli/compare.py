@@ -10,10 +10,21 @@ import typer
 from headwater import startup
 from headwater.cli.default_directory import directory_for
 from headwater.cli.directories import check_path, claim, plain_name
-from headwater.cli.options import Options, Target, takes
+from headwater.cli.options import Baseline, Options, Target, takes
 from headwater.cli.run import INTERRUPTED
-from headwater.cli.terminal import RunProgress, as_json, console, print_lines, reading, say, status, table
-from headwater.errors import ConfigError
+from headwater.cli.terminal import (
+    BEST,
+    CellText,
+    RunProgress,
+    as_json,
+    console,
+    print_lines,
+    reading,
+    say,
+    status,
+    table,
+)
+from headwater.errors import ConfigError, nearest
 from headwater.training.run_numbers import RUNS
 
 if TYPE_CHECKING:
@@ -33,9 +44,14 @@ Based = Annotated[
 ]
 
 
-@takes("sets seed seeds rounds target existing out engine address workers data_dir quiet json force")
+@takes("sets seed seeds rounds target baseline existing out engine address workers data_dir quiet json force")
 def compare(
-    options: Options, methods: Methods, config: Based = None, target: Target = None, existing: Existing = False
+    options: Options,
+    methods: Methods,
+    config: Based = None,
+    target: Target = None,
+    baseline: Baseline = None,
+    existing: Existing = False,
 ) -> int:
     """Compare methods on the same data.
 
@@ -51,7 +67,11 @@ def compare(
 
     check_target(target, "--target")
     if existing:
-        return _compare_existing([Path(each) for each in methods], target, options)
+        return _compare_existing([Path(each) for each in methods], target, baseline, options)
+    if baseline is not None and baseline not in methods:
+        raise ConfigError(
+            f"--baseline {baseline!r} is not compared{nearest(baseline, methods)}; name it as a method too"
+        )
     repeated = [method for method in methods if methods.count(method) > 1]
     if repeated:
         raise ConfigError(f"{repeated[0]!r} is named twice; name each method once")
@@ -65,11 +85,11 @@ def compare(
     for each in configs:
         if code := _one_seed(each, out, directories, options):
             return code
-    return _show(directories, out, target, options)
+    return _show(directories, out, target, baseline, options)
 
 
-@takes("target out quiet json")
-def report(options: Options, directories: Directories, target: Target = None) -> None:
+@takes("target baseline out quiet json")
+def report(options: Options, directories: Directories, target: Target = None, baseline: Baseline = None) -> None:
     """Write a report from runs.
 
     A page, a picture and tables, of one run or of many. A DIR may also be that of a comparison.
@@ -84,11 +104,11 @@ def report(options: Options, directories: Directories, target: Target = None) ->
     runs = find(directories)
     out = options.out or (directories[0] / "report" if len(directories) == 1 else Path("runs") / "report")
     check_path(out)
-    by_method = tabulate(runs, target)
+    by_method = tabulate(runs, target, baseline)
     for damaged in filter(None, (run.damage for run in runs)):
         say(damaged)
     with status("writing the report …", options.quiet):
-        files = export(directories, out, target=target)
+        files = export(directories, out, target=target, baseline=baseline)
     if options.json:
         as_json({"files": [str(file) for file in files], "rows": dicts(by_method)})
         return
@@ -96,7 +116,7 @@ def report(options: Options, directories: Directories, target: Target = None) ->
     print_lines(*files)
 
 
-def _compare_existing(given: list[Path], target: float | None, options: Options) -> int:
+def _compare_existing(given: list[Path], target: float | None, baseline: str | None, options: Options) -> int:
     """The table and report of runs that exist. They must have the same data and, for each seed, the same split."""
     from headwater.report.runs import find
 
@@ -126,7 +146,7 @@ def _compare_existing(given: list[Path], target: float | None, options: Options)
     asked = {str(run.path.resolve()): "" for run in runs}
     out = options.out or directory_for(RUNS / f"compare-{data}", {"from": str(sorted(asked))})
     out.mkdir(parents=True, exist_ok=True)
-    return _show([run.path for run in runs], out, target, options)
+    return _show([run.path for run in runs], out, target, baseline, options)
 
 
 def _default_out(configs: list[list[Config]]) -> Path:
@@ -140,18 +160,19 @@ def _default_out(configs: list[list[Config]]) -> Path:
 
 def print_method_table(by_method: MethodTable) -> None:
     """Print one row per method with the best of each column marked, and the notes below it."""
-    from headwater.report.method_table import columns, notes, winners
+    from headwater.report.method_text import best_rows, columns, notes
 
     shown = columns(by_method)
-    best = [winners(by_method, column) for column in shown]
-    rows = [
-        [(column.text(row), at in wins) for column, wins in zip(shown, best, strict=True)]
+    best = [best_rows(by_method, column) for column in shown]
+    rows: list[list[CellText]] = [
+        [row.method, *((c.text(row), at in wins) for c, wins in zip(shown[1:], best[1:], strict=True))]
         for at, row in enumerate(by_method.rows)
     ]
     right = [column.heading for column in shown if column.key != "method"]
     screen = console()
-    screen.print(table([column.heading for column in shown], rows, right=right))
-    for note in notes(by_method):
+    screen.print(table([column.heading for column in shown], rows, right=right, whole=24))
+    marked = [f"{BEST} marks the best of a column."] if any(best) else []
+    for note in [*marked, *notes(by_method)]:
         screen.print(note, style="dim")
 
 
@@ -186,14 +207,14 @@ def _one_seed(configs: list[Config], out: Path, directories: list[Path], options
     return 0
 
 
-def _show(directories: list[Path], out: Path, target: float | None, options: Options) -> int:
+def _show(directories: list[Path], out: Path, target: float | None, baseline: str | None, options: Options) -> int:
     from headwater.report import write
     from headwater.report.method_table import dicts, tabulate
     from headwater.report.runs import read
 
+    by_method = tabulate([read(directory) for directory in directories], target, baseline)
     with status("writing the report …", options.quiet):
-        page = write(directories, out / "report.html", target=target)
-    by_method = tabulate([read(directory) for directory in directories], target)
+        page = write(directories, out / "report.html", target=target, baseline=baseline)
     if options.json:
         as_json(dicts(by_method))
         return 0

@@ -34,10 +34,6 @@ TakeOver = Annotated[
 ]
 INTERRUPTED = 130  # exit status after Ctrl-C
 REPORT, RESULT = "report.html", "result.json"
-INTERVALS = {
-    "ordinary_wilson": "95 % interval of one test set (Wilson)",
-    "bootstrap_mean_as_in_fedhead": "95 % bootstrap interval of the mean, as in the FedHEAD paper",
-}
 TIERS = {"server_sector": "server – sectors", "sector_client": "sectors – clients"}
 
 
@@ -169,11 +165,9 @@ def _train(config: Config, out: Path | None, options: Options) -> int:
 
 def _lines(facts: dict[str, Any], out: Path) -> Iterator[tuple[str, str]]:
     yield "accuracy", percent(facts["accuracy"])
-    intervals = facts.get("intervals", {})
-    for key, words in INTERVALS.items():
-        if key in intervals:
-            low, high = intervals[key]
-            yield "", f"{percent(low, 2)} to {percent(high, 2)}: {words}"
+    if (ends := facts.get("accuracy_ci95")) is not None:
+        over = "the test set" if "ordinary_wilson" in facts.get("intervals", {}) else "clients"
+        yield "", f"{percent(ends[0], 2)} to {percent(ends[1], 2)}: 95 % interval over {over}"
     yield "best round", f"{facts['best_round']} of {facts['rounds']}, {percent(facts['best_accuracy'])}"
     if "local_accuracy" in facts:
         spread = facts["local_accuracy_spread"]

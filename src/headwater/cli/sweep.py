@@ -188,7 +188,8 @@ def _show(
 ) -> None:
     from headwater.cli.compare import print_method_table
     from headwater.report.grouping import MethodRuns
-    from headwater.report.method_table import csv_text, dicts, markdown, tabulate
+    from headwater.report.method_table import dicts, tabulate
+    from headwater.report.method_text import csv_text, markdown
     from headwater.report.runs import read
 
     failed = {path: end.failed for path, end in outcomes.items() if end.failed}

@@ -13,11 +13,6 @@ from headwater.report.numbers import NBSP, count, mean, number, percent, size
 MOST = 3  # methods, or problems, that the conclusion speaks of
 
 
-def leader(table: MethodTable, problem: str) -> int | None:
-    """Index of the best row of a problem; None if there is nothing to compare."""
-    return next((at for at, row in enumerate(table.rows) if row.best and row.problem == problem), None)
-
-
 def sentences(groups: Sequence[MethodRuns], table: MethodTable) -> list[str]:
     """The conclusion, a few sentences."""
     if all(row.accuracy is None for row in table.rows):

@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from headwater.report import charts, conclusion, detail_charts, method_table, timeline
+from headwater.report import charts, conclusion, detail_charts, method_text, timeline
 from headwater.report.client_data import caller, class_names, client_accuracy, client_sectors
-from headwater.report.differences import difference
 from headwater.report.grouping import MethodRuns, differing, flat, over_seeds, split_of
-from headwater.report.method_table import MethodTable
+from headwater.report.method_table import MethodRow, MethodTable
 from headwater.report.numbers import NONE, count, mean, number, percent, size
 from headwater.report.runs import DIRECTIONS, TIERS, RunRecord, tree_bytes
 
@@ -51,25 +50,23 @@ class Figure:
     kind: str = ""
 
 
-def results(groups: Sequence[MethodRuns], found: MethodTable) -> Table:
-    """One row per method; with several methods also the paired difference to the best one."""
-    shown = method_table.columns(found)
-    best = [method_table.winners(found, column) for column in shown]
-    rows = []
-    for at, row in enumerate(found.rows):
-        cells = [
-            TableCell(column.text(row), number(getattr(row, column.key)), at in wins)
+def results(found: MethodTable) -> Table:
+    """One row per method."""
+    shown = method_text.columns(found)
+    best = [method_text.best_rows(found, column) for column in shown]
+    rows = [
+        [
+            TableCell(column.text(row), _behind(row, column.key), at in wins)
             for column, wins in zip(shown, best, strict=True)
         ]
-        if len(groups) > 1:
-            top = conclusion.leader(found, row.problem)
-            gap = None if top is None or top == at else difference(groups[at], groups[top])
-            cells.insert(3, TableCell(gap.text, gap.mean) if gap else TableCell(NONE))
-        rows.append(cells)
-    heads = [column.heading for column in shown]
-    if len(groups) > 1:
-        heads.insert(3, "Points to the best")
-    return Table("Results by method", heads, rows, "results")
+        for at, row in enumerate(found.rows)
+    ]
+    return Table("Results by method", [column.heading for column in shown], rows, "results")
+
+
+def _behind(row: MethodRow, key: str) -> float | None:
+    """The number that a cell is sorted by."""
+    return (row.gap.mean if row.gap else None) if key == "gap" else number(getattr(row, key))
 
 
 def cost(groups: Sequence[MethodRuns]) -> Table:

@@ -238,7 +238,7 @@ def summary_of(found: Scores, history: Sequence[dict[str, Any]], seed: int) -> d
         result["confusion"] = found.confusion.tolist()
     elif found.by_member:
         mean, half = mean_interval(list(found.by_member.values()))
-        interval = [mean - half, mean + half] if half is not None else None
+        interval = [max(0.0, mean - half), min(1.0, mean + half)] if half is not None else None
         result["accuracy_ci95"], result["intervals"] = interval, {"t_over_clients": interval}
     return result | found.further
 
