@@ -168,7 +168,8 @@ def _lines(facts: dict[str, Any], out: Path) -> Iterator[tuple[str, str]]:
     if (ends := facts.get("accuracy_ci95")) is not None:
         over = "the test set" if "ordinary_wilson" in facts.get("intervals", {}) else "clients"
         yield "", f"{percent(ends[0], 2)} to {percent(ends[1], 2)}: 95 % interval over {over}"
-    yield "best round", f"{facts['best_round']} of {facts['rounds']}, {percent(facts['best_accuracy'])}"
+    by = "" if facts.get("best_by") != "validation accuracy" else ", by the validation set"
+    yield "best round", f"{facts['best_round']} of {facts['rounds']}, {percent(facts['best_accuracy'])}{by}"
     if "local_accuracy" in facts:
         spread = facts["local_accuracy_spread"]
         ends = f"mean over clients, from {percent(spread['min'])} to {percent(spread['max'])}"

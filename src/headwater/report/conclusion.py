@@ -41,7 +41,8 @@ def _alone(group: MethodRuns, row: MethodRow) -> str:
         around = ""
     done = f"after {run.done} rounds" if run.finished else f"after {run.done} of {run.planned} rounds, so far"
     best = run.last("best_round")
-    peak = f" Its best was {percent(row.best_accuracy)} in round {best}." if len(group.counted) == 1 and best else ""
+    judged = len(group.counted) == 1 and run.last("best_by") == "validation accuracy"
+    peak = f" In round {best}, the best on the validation set, it was {percent(row.best_accuracy)}." if judged else ""
     return f"{row.method} reached an accuracy of {percent(row.accuracy)}{around} {done}.{peak}"
 
 

@@ -100,6 +100,10 @@ def notes(found: MethodTable) -> list[str]:
     if found.target is not None and found.chosen:
         reach = "every method reaches in all finished seeds" if len(found.rows) > 1 else "every finished seed reaches"
         lines.append(f"The target of {percent(found.target)} is the highest accuracy that {reach}.")
+    lines.append(
+        "Best accuracy is the test accuracy of the round that was best on the validation set, or of the last round "
+        "without one."
+    )
     lines.append("Bytes are counted between server and sectors, up and down, without the setup.")
     if any(row.finished < row.seeds for row in found.rows):
         lines.append("Means are over finished seeds; a method without any shows its values so far.")

@@ -107,12 +107,12 @@ class RunRecord:
 
     @property
     def best(self) -> float | None:
-        """The highest accuracy of any round."""
-        seen = [value for _, value in self.curve()]
-        for value in (number((self.result or {}).get(key)) for key in ("best_accuracy", "accuracy")):
-            if value is not None:
-                seen.append(value)
-        return max(seen, default=None)
+        """Test accuracy of the round that was best on the validation set; the last one while the run is unfinished.
+
+        Results of version 0.2 and before have that of the round that was best on the test set.
+        """
+        found = number((self.result or {}).get("best_accuracy"))
+        return self.accuracy if found is None else found
 
     @property
     def seconds(self) -> float | None:

@@ -27,6 +27,8 @@ from headwater.tasks.evaluate import (
     expected_accuracy,
     own_accuracy,
     score_on,
+    validate,
+    validate_team,
 )
 from headwater.training.experiment import Experiment
 
@@ -45,6 +47,7 @@ class Measurements:
     personal: Located  # {client: scores of its personal model on the common test set}
     team: Located  # of the ensemble at the server
     also: dict[str, Located] = field(default_factory=dict)  # accuracies of further models
+    validation: Located = field(default_factory=lambda: nothing(SERVER))  # of what `outcome` is of, if there are rows
 
 
 def submit_evaluation(
@@ -74,20 +77,24 @@ def submit_evaluation(
     elif own_tests and model is not None:
         some = judged(fed, MOST_OWN)
         own = some.run(own_accuracy, at=CLIENTS, model=some.down(some.down(model)))
-    teamed = outcome = means = nothing(SERVER)
+    teamed = outcome = means = validation = nothing(SERVER)
+    validates = fed.session.precompute.rows.get("validation", 0) > 0
     if team is not None:
         members = team.members if isinstance(team.members, Located) else together(team.members)
         teamed = fed.run(evaluate_team, at=SERVER, members=members, mix=team.mix, weights=team.weights)
     if model is not None:
         outcome = fed.run(evaluate, at=SERVER, model=model)
+        validation = fed.run(validate, at=SERVER, model=model) if validates else validation
     elif personal is None:
         outcome = teamed
+        if team is not None and validates:
+            validation = fed.run(validate_team, at=SERVER, members=members, mix=team.mix, weights=team.weights)
     if outcome.nodes and by_client:
         some = judged(fed, MOST_EXPECTED)
         by_class = some.down(some.run(class_accuracy, at=SERVER, outcome=outcome), to=CLIENTS)
         means = some.up(some.run(expected_accuracy, at=CLIENTS, by_class=by_class), to=SERVER)
     also = {name: fed.run(evaluate, at=SERVER, model=other)["accuracy"] for name, other in shown.also.items()}
-    return Measurements(outcome, means, fed.up(own, to=SERVER), fed.up(scores, to=SERVER), teamed, also)
+    return Measurements(outcome, means, fed.up(own, to=SERVER), fed.up(scores, to=SERVER), teamed, also, validation)
 
 
 def judged(fed: Federation, most: int) -> Federation:
@@ -131,6 +138,7 @@ class Scores:
     confusion: torch.Tensor | None = None
     by_member: dict[str, float] = field(default_factory=dict)  # accuracies of personal models on the common test set
     others: dict[str, float] = field(default_factory=dict)  # accuracies of the ensemble and of further models, by key
+    validation: dict[str, float] | None = None  # accuracy and loss on the validation set
 
     @property
     def further(self) -> dict[str, Any]:
@@ -140,6 +148,8 @@ class Scores:
             found["local_accuracy"] = mean = sum(local) / len(local)
             std = math.sqrt(sum((value - mean) ** 2 for value in local) / len(local))
             found["local_accuracy_spread"] = {"std": std, "min": min(local), "max": max(local)}
+        if self.validation is not None:
+            found |= {f"validation_{key}": value for key, value in self.validation.items()}
         return found | self.others
 
 
@@ -159,7 +169,8 @@ def read_evaluation(fed: Federation, asked: Measurements, own_tests: bool) -> Sc
         members = {c: s["accuracy"] for c, s in scores.items()}
         return Scores(mean["accuracy"], mean["loss"], mixed, local, by_member=members, others=others)
     judged = (outcome["correct"], outcome["confusion"])
-    return Scores(outcome["accuracy"], outcome["loss"], fed.read(asked.by_client) or {}, local, *judged, others=others)
+    rest = {"others": others, "validation": fed.read(asked.validation)}
+    return Scores(outcome["accuracy"], outcome["loss"], fed.read(asked.by_client) or {}, local, *judged, **rest)
 
 
 def row_of(fed: Federation, found: Scores | None, done: Sequence[Done]) -> dict[str, Any]:
@@ -220,13 +231,13 @@ def _notes(fed: Federation, done: Sequence[Done]) -> dict[str, Any]:
 
 def summary_of(found: Scores, history: Sequence[dict[str, Any]], seed: int) -> dict[str, Any]:
     """The accuracy part of result.json. Each interval has its own name; `accuracy_ci95` is the Wilson interval."""
-    evaluated = [row for row in history if row["accuracy"] is not None]
-    best = max(evaluated, key=lambda row: row["accuracy"])
+    best, by = best_row(history)
     result: dict[str, Any] = {
         "accuracy": found.accuracy,
         "accuracy_ci95": None,
         "best_accuracy": best["accuracy"],
         "best_round": best["round"],
+        "best_by": by,
         "loss": found.loss,
         "client_accuracy": found.client_accuracy,
     }
@@ -241,6 +252,19 @@ def summary_of(found: Scores, history: Sequence[dict[str, Any]], seed: int) -> d
         interval = [max(0.0, mean - half), min(1.0, mean + half)] if half is not None else None
         result["accuracy_ci95"], result["intervals"] = interval, {"t_over_clients": interval}
     return result | found.further
+
+
+def best_row(history: Sequence[dict[str, Any]]) -> tuple[dict[str, Any], str]:
+    """The row of the best round, and what chose it: the validation set, never the test set.
+
+    Rounds with equal validation accuracy are told apart by the validation loss; of equal ones the first is taken. Where
+    nothing was validated, it is the last evaluated round.
+    """
+    evaluated = [row for row in history if row["accuracy"] is not None]
+    judged = [row for row in evaluated if row.get("validation_accuracy") is not None]
+    if not judged:
+        return evaluated[-1], "last round"
+    return max(judged, key=lambda row: (row["validation_accuracy"], -row["validation_loss"])), "validation accuracy"
 
 
 def method_report(experiment: Experiment, history: Sequence[dict[str, Any]]) -> dict[str, Any]:

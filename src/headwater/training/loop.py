@@ -270,7 +270,7 @@ class _Loop:
 
     def _finish(self, saved: Saved, found: Scores) -> Run:
         if self.hooks.stopped and self.history[-1]["accuracy"] is None:  # stopped between two evaluations
-            self.history[-1] |= {"accuracy": found.accuracy, "loss": found.loss}
+            self.history[-1] |= {"accuracy": found.accuracy, "loss": found.loss} | found.further
         params = exported(self.fed, saved.state)
         tensors, about = tensors_of(params), describe_model(self.experiment, params)
         config, ledger, model = self.config, self.fed.session.ledger, self.experiment.model
