@@ -184,5 +184,7 @@ def _lines(facts: dict[str, Any], out: Path) -> Iterator[tuple[str, str]]:
         yield "privacy", facts["privacy"]["sentence"]
     for sentence in facts.get("remarks", []):
         yield "remark", sentence
+    for sentence in facts.get("notes", []):
+        yield "note", sentence
     yield "time", duration(facts["seconds"])
     yield "report", str(out / REPORT)

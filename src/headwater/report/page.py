@@ -189,6 +189,12 @@ def _notices(grouping: Grouping, live: bool) -> list[str]:
         way = "" if live else " Continue with: headwater resume DIR"
         found.append(f"{noun} not finished ({listed}{more}).{way}")
     found += [run.damage for each in grouping.groups for run in each.runs if run.damage]
+    told: dict[str, list[str]] = {}  # what runs say of themselves, once for all methods and seeds that say it
+    for each in grouping.groups:
+        for run in each.runs:
+            for words in (run.result or {}).get("notes", ()):
+                told.setdefault(str(words), []).append(f"{each.label}, seed {run.seed}")
+    found += [f"{'; '.join(who[:4])}{' and more' if who[4:] else ''}: {words}." for words, who in told.items()]
     if grouping.dropped:
         paths = ", ".join(map(str, grouping.dropped[:4]))
         found.append(f"{len(grouping.dropped)} directories repeat a seed of the same configuration: {paths}")

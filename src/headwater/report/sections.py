@@ -7,12 +7,14 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from headwater.report import charts, conclusion, detail_charts, method_text, timeline
+from headwater.report import charts, detail_charts, method_text, timeline
 from headwater.report.client_data import caller, class_names, client_accuracy, client_sectors
 from headwater.report.grouping import MethodRuns, differing, flat, over_seeds, split_of
 from headwater.report.method_table import MethodRow, MethodTable
 from headwater.report.numbers import NONE, count, mean, number, percent, size
 from headwater.report.runs import DIRECTIONS, TIERS, RunRecord, tree_bytes
+from headwater.report.teaching import at_place, verdicts
+from headwater.report.teaching import teaching as by_place
 
 TIER_NAMES = {"server_sector": "server – sectors", "sector_client": "sectors – clients"}
 COUNTED = {"up_models": "models up", "down_models": "models down", "round_trips": "round trips"}
@@ -197,7 +199,7 @@ def teaching(groups: Sequence[MethodRuns]) -> tuple[list[Figure], Table | None]:
         for server, where in ((False, " at sectors" if places else ""), (True, " at the server")):
             lines: list[charts.Spec] = []
             for key, role in charts.ROLES.items():
-                measure = conclusion.at_place(key, server=server) if places else None if server else key
+                measure = at_place(key, server=server) if places else None if server else key
                 lines += [
                     {"name": role, "round": p.round, "value": p.value, "low": p.low, "high": p.high}
                     for p in (over_seeds(each.runs, measure, costs=False) if measure else ())
@@ -208,7 +210,7 @@ def teaching(groups: Sequence[MethodRuns]) -> tuple[list[Figure], Table | None]:
                 ident = f"teaching-{at}{'s' if server else ''}"
                 figures.append(Figure(ident, title, f"Last round: {ends}.", charts.lines(lines, _roles(lines))))
         called = caller(each.counted[0].partition)
-        for node, known in conclusion.teaching(each).items():
+        for node, known in by_place(each).items():
             digits = node.lstrip("s")
             name = called("sector", int(digits)) if digits.isdecimal() else node
             teachers = known["teachers"]
@@ -217,12 +219,16 @@ def teaching(groups: Sequence[MethodRuns]) -> tuple[list[Figure], Table | None]:
             by = "" if teachers is None else f"{count(teachers)} {kind}"
             gain = None if None in (known["student_after"], known["student_before"]) else (
                 (known["student_after"] or 0) - (known["student_before"] or 0))  # fmt: skip
+            kept = [accepted for accepted, _ in verdicts(each, node)]
+            shown = ("teacher_best", "teacher_worst", *charts.ROLES)
             rows.append(
                 [TableCell(each.label), TableCell(name), TableCell(by or NONE, teachers)]
-                + [TableCell(percent(known[key]), known[key]) for key in charts.ROLES]
+                + [TableCell(percent(known[key]), known[key]) for key in shown]
                 + [TableCell(NONE if gain is None else f"{100 * gain:+.1f}", gain)]
+                + [TableCell(f"{sum(kept)} of {len(kept)}" if kept else NONE, sum(kept) / len(kept) if kept else None)]
             )
-    heads = ("Method", "Student", "Taught by", "Teachers together", "Student before", "Student after", "Points gained")
+    heads = ("Method", "Student", "Taught by", "Best teacher", "Worst teacher", "Teachers together", "Student before")
+    heads += ("Student after", "Points gained", "Accepted, all rounds")
     return figures, Table("Who taught whom, last round, validation set", heads, rows) if rows else None
 
 

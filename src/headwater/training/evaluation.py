@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
@@ -19,6 +19,7 @@ from headwater.core.tree import Tree
 from headwater.engines.base import Done
 from headwater.engines.nan_check import BAD
 from headwater.models.parts import width_of
+from headwater.tasks.distill import TEACHER
 from headwater.tasks.evaluate import (
     class_accuracy,
     common_test,
@@ -221,12 +222,19 @@ def _notes(fed: Federation, done: Sequence[Done]) -> dict[str, Any]:
         if d.phase == "distill":
             places.setdefault(node, {}).update(notes)
     if places:
-        row["distill"] = places
+        row["distill"] = {node: _by_teacher(notes) for node, notes in places.items()}
         first = [notes for node, notes in places.items() if node != "server"] or list(places.values())
         for key in ("teacher_accuracy", "student_before", "student_after"):
             if all(key in notes for notes in first):
                 row[key] = sum(notes[key] for notes in first) / len(first)
     return row
+
+
+def _by_teacher(notes: Mapping[str, float]) -> dict[str, Any]:
+    """The notes of one distillation, with the accuracies of single teachers under one key."""
+    alone = {key.removeprefix(TEACHER): value for key, value in notes.items() if key.startswith(TEACHER)}
+    others = {key: value for key, value in notes.items() if not key.startswith(TEACHER)}
+    return others | ({"by_teacher": alone} if alone else {})
 
 
 def summary_of(found: Scores, history: Sequence[dict[str, Any]], seed: int) -> dict[str, Any]:

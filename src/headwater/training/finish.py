@@ -14,6 +14,7 @@ from headwater.core.membership import Newcomer
 from headwater.core.params import Params, digest
 from headwater.training.evaluation import Scores, method_report, summary_of
 from headwater.training.experiment import Experiment
+from headwater.training.guessing import guess_note
 from headwater.training.result import named, tensors_of
 
 SEPARATE = (
@@ -86,9 +87,9 @@ def result_of(
     }
     if config.model.start:
         result["start"] = {"path": config.model.start, "model_sha256": config.model.start_sha256}
-    if fed.session.losing:
-        result["notes"] = [SEPARATE]
+    told = [SEPARATE] if fed.session.losing else []
     if stopped:
-        ended = f"ended after round {len(history)} of {config.rounds} by the callback {stopped}"
-        result["notes"] = [*result.get("notes", ()), ended]
-    return result
+        told.append(f"ended after round {len(history)} of {config.rounds} by the callback {stopped}")
+    if words := guess_note(experiment, history, final=True):
+        told.append(words)
+    return result | ({"notes": told} if told else {})

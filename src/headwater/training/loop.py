@@ -39,6 +39,7 @@ from headwater.training.evaluation import (
 )
 from headwater.training.experiment import Experiment
 from headwater.training.finish import exported, result_of
+from headwater.training.guessing import guess_note
 from headwater.training.hooks import Hooks
 from headwater.training.opening import open_federation, run_context
 from headwater.training.result import Event, Progress, Run, describe_model, tensors_of
@@ -230,6 +231,8 @@ class _Loop:
             phase = next(d.phase for d in done if d.title == bad[0]["task"])
             complaint = Complaint(self.context, phase, bad[0]["task"], bad[0]["node"], number, len(bad) - 1)
             self.progress.say("warning", number, text=complaint.dropped)
+        if found and (words := guess_note(self.experiment, self.history, final=False)):
+            self.progress.say("warning", number, text=words)
         self.progress.round_closed(number)
         self.hooks.round_end(row)
         return found
