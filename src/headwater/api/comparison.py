@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from headwater.training.result import Run
 
 # Of a row, not in the DataFrame; differences are columns of their own there.
-HIDDEN = ("finished", "interval", "reached_target", "best", "target", "problem", "baseline")
+HIDDEN = ("finished", "interval", "reached_target", "best", "target", "problem", "baseline", "tuned")
 PAIRED = ("difference", "difference_low", "difference_high", "star", "won", "lost", "wilcoxon_p")
-OPTIONAL = ("local_accuracy", "ensemble_accuracy")
+OPTIONAL = ("local_accuracy", "ensemble_accuracy", "tuned_runs", "tuned_rounds", "tuned_seconds")
 LATEX = {
     "\\": r"\textbackslash{}",
     **{sign: f"\\{sign}" for sign in "&%$#_{}"},

@@ -52,6 +52,10 @@ class MethodRow:
     best: bool = False  # highest accuracy of all on the same data and split
     problem: str = ""  # the settings of data and split, if methods differ in them
     baseline: str = ""  # the method that this one is compared with
+    tuned: str = ""  # the settings that were chosen on the validation set
+    tuned_runs: int | None = None  # what that took
+    tuned_rounds: int | None = None
+    tuned_seconds: float | None = None
     gap: Difference | None = None  # accuracy minus the baseline's; None for that itself and with fewer than two pairs
 
 
@@ -176,7 +180,17 @@ def _row(each: MethodRuns, goal: float | None) -> MethodRow:
         bytes=mean([_bytes(run) for run in runs]),
         round_trips=mean([number(run.ledger("server_sector").get("round_trips")) for run in runs]),
         seconds=mean([run.seconds for run in runs]),
+        **_tuned(runs),
     )
+
+
+def _tuned(runs: Sequence[RunRecord]) -> dict[str, Any]:
+    """How settings were chosen, which is the same for all seeds."""
+    found = next((tuned for run in runs if isinstance(tuned := (run.result or {}).get("tuned"), dict)), None)
+    if found is None or not isinstance(found.get("settings"), dict):
+        return {}
+    words = ", ".join(f"{key}={value}" for key, value in found["settings"].items())
+    return {"tuned": words} | {f"tuned_{key}": found.get(key) for key in ("runs", "rounds", "seconds")}
 
 
 def _interval(runs: Sequence[RunRecord], finals: Sequence[float]) -> tuple[tuple[float, float] | None, str]:

@@ -40,8 +40,9 @@ def columns(found: MethodTable) -> list[MethodColumn]:
         MethodColumn("Bytes in all", "bytes", lambda row: size(row.bytes), -1),
         MethodColumn("Round trips", "round_trips", lambda row: count(row.round_trips), -1),
         MethodColumn("Time", "seconds", lambda row: duration(row.seconds), -1),
+        MethodColumn("Tuned", "tuned_runs", _tuned),
     ]
-    optional = ("gap", "local_accuracy", "ensemble_accuracy")
+    optional = ("gap", "local_accuracy", "ensemble_accuracy", "tuned_runs")
     kept = [
         each
         for each in shown
@@ -100,6 +101,8 @@ def notes(found: MethodTable) -> list[str]:
     if found.target is not None and found.chosen:
         reach = "every method reaches in all finished seeds" if len(found.rows) > 1 else "every finished seed reaches"
         lines.append(f"The target of {percent(found.target)} is the highest accuracy that {reach}.")
+    if any(row.tuned_runs is not None for row in found.rows):
+        lines.append("Tuned: settings that were chosen on the validation set alone before the runs, and what it took.")
     lines.append(
         "Best accuracy is the test accuracy of the round that was best on the validation set, or of the last round "
         "without one."
@@ -119,6 +122,14 @@ def accuracy_text(row: MethodRow) -> str:
         if row.accuracy - half >= 0 and row.accuracy + half <= 1:
             return f"{100 * row.accuracy:.1f}{NBSP}±{NBSP}{percent(half)}"
     return f"{percent(row.accuracy)} [{100 * row.accuracy_low:.1f}, {100 * row.accuracy_high:.1f}]"
+
+
+def _tuned(row: MethodRow) -> str:
+    """What was chosen, and its cost in runs, rounds and time."""
+    if row.tuned_runs is None:
+        return NONE
+    spent = f"{row.tuned_runs} runs, {count(row.tuned_rounds)} rounds, {duration(row.tuned_seconds)}"
+    return f"{row.tuned or 'nothing'} ({spent})"
 
 
 def _baseline(found: MethodTable) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -58,6 +58,7 @@ class Experiment:
         others: further architectures of clients.
         exchange: what clients sent about their rows before the first round, to agree on a preparation of the data.
         start: the model that the run starts from; None: it is drawn.
+        tuned: how settings were chosen before the run, for its result; empty if they were not.
     """
 
     config: Config
@@ -72,6 +73,7 @@ class Experiment:
     others: tuple[ModelSpec, ...] = ()
     exchange: Exchange | None = None
     start: Params | None = None
+    tuned: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def models(self) -> dict[str, ModelSpec]:
@@ -116,8 +118,6 @@ def prepare(config: Config, *, data: Data | None = None, model: Callable[[], nn.
         UserError: the parts do not go together, or the data cannot be read.
     """
     config = _with_absolute_paths(config)
-    folder = Path(config.data.dir) if config.data.dir else None
-    seed = carving_seed(config)
     loaded = data if data is not None else open_data(config.data)
     split = carve(
         loaded,
@@ -130,8 +130,8 @@ def prepare(config: Config, *, data: Data | None = None, model: Callable[[], nn.
         reference_classes=config.data.reference_classes,
         reference_fraction=config.data.reference_fraction,
         reference_labelled=config.data.reference_labelled,
-        data_dir=folder,
-        seed=seed,
+        data_dir=Path(config.data.dir) if config.data.dir else None,
+        seed=carving_seed(config),
         options=options_of(config.data),
     )
     partition = divide(config, split)

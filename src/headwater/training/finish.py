@@ -81,6 +81,7 @@ def result_of(
         "parameters": next((p.layout.size for p in params.values()), 0) or model.count(),
         "clients": len(fed.tree.clients),
         "sectors": len(fed.tree.sectors),
+        **({"tuned": dict(experiment.tuned)} if experiment.tuned else {}),
         **({"joined": [each._asdict() for each in joined]} if joined else {}),
         "numerics": numerics.about(),
         "versions": {"python": platform.python_version()} | {n: version(n) for n in ("headwater", "torch", "numpy")},
