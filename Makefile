@@ -6,7 +6,7 @@ SHARED_DATA := $(wildcard ../shared/data)
 export HEADWATER_DATA ?= $(abspath $(SHARED_DATA))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo deploy-demo test test-all check docs docs-tables build format bench bench-deploy bench-plan evidence compare-methods teacher-weights quadratics pipelining theory-bounds attacks papers traffic text-table cifar-fusion deploy-check soak clean
+.PHONY: help demo deploy-demo test test-all check docs docs-tables build format bench bench-deploy bench-plan bench-defaults evidence compare-methods teacher-weights quadratics pipelining theory-bounds attacks papers traffic text-table cifar-fusion deploy-check soak clean
 
 help:
 	@echo "make demo      compare four methods on the embedded data set (a minute after the install)"
@@ -25,6 +25,8 @@ help:
 	@echo "               seconds a round of a federation of 8 processes; BENCH=\"--against CHECKOUT\" compares (minutes, idle machine)"
 	@echo "make bench-plan"
 	@echo "               planned time and memory beside measured ones (some ten minutes on an idle machine)"
+	@echo "make bench-defaults"
+	@echo "               which methods learn with their defaults, on five data sets (some hours; carries on where it was stopped)"
 	@echo "make evidence  the CIFAR-10 comparison under experiments/ (one to two hours on 2 cores)"
 	@echo "make compare-methods, teacher-weights, quadratics, pipelining"
 	@echo "               the other experiments under experiments/ (an hour or two, half an hour, minutes, minutes)"
@@ -115,6 +117,9 @@ bench-deploy: $(VENV)/.installed-flower
 
 bench-plan: $(VENV)/.installed
 	$(BIN)/python benchmarks/plan_accuracy.py
+
+bench-defaults: $(VENV)/.installed
+	$(BIN)/python benchmarks/defaults.py $(DEFAULTS)
 
 evidence: $(VENV)/.installed
 	$(BIN)/python experiments/cifar10_resnet8/run.py

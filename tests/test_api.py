@@ -176,3 +176,12 @@ class TestCompare:
         with pytest.raises(hw.ConfigError) as caught:
             hw.compare(methods, **keywords)
         assert words in str(caught.value)
+
+
+def test_a_comparison_tunes_every_method_first() -> None:
+    small: dict[str, Any] = {"clients": 3, "rounds": 1, "local__epochs": 1, "progress": False}
+    both = hw.compare(["fedavg", "fedprox"], tune={"local__lr": [1e-7, 0.01]}, **small)
+    assert [run.result["tuned"]["settings"] for run in both.runs] == [{"local.lr": "0.01"}] * 2
+    assert list(both.table()["tuned rounds"]) == [6, 6]
+    with pytest.raises(hw.ConfigError, match="tune takes a list of keys"):
+        hw.compare(["fedavg"], tune="local.lr", **small)

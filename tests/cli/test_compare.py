@@ -71,3 +71,15 @@ def test_a_target_is_counted_to(call: Call, words: tuple[Any, ...]) -> None:
 def test_a_preset_is_what_they_share(call: Call, small: tuple[str, ...], tmp_path: Path) -> None:
     told = call("compare", "fedavg", "--config", "demo", *small, "--rounds", 1, "--out", tmp_path / "c", "--json")
     assert [row["seeds"] for row in json.loads(told.out)] == [1]
+
+
+def test_differences_are_to_the_baseline(call: Call, words: tuple[Any, ...]) -> None:
+    rows = json.loads(call(*words, "--json").out)
+    assert (rows[0]["baseline"], rows[0]["difference"]) == ("fedavg", None)
+    assert rows[1]["difference"] == pytest.approx(rows[1]["accuracy"] - rows[0]["accuracy"])
+    assert rows[1]["difference_low"] <= rows[1]["difference"] <= rows[1]["difference_high"]
+    other = json.loads(call(*words, "--baseline", "fedhead", "--json").out)
+    assert other[0]["difference"] == pytest.approx(-rows[1]["difference"])
+    assert "A difference is paired by seed" in call(*words).out
+    refused = call(*words, "--baseline", "fedhed")
+    assert (refused.status, "did you mean 'fedhead'" in refused.err) == (2, True)

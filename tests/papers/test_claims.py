@@ -81,15 +81,21 @@ class TestVerdicts:
         )
         assert [(each.verdict, each.reason) for each in found] == [("does not hold", "B is better")]
 
-    def test_it_cannot_be_told_where_intervals_overlap(self) -> None:
-        made = results(table(), {("A", "x"): [4.0, 6.0], ("B", "x"): [3.0, 5.0], ("C", "x"): [0.0, 0.0]})
+    def test_it_cannot_be_told_where_the_difference_may_be_zero(self) -> None:
+        made = results(table(), {("A", "x"): [4.0, 6.0], ("B", "x"): [5.0, 4.0], ("C", "x"): [0.0, 0.0]})
         (found,) = judge(made)
-        assert (found.verdict, found.reason) == ("cannot be told", "B and C: intervals overlap")  # ± 12.7 each
+        why = "B and C: the interval of the difference contains zero"
+        assert (found.verdict, found.reason) == ("cannot be told", why)
 
-    def test_touching_intervals_overlap_and_apart_by_more_do_not(self) -> None:
-        half = T2 * 1.0 / math.sqrt(3)  # of values that are 1 apart
-        for gap, verdict in ((2 * half - 1e-6, "cannot be told"), (2 * half + 1e-6, "holds")):
-            values = {("A", "x"): [gap - 1, gap, gap + 1], ("B", "x"): [-1.0, 0.0, 1.0]}
+    def test_seeds_that_agree_tell_although_they_vary_alike(self) -> None:
+        """Each row varies by 20 over seeds, and A is 1 above B in every seed."""
+        values = {("A", "x"): [11.0, 31.0, 51.1], ("B", "x"): [10.0, 30.0, 50.0], ("C", "x"): [0.0, 20.0, 40.0]}
+        assert judge(results(table(), values))[0].verdict == "holds"
+
+    def test_the_interval_of_the_difference_decides(self) -> None:
+        half = T2 * 1.0 / math.sqrt(3)  # of differences that are 1 apart
+        for gap, verdict in ((half - 1e-6, "cannot be told"), (half + 1e-6, "holds")):
+            values = {("A", "x"): [gap - 1, gap, gap + 1], ("B", "x"): [0.0, 0.0, 0.0]}
             only = table(order='[[order]]\nbetter = "A"\nthan = ["B"]\n')
             assert judge(results(only, values))[0].verdict == verdict
 
@@ -209,17 +215,28 @@ class TestOrders:
 
 class TestFiles:
     def test_all_three_say_the_same(self) -> None:
-        values = {(row, "x"): [float(at), float(at) + 1] for at, row in enumerate("ABC")}
+        values = {(row, "x"): [float(at), float(at) + 1 + at % 2] for at, row in enumerate("ABC")}
         told = TableReport.of(results(table(), values))
         facts = json.loads(as_json(told))
-        assert [each["ours"] for each in facts["cells"]] == [0.5, 1.5, 2.5]
-        assert facts["order"][0]["verdict"] == "cannot be told"
+        assert [each["ours"] for each in facts["cells"]] == [0.5, 2.0, 2.5]
+        assert facts["order"][0]["verdict"] == "does not hold"
         lines = csv_text(told.results).splitlines()
         assert lines[0].startswith("row,column,metric,unit,paper,paper_spread,ours,low,high,difference")
         assert lines[1].startswith("A,x,accuracy,%,3.0,,0.5,")
         page = markdown(told)
         assert "| A | 0.50 ± 6.35 (3.00, -2.50) |  |" in page
-        assert "* A better than B and C: cannot be told in x" in page
+        assert "* A better than B and C: does not hold in x (C is better)" in page
+        assert facts["baseline"] == "A"
+        gaps = [(each["to_baseline"], each["to_baseline_low"], each["star"]) for each in facts["cells"]]
+        assert gaps == [(None, None, False), (1.5, pytest.approx(1.5 - 12.7062 / 2, abs=1e-4), False), (2.0, 2.0, True)]
+        assert "## Difference to A" in page
+        assert "| B | +1.50 [−4.85,\u00a0+7.85] |" in page
+
+    def test_no_interval_of_an_accuracy_leaves_its_range(self) -> None:
+        made = TableEntry("A", "x", "%", None, None, {0: 99.0, 1: 90.0}, {}, {}, Measure("accuracy").range("%"))
+        assert made.interval == (pytest.approx(94.5 - 12.7062 * 4.5, abs=1e-2), 100.0)
+        assert cell_text(made) == "94.50 [37.32, 100.00]"
+        assert Measure("seconds_per_client").range("s") == (0.0, math.inf)
 
     def test_a_name_cannot_break_the_markdown(self) -> None:
         made = parse('# T\npreset = "demo"\n[[row]]\nname = "a|b*<c"\n[[column]]\nname = "x"\n', "t", scales.names())

@@ -1,4 +1,4 @@
-"""Paired differences of methods to the first one, against values computed by hand and by scipy."""
+"""Paired differences of methods to a baseline, against values computed by hand and by scipy."""
 
 from __future__ import annotations
 
@@ -7,14 +7,17 @@ from pathlib import Path
 import pytest
 from scipy import stats
 
-from headwater.report.differences import differences
+from headwater.errors import ConfigError
+from headwater.report.differences import baselines, differences
 from headwater.report.grouping import MethodRuns
 from headwater.report.runs import RunRecord
 
 
-def runs(label: str, accuracies: dict[int, float]) -> MethodRuns:
+def runs(label: str, accuracies: dict[int, float], alpha: float = 0.1) -> MethodRuns:
     made = [
-        RunRecord(Path(), label, label, seed, {}, [], {"accuracy": value, "label": label}, None)
+        RunRecord(
+            Path(), label, label, seed, {"partition": {"alpha": alpha}}, [], {"accuracy": value, "label": label}, None
+        )
         for seed, value in accuracies.items()
     ]
     return MethodRuns(label, tuple(made))
@@ -61,3 +64,23 @@ def test_a_star_needs_an_interval_away_from_zero() -> None:
     assert better.star
     assert worse.star
     assert worse.high < 0 < better.low
+
+
+def test_the_baseline_can_be_named_and_has_the_same_data_and_split() -> None:
+    groups = [
+        runs(name, {0: value, 1: value}, alpha) for alpha in (0.1, 1.0) for name, value in (("a", 0.5), ("b", 0.7))
+    ]
+    assert baselines(groups) == [0, 0, 2, 2]
+    assert baselines(groups, "b") == [1, 1, 3, 3]
+    found = differences(groups, "b")
+    assert [None if gap is None else round(gap.mean, 6) for gap in found] == [-0.2, None, -0.2, None]
+    with pytest.raises(ConfigError, match=r"the baseline 'c' is not among what is compared.*there are: a, b"):
+        baselines(groups, "c")
+
+
+def test_the_text_has_interval_star_and_counts() -> None:
+    """Gaps 0.1, 0.1, 0.1, 0.1, 0.2: mean 0.12, s = 0.0447214, t(0.975, 4) = 2.776445, half width 0.0555289."""
+    base = dict.fromkeys(range(5), 0.5)
+    _, gap = differences([runs("a", base), runs("b", base | {0: 0.7} | dict.fromkeys(range(1, 5), 0.6))])
+    assert gap is not None
+    assert gap.text.replace("\xa0", " ") == "+12.0 [+6.4, +17.6] * (5:0, p 0.062)"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from headwater.report import method_table
+from headwater.report import method_table, method_text
 from headwater.report.runs import find, read
 
 
@@ -57,14 +57,14 @@ def test_interval_over_seeds_by_hand(three):
     assert (row.method, row.seeds, row.interval) == ("A", 3, method_table.OVER_SEEDS)
     assert row.accuracy == pytest.approx(0.74)
     assert row.accuracy_high - row.accuracy == pytest.approx(0.0993655, abs=1e-6)
-    assert method_table.accuracy_text(row).replace("\u00a0", " ") == "74.0 ± 9.9 %"
+    assert method_text.accuracy_text(row).replace("\u00a0", " ") == "74.0 ± 9.9 %"
 
 
 def test_a_single_seed_shows_its_own_interval_and_says_so(three):
     row = three.rows[1]
     assert (row.accuracy, row.accuracy_low, row.accuracy_high, row.interval) == (0.5, 0.4, 0.75, method_table.ONE_RUN)
-    assert method_table.accuracy_text(row).replace("\u00a0", " ") == "50.0 % [40.0, 75.0]"
-    assert any("single run" in note for note in method_table.notes(three))
+    assert method_text.accuracy_text(row).replace("\u00a0", " ") == "50.0 % [40.0, 75.0]"
+    assert any("single run" in note for note in method_text.notes(three))
 
 
 def test_target_is_what_every_finished_run_reaches(three):
@@ -79,52 +79,52 @@ def test_target_is_what_every_finished_run_reaches(three):
 def test_a_given_target_may_be_missed(tmp_path, three):
     found = method_table.tabulate(find(tmp_path), target=0.75)
     assert (found.rows[0].reached_target, found.rows[0].rounds_to_target) == (1, None)
-    column = next(column for column in method_table.columns(found) if column.key == "rounds_to_target")
+    column = next(column for column in method_text.columns(found) if column.key == "rounds_to_target")
     assert column.text(found.rows[0]) == "– (1 of 3 seeds)"
-    assert not any("highest accuracy" in note for note in method_table.notes(found))
+    assert not any("highest accuracy" in note for note in method_text.notes(found))
 
 
 def test_costs_and_the_rest(three):
     row = three.rows[0]
     assert (row.bytes, row.round_trips, row.seconds) == (450, 6, 6)
-    assert three.rows[1].best_accuracy == 0.5555
+    assert three.rows[1].best_accuracy == 0.5, "the last round, never the best one on the test set"
     last = three.rows[2]
     assert (last.finished, last.seeds, last.accuracy, last.round_trips, last.bytes) == (0, 1, 0.3, None, 150)
-    assert method_table.accuracy_text(last).endswith("so far")
+    assert method_text.accuracy_text(last).endswith("so far")
 
 
 def test_best_is_marked_among_finished_methods_only(three, tmp_path):
     write(tmp_path / "d0", "d", 0, [0.99], finished=False)
     found = method_table.tabulate(find(tmp_path))
     assert [row.best for row in found.rows] == [True, False, False, False]
-    accuracy = next(column for column in method_table.columns(found) if column.key == "accuracy")
-    assert method_table.winners(found, accuracy) == {0}
+    accuracy = next(column for column in method_text.columns(found) if column.key == "accuracy")
+    assert method_text.best_rows(found, accuracy) == {0}
 
 
 def test_nobody_wins_alone_or_in_a_tie_of_all(tmp_path):
     write(tmp_path / "a0", "a", 0, [0.5, 0.6])
     alone = method_table.tabulate(find(tmp_path))
     assert not any(row.best for row in alone.rows)
-    assert not any(method_table.winners(alone, column) for column in method_table.columns(alone))
+    assert not any(method_text.best_rows(alone, column) for column in method_text.columns(alone))
     write(tmp_path / "b0", "b", 0, [0.4, 0.6])
     tie = method_table.tabulate(find(tmp_path))
-    bytes_column = next(column for column in method_table.columns(tie) if column.key == "bytes")
-    assert method_table.winners(tie, bytes_column) == set()
+    bytes_column = next(column for column in method_text.columns(tie) if column.key == "bytes")
+    assert method_text.best_rows(tie, bytes_column) == set()
 
 
 def test_columns_without_values_are_left_out(tmp_path, fake):
     run = read(fake(result={"local_accuracy": 0.7}).write(tmp_path / "a"))
-    keys = [column.key for column in method_table.columns(method_table.tabulate([run]))]
+    keys = [column.key for column in method_text.columns(method_table.tabulate([run]))]
     assert "local_accuracy" in keys
     assert "ensemble_accuracy" not in keys
     begun = fake(stop=1).write(tmp_path / "b")
     (begun / "rounds.jsonl").unlink()
-    keys = [column.key for column in method_table.columns(method_table.tabulate([read(begun)]))]
+    keys = [column.key for column in method_text.columns(method_table.tabulate([read(begun)]))]
     assert "rounds_to_target" not in keys
 
 
 def test_csv_holds_the_bare_numbers(three):
-    rows = list(csv.DictReader(io.StringIO(method_table.csv_text(three))))
+    rows = list(csv.DictReader(io.StringIO(method_text.csv_text(three))))
     assert [row["method"] for row in rows] == ["A", "B", "c"]
     assert float(rows[0]["accuracy"]) == pytest.approx(0.74)
     assert rows[2]["round_trips"] == ""
@@ -134,10 +134,10 @@ def test_csv_holds_the_bare_numbers(three):
 
 def test_markdown_is_one_table_with_the_best_in_bold(tmp_path, three):
     write(tmp_path / "e0", "a|b<i>", 0, [0.9, 0.9, 0.9])
-    lines = method_table.markdown(method_table.tabulate(find(tmp_path))).splitlines()
+    lines = method_text.markdown(method_table.tabulate(find(tmp_path))).splitlines()
     table = [line for line in lines if line.startswith("|")]
     bars = {line.replace("\\|", "").count("|") for line in table}
     assert len(table) == 2 + 4
-    assert bars == {len(method_table.columns(three)) + 1}
+    assert bars == {len(method_text.columns(three)) + 1}
     assert "A\\|B&lt;I>" in lines[5]
     assert "**90.0\u00a0% [40.0, 75.0]**" in lines[5]

@@ -152,16 +152,17 @@ def test_the_command_repeats_the_run_and_the_configuration_is_there(fake, tmp_pa
     assert "alpha = 0.3" in text
 
 
-def test_differences_to_the_best_are_in_the_results(comparison, tmp_path):
+def test_differences_to_the_baseline_are_in_the_results(comparison, tmp_path):
     groups = group(find(comparison(tmp_path))).groups
-    found = tabulate(groups)
-    table = sections.results(groups, found)
-    column = list(table.heads).index("Points to the best")
-    best = next(at for at, row in enumerate(found.rows) if row.best)
-    for at, row in enumerate(table.rows):
-        if at != best:
-            assert row[column].value == pytest.approx(found.rows[at].accuracy - found.rows[best].accuracy)
-    assert table.rows[best][column].text == "–"
+    for baseline, base in ((None, 0), ("feddf", 1), ("FedHEAD", 2)):  # by name or by label
+        found = tabulate(groups, baseline=baseline)
+        table = sections.results(found)
+        column = list(table.heads).index(f"Difference to {found.rows[base].method}")
+        for at, row in enumerate(table.rows):
+            if at != base:
+                assert row[column].value == pytest.approx(found.rows[at].accuracy - found.rows[base].accuracy)
+        assert table.rows[base][column].text == "–"
+    assert "A difference is paired by seed" in page.render(find(tmp_path))
 
 
 class TestFiles:

@@ -489,3 +489,21 @@ def test_a_student_at_the_server_may_have_more_threads() -> None:
         distill(toys.ctx(around, home), start, {"a": replace(start, weight=1.0)}, DistillSpec(epochs=1, batch=8))
     assert seen == [3, usual]
     assert torch.get_num_threads() == usual
+
+
+def test_notes_how_good_each_teacher_is_and_whether_the_result_was_kept() -> None:
+    """With a learning rate that spoils the student, the start is kept; its teachers are noted one by one."""
+    place = around()
+    alone = {name: scores_of(toys.ctx(place).flat_module(m), VAL)["accuracy"] for name, m in TEAM.items()}
+    for lr, accepted in ((1e4, 0.0), (1e-9, None)):
+        ctx = toys.ctx(place)
+        spec = replace(SPEC, lr=lr, restore="best_or_init")
+        found = distill(ctx, start=START, teachers=TEAM, spec=spec, val=VAL)
+        assert {name: ctx.notes[f"teacher:{name}"] for name in TEAM} == alone
+        assert (ctx.notes["teacher_worst"], ctx.notes["teacher_best"]) == (min(alone.values()), max(alone.values()))
+        same = torch.equal(found.vector, START.vector)
+        assert ctx.notes["accepted"] == (not same)
+        assert accepted is None or ctx.notes["accepted"] == accepted
+    ctx = toys.ctx(place)
+    distill(ctx, start=START, teachers=TEAM, spec=SPEC, val=VAL)
+    assert "accepted" not in ctx.notes, "without a guard there is nothing to accept"

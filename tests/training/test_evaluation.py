@@ -16,6 +16,7 @@ from torch import nn
 
 import toys
 from headwater.algorithms.base import Method, PersonalState, State, Team
+from headwater.config import Config
 from headwater.core.federation import CLIENTS, SERVER, Federation, Located, nothing
 from headwater.core.params import Params, digest
 from headwater.engines.pool import Pool
@@ -24,7 +25,8 @@ from headwater.specs import LocalSpec, Mix
 from headwater.tasks.average import average, initial
 from headwater.tasks.local import local_train
 from headwater.tasks.task import TaskContext
-from headwater.training.experiment import Experiment
+from headwater.training.evaluation import best_row
+from headwater.training.experiment import Experiment, prepare
 from headwater.training.loop import train
 from headwater.training.model_tensors import named
 from headwater.training.result import Run
@@ -297,3 +299,47 @@ def test_own_tests_from_the_common_test_set() -> None:
     assert found.result["model_sha256"] == without.result["model_sha256"]
     assert 0 <= found.result["local_accuracy"] <= 1
     assert "local_accuracy" not in without.result
+
+
+class TestBestRound:
+    @staticmethod
+    def rows(*pairs: tuple[float | None, float | None, float]) -> list[dict[str, Any]]:
+        return [
+            {"round": at, "accuracy": test, "validation_accuracy": val, "validation_loss": loss}
+            for at, (test, val, loss) in enumerate(pairs, start=1)
+        ]
+
+    def test_the_validation_set_chooses_and_the_test_set_does_not(self) -> None:
+        best, by = best_row(self.rows((0.9, 0.5, 1.0), (0.4, 0.7, 1.0), (None, None, 1.0), (0.8, 0.6, 1.0)))
+        assert (best["round"], best["accuracy"], by) == (2, 0.4, "validation accuracy")
+
+    def test_equal_ones_by_loss_and_then_the_first(self) -> None:
+        assert best_row(self.rows((0.1, 0.7, 0.9), (0.2, 0.7, 0.8), (0.3, 0.7, 0.8)))[0]["round"] == 2
+
+    def test_without_validation_it_is_the_last(self) -> None:
+        rows = [{"round": at, "accuracy": value} for at, value in ((1, 0.9), (2, 0.5), (3, None))]
+        assert best_row(rows) == (rows[1], "last round")
+
+
+def test_a_run_validates_each_evaluated_round_and_trains_the_same_bits() -> None:
+    runs = [
+        train(prepare(Config.load("fedavg", [], rounds=2, partition__clients=3, local__epochs=1, eval_every=every)))
+        for every in (1, 2)
+    ]
+    each, last = runs
+    assert [row.get("validation_accuracy") is not None for row in last.history] == [False, True]
+    assert each.result["model_sha256"] == last.result["model_sha256"]
+    best = best_row(each.history)[0]
+    assert (each.result["best_round"], each.result["best_accuracy"]) == (best["round"], best["accuracy"])
+    rows = prepare(Config.load("fedavg", [], rounds=2, partition__clients=3, local__epochs=1)).split.validation
+    with torch.no_grad():
+        right = (each.model(rows.x).argmax(1) == rows.y).double().mean()
+    assert each.history[-1]["validation_accuracy"] == pytest.approx(float(right))
+    alone = train(prepare(Config.load("local", [], rounds=1, partition__clients=3, local__epochs=1)))
+    assert (alone.result["best_by"], "validation_accuracy" in alone.history[0]) == ("last round", False)
+
+
+def test_an_ensemble_is_validated_too() -> None:
+    run = train(prepare(Config.load("fed-ensemble", [], rounds=1, partition__clients=4, local__epochs=1)))
+    assert run.result["best_by"] == "validation accuracy"
+    assert 0 <= run.history[0]["validation_accuracy"] <= 1

@@ -201,3 +201,14 @@ def test_clients_that_never_trained_share_one_model_and_are_saved_all_the_same(t
     assert stored.keys() == tensors.keys()
     assert all(torch.equal(stored[name], tensor) for name, tensor in tensors.items())
     assert len({p.vector.data_ptr() for p in run.params.values()}) < len(run.params) == 5
+
+
+def test_a_client_that_is_left_over_from_groups_counts_like_any_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of five clients with few rows each, the second to fifth train in pairs and the first one alone."""
+    monkeypatch.setattr("headwater.training.opening.SMALL", 2.5e8)  # as outside of tests
+    flat, tree = (
+        train(prepare(Config.load(name, [], partition__clients=5, rounds=1, local__epochs=1, engine__name="inline")))
+        for name in ("fedavg", "hfedavg")
+    )
+    assert flat.result["ledger"]["sector_client"]["up_models"] == 5
+    assert flat.accuracy == pytest.approx(tree.accuracy, abs=0.02)

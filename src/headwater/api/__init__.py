@@ -6,20 +6,23 @@ Keyword arguments set configuration keys: by the last part of a key where it is 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headwater.api.comparison import Comparison
 from headwater.api.progress import ProgressBar
 from headwater.api.settings import asked, flag, folder, in_memory, in_python, loaded, maker, of_method, watcher
+from headwater.api.tuning import axes_of, tune_tree, with_choice
 from headwater.callbacks import Callback
 from headwater.config import Config, catalog
 from headwater.config.fields import plain, shown
 from headwater.config.load import share
 from headwater.config.tree import merge
-from headwater.data.base import Data
 from headwater.errors import ConfigError
+from headwater.sweep.tuning import tuned_facts
 from headwater.training.experiment import Experiment, prepare
 from headwater.training.hooks import checked
 from headwater.training.loop import Event, open_engine, train
@@ -90,6 +93,8 @@ def compare(
     methods: Iterable[Method],
     *,
     seeds: Iterable[int] = (0,),
+    baseline: str | None = None,
+    tune: Iterable[str] | Mapping[str, Iterable[Any]] = (),
     data: Source = "digits",
     model: Maker = None,
     out: str | Path | None = None,
@@ -105,6 +110,9 @@ def compare(
     Args:
         methods: names or instances, as for `run`.
         seeds: seeds; every method runs once with each.
+        baseline: the method that the others are compared with, paired by seed; None for the first one.
+        tune: keys that are first chosen for every method on the validation set, with the same budget for each, such as
+            `["local.lr"]` or `{"local.lr": [0.01, 0.1]}`.
         data: as for `run`.
         model: as for `run`.
         out: directory; each run is written to `out/<method>/seed-<n>`. None leaves nothing on disk.
@@ -134,24 +142,35 @@ def compare(
     data = in_memory(data, settings, standardize)
     bases = [of_method(each) for each in chosen]
     names = [base["algorithm"]["name"] for base in bases]
+    if baseline is not None and baseline not in names:
+        raise ConfigError(f"baseline={baseline!r} is not among the methods ({', '.join(names)}); name one of them")
     for name in names:
         catalog.check_name("algorithm", name)
     parts = share(asked(settings, data, model, engine, names), names)
     trees = [merge(base, part) for base, part in zip(bases, parts, strict=True)]
-    every = [[Config(**merge(tree, {"seed": seed})) for tree in trees] for seed in numbers]
-    _check_places(directory, every[0])
-    found: Data | None = None
+    first = [Config(**merge(tree, {"seed": numbers[0]})) for tree in trees]
+    _check_places(directory, first)
     runs: list[Run] = []
+    facts: list[dict[str, Any]] = [{} for _ in trees]
     with bar:
-        for configs in every:
-            found = found or loaded(configs[0], data)
-            experiments = [prepare(config, data=found, model=maker(model)) for config in configs]
+        found = loaded(first[0], data)
+        for at, tree in enumerate(trees) if (axes := axes_of(tune)) else ():
+            to = None if directory is None else directory / "tune" / names[at].replace(":", ".")
+            ready = partial(prepare, data=found, model=maker(model))
+            facts[at] = tune_tree(merge(tree, {"seed": numbers[0]}), axes, ready, to, bar)
+            trees[at] = with_choice(tree, facts[at])
+        for seed in numbers:
+            configs = [Config(**merge(tree, {"seed": seed})) for tree in trees]
+            experiments = [
+                replace(prepare(config, data=found, model=maker(model)), tuned=tuned_facts(known) if known else {})
+                for config, known in zip(configs, facts, strict=True)
+            ]
             with open_engine(configs[0], experiments) as shared:
                 for each in experiments:
                     bar.begin(f"{each.config.method} seed {each.config.seed}")
                     to = None if directory is None else place(directory, each.config)
                     runs.append(train(each, out=to, watch=bar.event, engine=shared, callbacks=hooks))
-    return Comparison(tuple(runs))
+    return Comparison(tuple(runs), baseline)
 
 
 @in_python()

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headwater.report.differences import FOR_RANKS, Difference, differences
+from headwater.report.differences import FOR_RANKS, Difference
 from headwater.report.grouping import MethodRuns, group, over_seeds
-from headwater.report.method_table import MethodTable, columns, dicts, markdown, notes, tabulate, winners
+from headwater.report.method_table import MethodTable, dicts, tabulate
+from headwater.report.method_text import best_rows, columns, markdown, notes
 from headwater.report.notebook import sparkline, table
 from headwater.report.numbers import NBSP
 from headwater.report.runs import RunRecord
@@ -19,8 +20,10 @@ if TYPE_CHECKING:
 
     from headwater.training.result import Run
 
-HIDDEN = ("finished", "interval", "reached_target", "best", "target", "problem")  # of a row, in the DataFrame
-OPTIONAL = ("local_accuracy", "ensemble_accuracy")
+# Of a row, not in the DataFrame; differences are columns of their own there.
+HIDDEN = ("finished", "interval", "reached_target", "best", "target", "problem", "baseline", "tuned")
+PAIRED = ("difference", "difference_low", "difference_high", "star", "won", "lost", "wilcoxon_p")
+OPTIONAL = ("local_accuracy", "ensemble_accuracy", "tuned_runs", "tuned_rounds", "tuned_seconds")
 LATEX = {
     "\\": r"\textbackslash{}",
     **{sign: f"\\{sign}" for sign in "&%$#_{}"},
@@ -42,6 +45,7 @@ class Comparison:
 
     Args:
         runs: the runs, by seed and then by method.
+        baseline: the method that the others are compared with; None for the first one.
 
     Example:
         >>> import headwater as hw
@@ -51,6 +55,7 @@ class Comparison:
     """
 
     runs: tuple[Run, ...]
+    baseline: str | None = None
 
     def rows(self, target: float | None = None) -> list[dict[str, Any]]:
         """One row per method: mean accuracy over seeds with its interval, and the cost.
@@ -60,15 +65,16 @@ class Comparison:
         """
         return dicts(self._summary(target))
 
-    def table(self, target: float | None = None) -> pd.DataFrame:
+    def table(self, target: float | None = None, baseline: str | None = None) -> pd.DataFrame:
         """One row per method as a pandas DataFrame with numbers.
 
-        With two or more seeds and methods it has the paired difference in accuracy to the first method: `difference`
-        with its 95 % t interval, and `star` where that does not contain zero. With five or more seeds it also has the
+        With two or more seeds and methods it has the paired difference in accuracy to the baseline: `difference` with
+        its 95 % t interval, and `star` where that does not contain zero. With five or more seeds it also has the
         number of seeds won and lost and the p value of Wilcoxon's signed-rank test.
 
         Args:
             target: as for `rows`.
+            baseline: the method that the others are compared with; None for that of the comparison.
 
         Returns:
             The table. `to_markdown()` and `to_latex()` of pandas write all digits; those of the comparison write
@@ -76,17 +82,18 @@ class Comparison:
         """
         import pandas as pd
 
-        rows, groups = self.rows(target), self._groups()
+        found = self._summary(target, baseline)
+        rows = dicts(found)
         kept = [
             key
             for key in rows[0]
-            if key not in HIDDEN and (key not in OPTIONAL or any(row[key] is not None for row in rows))
+            if key not in (*HIDDEN, *PAIRED) and (key not in OPTIONAL or any(row[key] is not None for row in rows))
         ]
         frame = pd.DataFrame([{key.replace("_", " "): row[key] for key in kept} for row in rows]).set_index("method")
         numbers = [column for column in frame.columns if column != "seeds"]
         frame[numbers] = frame[numbers].astype("float64")  # also a column without any value
-        frame.attrs = {"target": rows[0]["target"], "difference to": rows[0]["method"]}
-        for name, values in _paired_columns(differences(groups)).items():
+        frame.attrs = {"target": found.target, "difference to": rows[0]["baseline"]}
+        for name, values in _paired_columns([row.gap for row in found.rows]).items():
             frame[name] = values
         return frame
 
@@ -98,7 +105,7 @@ class Comparison:
         """
         heads, cells, strong = self._texts(target)
         cells = [[f"**{c}**" if (i, j) in strong else c for j, c in enumerate(row)] for i, row in enumerate(cells)]
-        below = "\n".join(f"{note}  " for note in self._notes(target))
+        below = "\n".join(f"{note}  " for note in notes(self._summary(target)))
         return f"{_frame(heads, cells).to_markdown(index=False, disable_numparse=True)}\n\n{below}\n"
 
     def to_latex(self, target: float | None = None) -> str:
@@ -132,37 +139,21 @@ class Comparison:
         rows = [[*row, curve] for row, curve in zip(cells, drawn, strict=True)]
         first = self.runs[0].result
         title = f"{len(cells)} method{'s' * (len(cells) > 1)} on {Path(str(first['data'])).name}"
-        return table(title, [*heads, "By round"], rows, self._notes(None), strong)
+        return table(title, [*heads, "By round"], rows, notes(self._summary(None)), strong)
 
     def _texts(self, target: float | None) -> tuple[list[str], list[list[str]], set[tuple[int, int]]]:
         """Headings, cells, and the places of the best cells."""
         found = self._summary(target)
         shown = columns(found)
-        strong = {(row, place) for place, column in enumerate(shown) for row in winners(found, column)}
+        strong = {(row, place) for place, column in enumerate(shown) for row in best_rows(found, column)}
         heads, cells = [column.heading for column in shown], [[c.text(row) for c in shown] for row in found.rows]
-        gaps = differences(self._groups())
-        if any(gaps):
-            heads.append(f"Difference to {found.rows[0].method}")
-            cells = [[*row, _difference(gap)] for row, gap in zip(cells, gaps, strict=True)]
         return heads, cells, strong
-
-    def _notes(self, target: float | None) -> list[str]:
-        gaps = [gap for gap in differences(self._groups()) if gap]
-        told = notes(self._summary(target))
-        if gaps:
-            told.append(
-                f"A difference is in points of accuracy, paired by seed, with its 95{NBSP}% t interval; * marks those "
-                "whose interval does not contain zero."
-            )
-        if any(gap.wins is not None for gap in gaps):
-            told.append("In brackets: seeds won and lost, and p of Wilcoxon's signed-rank test.")
-        return told
 
     def _groups(self) -> list[MethodRuns]:
         return list(group([_record(each) for each in self.runs]).groups)
 
-    def _summary(self, target: float | None) -> MethodTable:
-        return tabulate(self._groups(), target)
+    def _summary(self, target: float | None, baseline: str | None = None) -> MethodTable:
+        return tabulate(self._groups(), target, self.baseline if baseline is None else baseline)
 
 
 def _paired_columns(gaps: list[Difference | None]) -> dict[str, list[Any]]:
@@ -180,16 +171,6 @@ def _paired_columns(gaps: list[Difference | None]) -> dict[str, list[Any]]:
             values = [None if gap is None else getattr(gap, key) for gap in gaps]
             found[name] = [nothing if value is None else float(value) for value in values]
     return found
-
-
-def _difference(gap: Difference | None) -> str:
-    if gap is None:
-        return ""
-    text = gap.text + (" *" if gap.star else "")
-    if gap.wins is None:
-        return text
-    p = f", p = {gap.wilcoxon:.3f}" if gap.wilcoxon is not None else ""
-    return f"{text} ({gap.wins} to {gap.losses}{p})"
 
 
 def _frame(headings: list[str], cells: list[list[str]]) -> pd.DataFrame:

@@ -2,18 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from headwater import startup
 from headwater.cli.default_directory import directory_for, not_for_nothing
 from headwater.cli.directories import check_path, claim, plain_name
-from headwater.cli.options import Options, Target, takes
+from headwater.cli.options import Baseline, Options, Target, takes
 from headwater.cli.run import INTERRUPTED
-from headwater.cli.terminal import RunProgress, as_json, console, print_lines, reading, say, status, table
-from headwater.errors import ConfigError
+from headwater.cli.terminal import (
+    BEST,
+    CellText,
+    RunProgress,
+    as_json,
+    console,
+    print_lines,
+    reading,
+    say,
+    status,
+    table,
+)
+from headwater.cli.tune import axes_of, tune_one
+from headwater.errors import ConfigError, nearest
 from headwater.training.run_numbers import RUNS
 
 if TYPE_CHECKING:
@@ -24,6 +39,20 @@ Methods = Annotated[list[str], typer.Argument(metavar="METHOD METHOD … (with -
 Existing = Annotated[
     bool, typer.Option("--from", help="Compare runs that exist: the arguments are their directories. Trains nothing.")
 ]
+Tune = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--tune",
+        metavar="KEY or KEY=V1,V2",
+        help="First choose this key for every method on the validation set, with the same budget; repeatable.",
+    ),
+]
+TuneBudget = Annotated[
+    int | None,
+    typer.Option(
+        "--tune-budget", metavar="N", help="Rounds of a tried setting; else a fifth of the run's, at least 3."
+    ),
+]
 Directories = Annotated[list[Path], typer.Argument(metavar="DIR …", show_default=False)]
 Based = Annotated[
     str | None,
@@ -33,15 +62,27 @@ Based = Annotated[
 ]
 
 
-@takes("sets seed seeds rounds target existing out engine address workers device data_dir quiet json force")
+@takes(
+    "sets seed seeds rounds target baseline tune tune_budget existing "
+    "out engine address workers device data_dir quiet json force"
+)
 def compare(
-    options: Options, methods: Methods, config: Based = None, target: Target = None, existing: Existing = False
+    options: Options,
+    methods: Methods,
+    config: Based = None,
+    target: Target = None,
+    baseline: Baseline = None,
+    tune: Tune = None,
+    tune_budget: TuneBudget = None,
+    existing: Existing = False,
 ) -> int:
     """Compare methods on the same data.
 
     Each method (see `headwater list algorithms`) gets the same data, split and seeds. Finished runs are kept and
     skipped on the next call. Without --out, results go to runs/compare-DATA-001; the same command carries on there,
     also with further methods or seeds, and one with other settings gets the next number.
+
+    With --tune, each method's settings are first chosen on the validation set, with the same budget for all.
 
     Examples: `headwater compare fedavg feddf fedhead --seeds 0,1,2 --set partition.alpha=0.1`,
     `headwater compare --from runs/fedavg-digits-001 runs/fedhead-digits-001`
@@ -51,26 +92,39 @@ def compare(
 
     check_target(target, "--target")
     if existing:
-        return _compare_existing([Path(each) for each in methods], target, options)
+        return _compare_existing([Path(each) for each in methods], target, baseline, options)
+    if baseline is not None and baseline not in methods:
+        raise ConfigError(
+            f"--baseline {baseline!r} is not compared{nearest(baseline, methods)}; name it as a method too"
+        )
     repeated = [method for method in methods if methods.count(method) > 1]
     if repeated:
         raise ConfigError(f"{repeated[0]!r} is named twice; name each method once")
-    configs = [
-        Config.load_each(methods, config, options.sets or [], **options.keys() | {"seed": seed})
-        for seed in options.all_seeds()
-    ]  # by seed and method; a seed of None is left out
+
+    def configured(seed: int | None, at: int, point: Mapping[str, str]) -> Config:
+        pairs = [*(options.sets or []), *(f"{key}={value}" for key, value in point.items())]
+        return Config.load_each(methods, config, pairs, **options.keys() | {"seed": seed})[at]
+
+    seeds, many = options.all_seeds(), range(len(methods))
+    axes = axes_of(tune or [], "--tune")
+    configs = [[configured(seed, at, {}) for at in many] for seed in seeds]  # a seed of None is left out
     check_path(options.out or RUNS)
-    out = options.out or _default_out(configs)
+    out = options.out or _default_out(configs, f"{axes}{tune_budget}" if axes else "")
+    chosen: list[dict[str, Any]] = [{} for _ in many]
+    for at in many if axes else ():
+        folder = out / "tune" / methods[at].replace(":", ".")
+        chosen[at] = tune_one(partial(configured, seeds[0], at), axes, folder, tune_budget, options)
+    configs = [[configured(seed, at, chosen[at].get("best", {})) for at in many] for seed in seeds]
     directories: list[Path] = []
     with not_for_nothing(out):
         for each in configs:
-            if code := _one_seed(each, out, directories, options):
+            if code := _one_seed(each, out, directories, options, chosen):
                 return code
-    return _show(directories, out, target, options)
+    return _show(directories, out, target, baseline, options)
 
 
-@takes("target out quiet json")
-def report(options: Options, directories: Directories, target: Target = None) -> None:
+@takes("target baseline out quiet json")
+def report(options: Options, directories: Directories, target: Target = None, baseline: Baseline = None) -> None:
     """Write a report from runs.
 
     A page, a picture and tables, of one run or of many. A DIR may also be that of a comparison.
@@ -85,11 +139,11 @@ def report(options: Options, directories: Directories, target: Target = None) ->
     runs = find(directories)
     out = options.out or (directories[0] / "report" if len(directories) == 1 else Path("runs") / "report")
     check_path(out)
-    by_method = tabulate(runs, target)
+    by_method = tabulate(runs, target, baseline)
     for damaged in filter(None, (run.damage for run in runs)):
         say(damaged)
     with status("writing the report …", options.quiet):
-        files = export(directories, out, target=target)
+        files = export(directories, out, target=target, baseline=baseline)
     if options.json:
         as_json({"files": [str(file) for file in files], "rows": dicts(by_method)})
         return
@@ -97,7 +151,7 @@ def report(options: Options, directories: Directories, target: Target = None) ->
     print_lines(*files)
 
 
-def _compare_existing(given: list[Path], target: float | None, options: Options) -> int:
+def _compare_existing(given: list[Path], target: float | None, baseline: str | None, options: Options) -> int:
     """The table and report of runs that exist. They must have the same data and, for each seed, the same split."""
     from headwater.report.runs import find
 
@@ -127,46 +181,53 @@ def _compare_existing(given: list[Path], target: float | None, options: Options)
     asked = {str(run.path.resolve()): "" for run in runs}
     out = options.out or directory_for(RUNS / f"compare-{data}", {"from": str(sorted(asked))})
     out.mkdir(parents=True, exist_ok=True)
-    return _show([run.path for run in runs], out, target, options)
+    return _show([run.path for run in runs], out, target, baseline, options)
 
 
-def _default_out(configs: list[list[Config]]) -> Path:
+def _default_out(configs: list[list[Config]], tuned: str = "") -> Path:
     """runs/compare-<data>-001, or the next number if that one compares under other settings."""
     from headwater.api import place
     from headwater.sweep import identity
 
-    asked = {str(place(Path(), config)): identity(config) for each in configs for config in each}
+    asked = {str(place(Path(), config)): identity(config) + tuned for each in configs for config in each}
     return directory_for(RUNS / f"compare-{plain_name(configs[0][0].data.name)}", asked)
 
 
 def print_method_table(by_method: MethodTable) -> None:
     """Print one row per method with the best of each column marked, and the notes below it."""
-    from headwater.report.method_table import columns, notes, winners
+    from headwater.report.method_text import best_rows, columns, notes
 
     shown = columns(by_method)
-    best = [winners(by_method, column) for column in shown]
-    rows = [
-        [(column.text(row), at in wins) for column, wins in zip(shown, best, strict=True)]
+    best = [best_rows(by_method, column) for column in shown]
+    rows: list[list[CellText]] = [
+        [row.method, *((c.text(row), at in wins) for c, wins in zip(shown[1:], best[1:], strict=True))]
         for at, row in enumerate(by_method.rows)
     ]
     right = [column.heading for column in shown if column.key != "method"]
     screen = console()
-    screen.print(table([column.heading for column in shown], rows, right=right))
-    for note in notes(by_method):
+    screen.print(table([column.heading for column in shown], rows, right=right, whole=24))
+    marked = [f"{BEST} marks the best of a column."] if any(best) else []
+    for note in [*marked, *notes(by_method)]:
         screen.print(note, style="dim")
 
 
-def _one_seed(configs: list[Config], out: Path, directories: list[Path], options: Options) -> int:
-    """Train all methods at one seed on one engine; the data is read once."""
+def _one_seed(
+    configs: list[Config], out: Path, directories: list[Path], options: Options, tuned: Sequence[Mapping[str, Any]]
+) -> int:
+    """Train all methods at one seed on one engine; the data is read once. `tuned` is the choice of each method."""
     first = configs[0]
     with status(f"{reading(first.data.name)} for seed {first.seed} …", options.quiet):
         from headwater.api import place
         from headwater.data.loading import open_data
+        from headwater.sweep.tuning import tuned_facts
         from headwater.training.experiment import prepare
 
         startup.freeze_gc()
         data = open_data(first.data)
-        experiments = [prepare(config, data=data) for config in configs]
+        experiments = [
+            replace(prepare(config, data=data), tuned=tuned_facts(found) if found else {})
+            for config, found in zip(configs, tuned, strict=True)
+        ]
     places = [place(out, each.config) for each in experiments]
     claimed = [claim(path, each.config, options.force) for path, each in zip(places, experiments, strict=True)]
     waiting = [each for each, directory in zip(experiments, claimed, strict=True) if directory.result is None]
@@ -187,14 +248,14 @@ def _one_seed(configs: list[Config], out: Path, directories: list[Path], options
     return 0
 
 
-def _show(directories: list[Path], out: Path, target: float | None, options: Options) -> int:
+def _show(directories: list[Path], out: Path, target: float | None, baseline: str | None, options: Options) -> int:
     from headwater.report import write
     from headwater.report.method_table import dicts, tabulate
     from headwater.report.runs import read
 
+    by_method = tabulate([read(directory) for directory in directories], target, baseline)
     with status("writing the report …", options.quiet):
-        page = write(directories, out / "report.html", target=target)
-    by_method = tabulate([read(directory) for directory in directories], target)
+        page = write(directories, out / "report.html", target=target, baseline=baseline)
     if options.json:
         as_json(dicts(by_method))
         return 0

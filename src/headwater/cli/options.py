@@ -35,6 +35,10 @@ Target = Annotated[
         "--target", metavar="ACCURACY", help="Count rounds and bytes to this accuracy; else the highest that all reach."
     ),
 ]
+Baseline = Annotated[
+    str | None,
+    typer.Option("--baseline", metavar="NAME", help="Show differences to this one, paired by seed; else to the first."),
+]
 Out = Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Where results go.")]
 Engine = Annotated[
     str | None,

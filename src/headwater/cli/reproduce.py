@@ -11,7 +11,7 @@ import typer
 
 from headwater.cli.default_directory import directory_for
 from headwater.cli.directories import check_path
-from headwater.cli.options import Options, RunsAtOnce, takes
+from headwater.cli.options import Baseline, Options, RunsAtOnce, takes
 from headwater.cli.run import INTERRUPTED
 from headwater.cli.sweep import exit_status, prepare_directories, say_interrupted, start_workers, train_all
 from headwater.cli.terminal import as_json, console, print_lines, say, status, table
@@ -41,12 +41,13 @@ Listed = Annotated[bool, typer.Option("--list", help="Show the tables there are,
 WIDE = 4  # columns of a table on the screen
 
 
-@takes("sets seed seeds rounds out engine address workers device data_dir listed quiet json force")
+@takes("sets seed seeds rounds baseline out engine address workers device data_dir listed quiet json force")
 def reproduce(
     options: Options,
     context: typer.Context,
     source: Wanted = None,
     scale: ScaleName = "smoke",
+    baseline: Baseline = None,
     workers: RunsAtOnce = None,
     listed: Listed = False,
 ) -> int:
@@ -63,10 +64,12 @@ def reproduce(
     if listed or source is None:
         return _list(source, json=options.json)
     from headwater.papers import scales
+    from headwater.papers.results import check_baseline
     from headwater.papers.table import load
 
     chosen = scales.find(scale)
     tables = [load(name, scales.names()) for name in papers.meant(source)]
+    bases = [check_baseline(each, baseline) for each in tables]
     seeds = [seed for seed in options.all_seeds() if seed is not None] or None
     check_path(options.out or RUNS)
     processes, engine_keys = start_workers(options, workers)
@@ -86,8 +89,8 @@ def reproduce(
                 with status(f"reading data for {each.name} …", options.quiet):
                     sets = options.sets or []
                     plans.append(plan_table(each, chosen, place, processes.sizes, sets=sets, direct=keys, seeds=seeds))
-            for plan, place in zip(plans, places, strict=True):
-                code, report = _run_table(processes, plan, place, options)
+            for plan, place, base in zip(plans, places, bases, strict=True):
+                code, report = _run_table(processes, plan, place, base, options)
                 statuses.append(code)
                 reports.append(report)
         except KeyboardInterrupt:
@@ -101,7 +104,9 @@ def reproduce(
     return next((code for code in (1, 2) if code in statuses), 0)
 
 
-def _run_table(processes: SweepWorkers, plan: TablePlan, out: Path, options: Options) -> tuple[int, TableReport]:
+def _run_table(
+    processes: SweepWorkers, plan: TablePlan, out: Path, baseline: str, options: Options
+) -> tuple[int, TableReport]:
     """Train the runs of one table, then write and print it; returns the exit status and the table."""
     from headwater.papers.results import collect
     from headwater.papers.table_files import TableReport, write_files
@@ -111,7 +116,7 @@ def _run_table(processes: SweepWorkers, plan: TablePlan, out: Path, options: Opt
         _announce(plan, waiting, len(processes))
     outcomes = train_all(processes, plan.cells, waiting, quiet=options.quiet)
     with status("writing the table …", options.quiet):
-        report = TableReport.of(collect(plan, outcomes, out))
+        report = TableReport.of(collect(plan, outcomes, out, baseline))
         files = write_files(report, out, say)
     if not options.json:
         _print(report, files)
@@ -153,7 +158,7 @@ def _place(out: Path | None, table: PaperTable, scale: str, asked: str, *, alone
 
 
 def _print(report: TableReport, files: list[Path]) -> None:
-    from headwater.papers.table_files import cell_text, heading, legend
+    from headwater.papers.table_files import cell_text, gap_legend, gap_text, heading, legend
 
     results = report.results
     screen = console()
@@ -164,6 +169,15 @@ def _print(report: TableReport, files: list[Path]) -> None:
         title = (results.plan.table.title or results.plan.table.name) if start == 0 else ""
         screen.print(table(["", *heads], rows, title=title, right=heads))
     screen.print(legend(results), style="dim")
+    about = gap_legend(results)
+    for start in range(0, len(results.columns), WIDE) if about else ():
+        part = results.columns[start : start + WIDE]
+        heads = [heading(results, column) for column in part]
+        others = [row for row in results.rows if row != results.base]
+        rows = [[row, *(gap_text(results, row, column) for column in part)] for row in others]
+        screen.print(table(["", *heads], rows, title="" if start else f"Difference to {results.base}", right=heads))
+    for sentence in about:
+        screen.print(sentence, style="dim")
     for sentence in [*report.failures, *report.claims, *report.alike, *report.orders]:
         screen.print(sentence, markup=False)
     print_lines(*files)

@@ -39,7 +39,6 @@ TakeOver = Annotated[
 ]
 INTERRUPTED = 130  # exit status after Ctrl-C
 REPORT, RESULT = "report.html", "result.json"
-WILSON = "ordinary_wilson"
 TIERS = {"server_sector": "server – sectors", "sector_client": "sectors – clients"}
 
 
@@ -177,10 +176,11 @@ def _train(config: Config, out: Path | None, options: Options) -> int:
 
 def _lines(facts: dict[str, Any], out: Path) -> Iterator[tuple[str, str]]:
     yield "accuracy", percent(facts["accuracy"])
-    if WILSON in (intervals := facts.get("intervals", {})):
-        low, high = intervals[WILSON]
-        yield "", f"{percent(low)} to {percent(high)}: 95 % interval over the test set (Wilson)"
-    yield "best round", f"{facts['best_round']} of {facts['rounds']}, {percent(facts['best_accuracy'])}"
+    if (ends := facts.get("accuracy_ci95")) is not None:
+        over = "the test set" if "ordinary_wilson" in facts.get("intervals", {}) else "clients"
+        yield "", f"{percent(ends[0], 2)} to {percent(ends[1], 2)}: 95 % interval over {over}"
+    by = "" if facts.get("best_by") != "validation accuracy" else ", by the validation set"
+    yield "best round", f"{facts['best_round']} of {facts['rounds']}, {percent(facts['best_accuracy'])}{by}"
     if "local_accuracy" in facts:
         spread = facts["local_accuracy_spread"]
         ends = f"mean over clients, from {percent(spread['min'])} to {percent(spread['max'])}"
@@ -196,5 +196,7 @@ def _lines(facts: dict[str, Any], out: Path) -> Iterator[tuple[str, str]]:
         yield "privacy", facts["privacy"]["sentence"]
     for sentence in facts.get("remarks", []):
         yield "remark", sentence
+    for sentence in facts.get("notes", []):
+        yield "note", sentence
     yield "time", duration(facts["seconds"])
     yield "report", str(out / REPORT)

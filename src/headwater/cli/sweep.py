@@ -87,15 +87,15 @@ def sweep(
     return exit_status(list(outcomes.values()))
 
 
-def axis(text: str) -> Axis:
-    """Key and values of one `--grid`."""
+def axis(text: str, option: str = "--grid") -> Axis:
+    """Key and values of one `--grid` or `--tune`."""
     key, equals, values = text.partition("=")
     parts = [value.strip() for value in _split(values)]
     if not equals or not key.strip() or not all(parts):
-        raise ConfigError(f"--grid takes KEY=V1,V2, such as local.lr=0.01,0.1, got {text!r}")
+        raise ConfigError(f"{option} takes KEY=V1,V2, such as local.lr=0.01,0.1, got {text!r}")
     repeated = [value for value in parts if parts.count(value) > 1]
     if repeated:
-        raise ConfigError(f"--grid names {repeated[0]} twice for {key.strip()}, got {text!r}")
+        raise ConfigError(f"{option} names {repeated[0]} twice for {key.strip()}, got {text!r}")
     if key.strip() == "seed":
         raise ConfigError("seed is no key of a grid, since runs that differ in it are averaged; use --seeds 0,1,2")
     return key.strip(), parts
@@ -188,7 +188,8 @@ def _show(
 ) -> None:
     from headwater.cli.compare import print_method_table
     from headwater.report.grouping import MethodRuns
-    from headwater.report.method_table import csv_text, dicts, markdown, tabulate
+    from headwater.report.method_table import dicts, tabulate
+    from headwater.report.method_text import csv_text, markdown
     from headwater.report.runs import read
 
     failed = {path: end.failed for path, end in outcomes.items() if end.failed}

@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     from headwater.training.loop import Event
 
 CellText = str | tuple[str, bool]  # a text, or a text and whether it is the best of its column
+BEST = "◂"  # behind the best cell of a column
 PLAIN = {"–": "-", "—": "-", "−": "-", "±": "+-", "×": "x", "·": "*", "√": "sqrt", "→": "->", "≤": "<=", "≥": ">="}
+PLAIN |= {BEST: "<"}
 
 
 def say(text: str) -> None:
@@ -60,6 +62,7 @@ def table(
     *,
     title: str = "",
     right: Sequence[str] = (),
+    whole: int = 0,
 ) -> Table:
     """A plain table.
 
@@ -68,6 +71,7 @@ def table(
         rows: cells by row.
         title: shown above the table.
         right: headings of columns with numbers, which are aligned to the right.
+        whole: up to so many letters of a name in the first column stay on one line.
     """
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
@@ -76,19 +80,21 @@ def table(
     grid = Table(
         box=SIMPLE_HEAD, title=Text(title) if title else None, title_justify="left", title_style="bold", pad_edge=False
     )
-    for heading in headings:
-        longest = max(map(len, heading.split()), default=0)  # no word of a heading is split
+    lines = list(rows)
+    names = min(whole, max((len(row[0]) for row in lines if isinstance(row[0], str)), default=0))
+    for at, heading in enumerate(headings):
+        longest = max(0 if at else names, *map(len, heading.split()), 0)  # no word of a heading is split
         grid.add_column(heading, justify="right" if heading in right else "left", overflow="fold", min_width=longest)
-    for row in rows:
+    for row in lines:
         grid.add_row(*(Text(cell) if isinstance(cell, str) else _best(*cell) for cell in row))
     return grid
 
 
 def _best(text: str, best: bool) -> Text:
-    """The best cell of a column is bold and has a star, which also shows without colours."""
+    """The best cell of a column is bold and has a mark, which also shows without colours."""
     from rich.text import Text
 
-    return Text(f"{text} *", style="bold") if best else Text(text)
+    return Text(f"{text}\u00a0{BEST}", style="bold") if best else Text(text)
 
 
 def pairs(rows: Iterable[tuple[str, str]], title: str) -> Table:

@@ -88,6 +88,9 @@ class Inline:
         self._accept(jobs[0]) if len(jobs) == 1 else self.submit_group(JobGroup.of(jobs))
 
     def submit_group(self, group: JobGroup) -> None:
+        if len(group.nodes) == 1:  # its result is a value, not {node: value}
+            self._accept(group.jobs[0])
+            return
         self._accept(group)
         self._groups.add(group)
         self._begin_ready()

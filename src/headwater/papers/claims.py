@@ -1,9 +1,9 @@
 """Whether a paper's claims hold for our results, as verdicts and sentences.
 
-A claim holds in a column if its mean is better than that of each other row and no intervals over seeds overlap. It does
-not hold if another row is better in the same sense. Otherwise it cannot be told. A single seed has no interval: then
-the values are compared, and a sentence says so. Where a row's method is another one on every seed's split, no order of
-it is judged.
+A claim holds in a column if its mean is better than that of each other row and the interval of the difference, paired
+by seed, does not contain zero. It does not hold if another row is better in the same sense. Otherwise it cannot be
+told. A single seed has no interval: then the values are compared, and a sentence says so. Where
+a row's method is another one on every seed's split, no order of it is judged.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from headwater.papers.results import COUNTS, Measure, Results, TableEntry
+from headwater.papers.results import COUNTS, Measure, Results, TableEntry, entry_gap
 from headwater.papers.table import Claim
+from headwater.report.differences import FEWEST
 
 Verdict = Literal["holds", "does not hold", "cannot be told"]
 MOST = 6  # columns that are named; more are only counted
@@ -100,7 +101,7 @@ def _judged(claim: Claim, place: str, entries: Sequence[TableEntry], by_row: boo
         return verdict_of("cannot be told", f"{which} reached the target")
     if unclear:
         alone = len(first.values) == 1
-        why = "the numbers are equal" if alone else "intervals overlap"
+        why = "the numbers are equal" if alone else "the interval of the difference contains zero"
         return verdict_of("cannot be told", f"{join_names(unclear)}: {why}")
     return verdict_of("holds", "")
 
@@ -112,8 +113,8 @@ def _compare(one: TableEntry, other: TableEntry, measure: Measure) -> int:
     assert right is not None
     if left == right:
         return 0
-    gap = abs(left - right)
-    if math.isfinite(gap) and gap <= (one.half or 0.0) + (other.half or 0.0):
+    gap = entry_gap(one, other)
+    if gap is not None and gap.seeds >= FEWEST and not gap.star:
         return 0
     return 1 if left > right else -1
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from math import inf
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
@@ -14,11 +15,13 @@ from headwater.config.sections import network
 from headwater.core.statistics import mean_interval
 from headwater.errors import ConfigError, nearest
 from headwater.report import timeline
+from headwater.report.differences import FEWEST, Difference, paired
 from headwater.report.numbers import number
 from headwater.report.runs import RunRecord, read
 from headwater.sweep import CellFile, CellOutcome
 
 if TYPE_CHECKING:
+    from headwater.papers.table import PaperTable
     from headwater.papers.table_plan import TablePlan
 
 # Metrics that are accuracies, and their key in result.json or, if it is not there, in the last row that has it.
@@ -76,10 +79,18 @@ class Measure:
         """Whether the model must be evaluated in every round, not only at the end."""
         return self.name in ("rounds_to", "accuracy_at", "best_accuracy")
 
+    @property
+    def share(self) -> bool:
+        """Whether it is an accuracy."""
+        return self.name in LAST or self.name in ("accuracy_at", "accuracy_of")
+
     def factor(self, unit: str) -> float:
         """Factor that converts a value to a unit."""
-        share = self.name in LAST or self.name in ("accuracy_at", "accuracy_of")
-        return 100.0 if share and unit == "%" else 1e-6 if unit == "M" else 1.0
+        return 100.0 if self.share and unit == "%" else 1e-6 if unit == "M" else 1.0
+
+    def range(self, unit: str) -> tuple[float, float]:
+        """The smallest and the largest value in a unit."""
+        return (0.0, self.factor(unit)) if self.share else (0.0, inf)
 
     def key(self, run: RunRecord) -> str:
         """Key of a row of rounds.jsonl that this metric is derived from."""
@@ -161,6 +172,7 @@ class TableEntry:
         failed: message by seed, for runs that failed.
         runs: run directory by seed.
         alike: the other method that the row's is on the split of a seed, if it is one.
+        range: the smallest and the largest value that there can be.
     """
 
     row: str
@@ -171,6 +183,7 @@ class TableEntry:
     values: Mapping[int, float | None]
     failed: Mapping[int, str]
     runs: Mapping[int, Path]
+    range: tuple[float, float] = (-inf, inf)
     alike: Mapping[int, SameAs] = field(default_factory=dict)
 
     @property
@@ -195,21 +208,27 @@ class TableEntry:
         return mean_interval(known)[1] if len(known) > 1 and len(known) == len(self.values) else None
 
     @property
+    def interval(self) -> tuple[float, float] | None:
+        """The 95 % t-interval over seeds; a share stays between 0 and 100 %."""
+        mean, half, (least, most) = self.mean, self.half, self.range
+        return None if mean is None or half is None else (max(least, mean - half), min(most, mean + half))
+
+    @property
     def difference(self) -> float | None:
         """Our mean minus the paper's value."""
         return None if self.mean is None or self.printed is None else self.mean - self.printed
 
     def to_dict(self) -> dict[str, Any]:
-        mean, half = self.mean, self.half
+        ends = self.interval
         return {
             "row": self.row,
             "column": self.column,
             "unit": self.unit,
             "paper": self.printed,
             "paper_spread": self.spread,
-            "ours": mean,
-            "low": None if mean is None or half is None else mean - half,
-            "high": None if mean is None or half is None else mean + half,
+            "ours": self.mean,
+            "low": None if ends is None else ends[0],
+            "high": None if ends is None else ends[1],
             "difference": self.difference,
             "values": {str(seed): value for seed, value in self.values.items()},
             "failed": {str(seed): sentence for seed, sentence in self.failed.items()},
@@ -220,10 +239,28 @@ class TableEntry:
 
 @dataclass(frozen=True)
 class Results:
-    """A planned table with its entries by row and column."""
+    """A planned table with its entries by row and column.
+
+    Args:
+        plan: the table.
+        entries: its cells.
+        baseline: the row that the others are compared with; empty for the first one.
+    """
 
     plan: TablePlan
     entries: Mapping[tuple[str, str], TableEntry]
+    baseline: str = ""
+
+    @property
+    def base(self) -> str:
+        """The row that the others are compared with."""
+        return self.baseline or self.rows[0]
+
+    def gap(self, row: str, column: str) -> Difference | None:
+        """The difference of a cell to the baseline's; None for that itself and with fewer than two pairs of seeds."""
+        one, other = self.entries.get((row, column)), self.entries.get((self.base, column))
+        gap = None if row == self.base or one is None or other is None else entry_gap(one, other)
+        return gap if gap is not None and gap.seeds >= FEWEST else None
 
     @property
     def rows(self) -> list[str]:
@@ -247,13 +284,37 @@ class Results:
         return found
 
 
-def collect(plan: TablePlan, outcomes: Mapping[Path, CellOutcome], out: Path) -> Results:
+def entry_gap(one: TableEntry, other: TableEntry) -> Difference | None:
+    """The difference of two cells, paired by seed; None unless both have a value for every seed."""
+    if one.mean is None or other.mean is None:
+        return None
+    mine, base = ({seed: v for seed, v in each.values.items() if v is not None} for each in (one, other))
+    least, most = one.range
+    return paired(mine, base, most - least)
+
+
+def check_baseline(table: PaperTable, baseline: str | None) -> str:
+    """The name of the row that others are compared with; empty for the first one.
+
+    Raises:
+        ConfigError: the table has no such row.
+    """
+    names = [row.name for row in table.rows]
+    if baseline is not None and baseline not in names:
+        raise ConfigError(
+            f"--baseline {baseline!r} is no row of {table.name}{nearest(baseline, names)} (rows: {', '.join(names)})"
+        )
+    return baseline or ""
+
+
+def collect(plan: TablePlan, outcomes: Mapping[Path, CellOutcome], out: Path, baseline: str = "") -> Results:
     """Read all runs of a table.
 
     Args:
         plan: the table.
         outcomes: how runs ended, by directory; those that failed are not read.
         out: the directory of the table.
+        baseline: the row that the others are compared with; empty for the first one.
     """
     records: dict[Path, RunRecord] = {}
     table = plan.table
@@ -279,8 +340,9 @@ def collect(plan: TablePlan, outcomes: Mapping[Path, CellOutcome], out: Path) ->
         # If the scale replaced the printed measure by another, there is nothing to compare with.
         known = (table.printed, table.spread) if plan.shows_printed(column) else ({}, {})
         printed, spread = (numbers.get((row, column)) for numbers in known)
-        entries[row, column] = TableEntry(row, column, unit, printed, spread, values, failed, runs, alike)
-    return Results(plan, entries)
+        more = (failed, runs, measure.range(unit), alike)
+        entries[row, column] = TableEntry(row, column, unit, printed, spread, values, *more)
+    return Results(plan, entries, baseline)
 
 
 def _same_as(run: Path) -> SameAs | None:

@@ -13,10 +13,12 @@ from headwater.core.records import to_json
 from headwater.errors import ConfigError
 from headwater.papers.claims import ClaimVerdict, RankAgreement, coincidences, judge, ranks, sentences
 from headwater.papers.results import Results, TableEntry
+from headwater.report.differences import LEGEND, RANKS_LEGEND
 from headwater.report.numbers import NONE
 
 COLUMNS = ["row", "column", "metric", "unit", "paper", "paper_spread"]
 COLUMNS += ["ours", "low", "high", "difference", "seeds", "failed", "same_as"]
+COLUMNS += ["baseline", "to_baseline", "to_baseline_low", "to_baseline_high", "star", "won", "lost", "wilcoxon_p"]
 SAME = "†"  # the method of this cell is another one
 DECIMALS = {"%": 2, "M": 3, "s": 3}
 
@@ -105,8 +107,12 @@ def _ours(entry: TableEntry) -> str:
         if len(entry.failed) == whole:
             return "failed"
         return f"{' and '.join(parts)} of {whole} seeds" if parts else NONE
-    mean = number(entry.mean, entry.unit)
-    return mean if entry.half is None else f"{mean} ± {number(entry.half, entry.unit)}"
+    mean, ends = number(entry.mean, entry.unit), entry.interval
+    if ends is None or entry.half is None:
+        return mean
+    if ends != (entry.mean - entry.half, entry.mean + entry.half):  # it would leave the range of an accuracy
+        return f"{mean} [{number(ends[0], entry.unit)}, {number(ends[1], entry.unit)}]"
+    return f"{mean} ± {number(entry.half, entry.unit)}"
 
 
 def number(value: float, unit: str, *, sign: bool = False) -> str:
@@ -135,16 +141,45 @@ def legend(results: Results) -> str:
     return f"Ours{several}{paper}.{none}{notes}"
 
 
+def gap_text(results: Results, row: str, column: str) -> str:
+    """The difference of a cell to the baseline's, paired by seed."""
+    gap = results.gap(row, column)
+    unit = results.plan.table.unit_of(results.plan.table.column(column))
+    return NONE if gap is None else gap.shown(1.0, DECIMALS.get(unit, 2))
+
+
+def gap_legend(results: Results) -> list[str]:
+    """Sentences that explain differences to the baseline; empty where there are none."""
+    gaps = [gap for row, column in results.entries if (gap := results.gap(row, column))]
+    return ([LEGEND.replace("in points", "in the column's unit")] if gaps else []) + (
+        [RANKS_LEGEND] if any(gap.wins is not None for gap in gaps) else []
+    )
+
+
+def _gap_facts(results: Results, row: str, column: str) -> dict[str, Any]:
+    gap = results.gap(row, column)
+    return {
+        "baseline": results.base,
+        "to_baseline": gap.mean if gap else None,
+        "to_baseline_low": gap.low if gap else None,
+        "to_baseline_high": gap.high if gap else None,
+        "star": bool(gap and gap.star),
+        "won": gap.wins if gap else None,
+        "lost": gap.losses if gap else None,
+        "wilcoxon_p": gap.wilcoxon if gap else None,
+    }
+
+
 def markdown(report: TableReport) -> str:
     """The whole table as Markdown."""
     results, plan = report.results, report.results.plan
     table = plan.table
     lines = [f"# {table.title or table.name}", "", f"Scale {plan.scale}, {_seeds(plan.seeds)}. {legend(results)}", ""]
-    lines += [f"| | {' | '.join(_safe(heading(results, column)) for column in results.columns)} |"]
-    lines += ["|" + " :-- |" + " --: |" * len(results.columns)]
-    for row in results.rows:
-        cells = [_safe(cell_text(results.entries.get((row, column)))) for column in results.columns]
-        lines.append(f"| {_safe(row)} | {' | '.join(cells)} |")
+    lines += _grid(results, results.rows, lambda row, column: cell_text(results.entries.get((row, column))))
+    if about := gap_legend(results):
+        others = [row for row in results.rows if row != results.base]
+        lines += ["", f"## Difference to {_safe(results.base)}", "", " ".join(map(_safe, about)), ""]
+        lines += _grid(results, others, lambda row, column: gap_text(results, row, column))
     for title, found in (
         ("Failed", report.failures),
         ("What the paper claims", [*report.claims, *report.alike]),
@@ -157,6 +192,15 @@ def markdown(report: TableReport) -> str:
     return "\n".join(lines) + "\n"
 
 
+def _grid(results: Results, rows: Sequence[str], text: Callable[[str, str], str]) -> list[str]:
+    """The lines of a Markdown table with a text per row and column."""
+    lines = [f"| | {' | '.join(_safe(heading(results, column)) for column in results.columns)} |"]
+    lines += ["|" + " :-- |" + " --: |" * len(results.columns)]
+    for row in rows:
+        lines.append(f"| {_safe(row)} | {' | '.join(_safe(text(row, column)) for column in results.columns)} |")
+    return lines
+
+
 def csv_text(results: Results) -> str:
     """One line per cell: plain numbers, empty where there is none."""
     out = io.StringIO()
@@ -164,6 +208,7 @@ def csv_text(results: Results) -> str:
     writer.writeheader()
     for entry in results.entries.values():
         line: dict[str, Any] = entry.to_dict() | {"metric": results.measure(entry.column).text}
+        line |= _gap_facts(results, entry.row, entry.column)
         line |= {"seeds": len(entry.values), "failed": "; ".join(dict.fromkeys(entry.failed.values()))}
         line |= {"same_as": entry.same_as.method if entry.same_as else ""}
         writer.writerow(line)
@@ -180,8 +225,12 @@ def as_dict(report: TableReport) -> dict[str, Any]:
         "note": plan.table.note,
         "remarks": list(plan.remarks),
         "cells": [
-            entry.to_dict() | {"metric": results.measure(entry.column).text} for entry in results.entries.values()
+            entry.to_dict()
+            | {"metric": results.measure(entry.column).text}
+            | _gap_facts(results, entry.row, entry.column)
+            for entry in results.entries.values()
         ],
+        "baseline": results.base,
         "order": [each.to_dict() for each in report.judged],
         "agreement": [{"column": each.column, "rows": each.rows, "tau": each.tau} for each in report.ranked],
         "sentences": [*report.claims, *report.alike, *report.orders],

@@ -14,13 +14,21 @@ __all__ = ["export", "write"]
 Dirs = Path | str | Iterable[Path | str]
 
 
-def write(dirs: Dirs, out: Path | str, *, target: float | None = None, keys: Sequence[str] | None = None) -> Path:
+def write(
+    dirs: Dirs,
+    out: Path | str,
+    *,
+    target: float | None = None,
+    baseline: str | None = None,
+    keys: Sequence[str] | None = None,
+) -> Path:
     """Write the HTML page of all runs in and below directories.
 
     Args:
         dirs: directories of runs or comparisons.
         out: the file; in an existing directory, report.html.
         target: accuracy to count rounds and bytes to; None for the highest that all methods reach.
+        baseline: the method that others are compared with, by its label or name; None for the first one.
         keys: the configuration keys of a sweep; None to find them in the configurations.
 
     Returns:
@@ -29,30 +37,32 @@ def write(dirs: Dirs, out: Path | str, *, target: float | None = None, keys: Seq
     from headwater.report import page, runs
 
     out = Path(out)
-    return _put(out / "report.html" if out.is_dir() else out, page.render(runs.find(dirs), target=target, keys=keys))
+    whole = page.render(runs.find(dirs), target=target, baseline=baseline, keys=keys)
+    return _put(out / "report.html" if out.is_dir() else out, whole)
 
 
-def export(dirs: Dirs, out_dir: Path | str, *, target: float | None = None) -> list[Path]:
+def export(dirs: Dirs, out_dir: Path | str, *, target: float | None = None, baseline: str | None = None) -> list[Path]:
     """Write the page, the table as CSV and Markdown, and the curves and the split of the first run as PNG.
 
     Args:
         dirs: directories of runs or comparisons.
         out_dir: directory for the files.
         target: as for `write`.
+        baseline: as for `write`.
 
     Returns:
         The paths of the files.
     """
-    from headwater.report import figures, grouping, method_table, page, runs
+    from headwater.report import figures, grouping, method_table, method_text, page, runs
 
     out_dir = Path(out_dir)
     found = runs.find(dirs)
     groups = grouping.group(found).groups
-    table = method_table.tabulate(groups, target)
+    table = method_table.tabulate(groups, target, baseline)
     written = [
-        _put(out_dir / "report.html", page.render(found, target=target)),
-        _put(out_dir / "summary.csv", method_table.csv_text(table)),
-        _put(out_dir / "summary.md", method_table.markdown(table)),
+        _put(out_dir / "report.html", page.render(found, target=target, baseline=baseline)),
+        _put(out_dir / "summary.csv", method_text.csv_text(table)),
+        _put(out_dir / "summary.md", method_text.markdown(table)),
     ]
     with _output_error(out_dir):
         written.append(figures.curves(groups, out_dir / "curves.png"))

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from headwater.report.differences import FEWEST, difference
 from headwater.report.grouping import MethodRuns
 from headwater.report.method_table import ONE_RUN, OVER_SEEDS, MethodRow, MethodTable
-from headwater.report.numbers import NBSP, count, mean, number, percent, size
+from headwater.report.numbers import NBSP, count, percent, size
+from headwater.report.teaching import guard_sentence, taught_sentence
 
 MOST = 3  # methods, or problems, that the conclusion speaks of
-
-
-def leader(table: MethodTable, problem: str) -> int | None:
-    """Index of the best row of a problem; None if there is nothing to compare."""
-    return next((at for at, row in enumerate(table.rows) if row.best and row.problem == problem), None)
 
 
 def sentences(groups: Sequence[MethodRuns], table: MethodTable) -> list[str]:
@@ -32,8 +27,9 @@ def sentences(groups: Sequence[MethodRuns], table: MethodTable) -> list[str]:
     if len(problems) > MOST:
         found.append(f"{len(problems) - MOST} further settings of data and split are in the table.")
     order = sorted(range(len(groups)), key=lambda at: -(table.rows[at].accuracy or 0.0))
-    taught = [words for at in order if (words := taught_sentence(groups[at], many=len(groups) > 1))]
-    return [*found, *taught[:MOST], *_cost(table, order[:MOST])]
+    told = ((taught_sentence(groups[at], many=len(groups) > 1), guard_sentence(groups[at])) for at in order)
+    taught = [words for both in [each for each in told if any(each)][:MOST] for words in both if words]
+    return [*found, *taught, *_cost(table, order[:MOST])]
 
 
 def _alone(group: MethodRuns, row: MethodRow) -> str:
@@ -46,7 +42,8 @@ def _alone(group: MethodRuns, row: MethodRow) -> str:
         around = ""
     done = f"after {run.done} rounds" if run.finished else f"after {run.done} of {run.planned} rounds, so far"
     best = run.last("best_round")
-    peak = f" Its best was {percent(row.best_accuracy)} in round {best}." if len(group.counted) == 1 and best else ""
+    judged = len(group.counted) == 1 and run.last("best_by") == "validation accuracy"
+    peak = f" In round {best}, the best on the validation set, it was {percent(row.best_accuracy)}." if judged else ""
     return f"{row.method} reached an accuracy of {percent(row.accuracy)}{around} {done}.{peak}"
 
 
@@ -75,55 +72,6 @@ def _ahead(groups: Sequence[MethodRuns], table: MethodTable, inside: Sequence[in
     interval = f"95{NBSP}% interval {100 * gap.low:+.1f} to {100 * gap.high:+.1f} points"
     ahead = f"{100 * gap.mean:.1f} points above {second.method} (paired over {gap.seeds} seeds, {interval})"
     return f"{start}, {ahead}.{verdict}"
-
-
-def teaching(group: MethodRuns) -> dict[str, dict[str, float | None]]:
-    """Teacher and student accuracy of the last round that has them, by place: each sector, and the server.
-
-    Rows without places have one, named "all".
-    """
-    for row in reversed(group.counted[0].rows):
-        places = row.get("distill")
-        if isinstance(places, dict):
-            named = {str(node): values for node, values in places.items() if isinstance(values, dict)}
-        else:
-            named = {"all": row} if "student_after" in row or "teacher_accuracy" in row else {}
-        keys = ("teachers", "teacher_accuracy", "student_before", "student_after")
-        found = {node: {key: number(values.get(key)) for key in keys} for node, values in named.items()}
-        if found:
-            return found
-    return {}
-
-
-def at_place(key: str, *, server: bool) -> Callable[[dict[str, Any]], float | None]:
-    """A function of a row: the mean of a value over the sectors, or its value at the server."""
-
-    def measure(row: dict[str, Any]) -> float | None:
-        places = row.get("distill")
-        nodes = places.items() if isinstance(places, dict) else ()
-        inside = (values for node, values in nodes if (node == "server") == server and isinstance(values, dict))
-        return mean(number(values.get(key)) for values in inside)
-
-    return measure
-
-
-def taught_sentence(group: MethodRuns, *, many: bool) -> str:
-    """What distillation did in the last round, on the validation set, over the seeds."""
-    parts = []
-    for server, where in ((False, "at sectors"), (True, "at the server")):
-        ends = {}
-        for key in ("teacher_accuracy", "student_before", "student_after"):
-            curves = [run.curve(at_place(key, server=server)) for run in group.counted]
-            ends[key] = mean(curve[-1][1] for curve in curves if curve)
-        before, after, teacher = ends["student_before"], ends["student_after"], ends["teacher_accuracy"]
-        if before is not None and after is not None:
-            verb = "left" if abs(after - before) < 5e-4 else "raised" if after > before else "lowered"
-            change = f"the student at {percent(after)}" if verb == "left" else (
-                f"the student from {percent(before)} to {percent(after)}")  # fmt: skip
-            by = f" (teachers together: {percent(teacher)})" if teacher is not None else ""
-            parts.append(f"{where} {verb} {change}{by}")
-    whose = f"of {group.label} " if many else ""
-    return f"In the last round, distillation {whose}{' and '.join(parts)}, on the validation set." if parts else ""
 
 
 def _cost(table: MethodTable, order: Sequence[int]) -> list[str]:

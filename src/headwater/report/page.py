@@ -22,7 +22,8 @@ import tomli_w
 from headwater.report import charts, conclusion, link_speeds, sections, style, sweep_charts
 from headwater.report.client_data import TreeNode, tree
 from headwater.report.grouping import Grouping, MethodRuns, group, problem, split_of
-from headwater.report.method_table import notes, tabulate
+from headwater.report.method_table import tabulate
+from headwater.report.method_text import notes
 from headwater.report.runs import RunRecord
 
 FOLDER = Path(__file__).parent
@@ -38,6 +39,7 @@ def render(
     runs: Sequence[RunRecord],
     *,
     target: float | None = None,
+    baseline: str | None = None,
     keys: Sequence[str] | None = None,
     live: str | None = None,
     nonce: str = "",
@@ -47,13 +49,14 @@ def render(
     Args:
         runs: the runs.
         target: accuracy to count rounds and bytes to; None for the highest that all methods reach.
+        baseline: the method that others are compared with; None for the first one.
         keys: the keys of a sweep; None to find them in the configurations.
         live: state of the files if the page is served and renews itself; None for a file.
         nonce: that a served page's scripts carry.
     """
     grouping = group(runs)
     groups = grouping.groups
-    table = tabulate(groups, target)
+    table = tabulate(groups, target, baseline)
     teaching, taught = sections.teaching(groups)
     swept = sweep_charts.keys_of(groups) if keys is None else [*keys]
     figures = {
@@ -76,7 +79,7 @@ def render(
         facts=_facts(groups),
         notices=_notices(grouping, live is not None),
         sentences=conclusion.sentences(groups, table),
-        results=sections.results(groups, table),
+        results=sections.results(table),
         notes=notes(table),
         curves=[(y, charts.Y_AXES[y][0], sections.curve_words(groups, y)) for y in measured],
         legend=[(name, *_sample(names.index(name))) for name in names],
@@ -189,6 +192,12 @@ def _notices(grouping: Grouping, live: bool) -> list[str]:
         way = "" if live else " Continue with: headwater resume DIR"
         found.append(f"{noun} not finished ({listed}{more}).{way}")
     found += [run.damage for each in grouping.groups for run in each.runs if run.damage]
+    told: dict[str, list[str]] = {}  # what runs say of themselves, once for all methods and seeds that say it
+    for each in grouping.groups:
+        for run in each.runs:
+            for words in (run.result or {}).get("notes", ()):
+                told.setdefault(str(words), []).append(f"{each.label}, seed {run.seed}")
+    found += [f"{'; '.join(who[:4])}{' and more' if who[4:] else ''}: {words}." for words, who in told.items()]
     if grouping.dropped:
         paths = ", ".join(map(str, grouping.dropped[:4]))
         found.append(f"{len(grouping.dropped)} directories repeat a seed of the same configuration: {paths}")

@@ -20,6 +20,7 @@ from headwater.report.numbers import number
 ROWS = "rounds.jsonl"
 TIERS = ("server_sector", "sector_client")
 DIRECTIONS = ("up", "down")
+TUNING = "tuning"  # directory of short runs that choose settings; they are no results
 RowValue = str | Callable[[dict[str, Any]], float | None]  # a key of a row, or a function of it
 
 
@@ -107,12 +108,12 @@ class RunRecord:
 
     @property
     def best(self) -> float | None:
-        """The highest accuracy of any round."""
-        seen = [value for _, value in self.curve()]
-        for value in (number((self.result or {}).get(key)) for key in ("best_accuracy", "accuracy")):
-            if value is not None:
-                seen.append(value)
-        return max(seen, default=None)
+        """Test accuracy of the round that was best on the validation set; the last one while the run is unfinished.
+
+        Results of version 0.2 and before have that of the round that was best on the test set.
+        """
+        found = number((self.result or {}).get("best_accuracy"))
+        return self.accuracy if found is None else found
 
     @property
     def seconds(self) -> float | None:
@@ -230,7 +231,8 @@ def _below(directory: Path, seen: set[Path]) -> list[Path]:
     has_config = (directory / "config.toml").is_file()
     if has_config and any((directory / name).is_file() for name in (ROWS, "result.json")):
         return [directory]
-    inner = sorted((child for child in directory.iterdir() if child.is_dir()), key=lambda child: natural(child.name))
+    folders = (child for child in directory.iterdir() if child.is_dir() and child.name != TUNING)
+    inner = sorted(folders, key=lambda child: natural(child.name))
     runs = [path for child in inner for path in _below(child, seen)]
     # A config.toml with runs below it belongs to a sweep; without, it is a run that has not finished its first round.
     return runs or ([directory] if has_config else [])

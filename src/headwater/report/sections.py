@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from headwater.report import charts, conclusion, detail_charts, leaders, method_table, timeline
+from headwater.report import charts, detail_charts, leaders, method_text, timeline
 from headwater.report.client_data import caller, class_names, client_accuracy, client_sectors
-from headwater.report.differences import difference
 from headwater.report.grouping import MethodRuns, differing, flat, over_seeds, split_of
-from headwater.report.method_table import MethodTable
+from headwater.report.method_table import MethodRow, MethodTable
 from headwater.report.numbers import NONE, count, mean, number, percent, size
 from headwater.report.runs import DIRECTIONS, TIERS, RunRecord, tree_bytes
+from headwater.report.teaching import at_place, verdicts
+from headwater.report.teaching import teaching as by_place
 
 TIER_NAMES = {"server_sector": "server – sectors", "sector_client": "sectors – clients"}
 COUNTED = {"up_models": "models up", "down_models": "models down", "round_trips": "round trips"}
@@ -51,25 +52,23 @@ class Figure:
     kind: str = ""
 
 
-def results(groups: Sequence[MethodRuns], found: MethodTable) -> Table:
-    """One row per method; with several methods also the paired difference to the best one."""
-    shown = method_table.columns(found)
-    best = [method_table.winners(found, column) for column in shown]
-    rows = []
-    for at, row in enumerate(found.rows):
-        cells = [
-            TableCell(column.text(row), number(getattr(row, column.key)), at in wins)
+def results(found: MethodTable) -> Table:
+    """One row per method."""
+    shown = method_text.columns(found)
+    best = [method_text.best_rows(found, column) for column in shown]
+    rows = [
+        [
+            TableCell(column.text(row), _behind(row, column.key), at in wins)
             for column, wins in zip(shown, best, strict=True)
         ]
-        if len(groups) > 1:
-            top = conclusion.leader(found, row.problem)
-            gap = None if top is None or top == at else difference(groups[at], groups[top])
-            cells.insert(3, TableCell(gap.text, gap.mean) if gap else TableCell(NONE))
-        rows.append(cells)
-    heads = [column.heading for column in shown]
-    if len(groups) > 1:
-        heads.insert(3, "Points to the best")
-    return Table("Results by method", heads, rows, "results")
+        for at, row in enumerate(found.rows)
+    ]
+    return Table("Results by method", [column.heading for column in shown], rows, "results")
+
+
+def _behind(row: MethodRow, key: str) -> float | None:
+    """The number that a cell is sorted by."""
+    return (row.gap.mean if row.gap else None) if key == "gap" else number(getattr(row, key))
 
 
 def cost(groups: Sequence[MethodRuns]) -> Table:
@@ -200,7 +199,7 @@ def teaching(groups: Sequence[MethodRuns]) -> tuple[list[Figure], Table | None]:
         for server, where in ((False, " at sectors" if places else ""), (True, " at the server")):
             lines: list[charts.Spec] = []
             for key, role in charts.ROLES.items():
-                measure = conclusion.at_place(key, server=server) if places else None if server else key
+                measure = at_place(key, server=server) if places else None if server else key
                 lines += [
                     {"name": role, "round": p.round, "value": p.value, "low": p.low, "high": p.high}
                     for p in (over_seeds(each.runs, measure, costs=False) if measure else ())
@@ -211,7 +210,7 @@ def teaching(groups: Sequence[MethodRuns]) -> tuple[list[Figure], Table | None]:
                 ident = f"teaching-{at}{'s' if server else ''}"
                 figures.append(Figure(ident, title, f"Last round: {ends}.", charts.lines(lines, _roles(lines))))
         called, led = caller(each.counted[0].partition), leaders.of_round(each.counted[0])
-        for node, known in conclusion.teaching(each).items():
+        for node, known in by_place(each).items():
             digits = node.lstrip("s")
             name = called("sector", int(digits)) if digits.isdecimal() else node
             name += f", led by {led[node]}" if node in led else ""
@@ -221,12 +220,16 @@ def teaching(groups: Sequence[MethodRuns]) -> tuple[list[Figure], Table | None]:
             by = "" if teachers is None else f"{count(teachers)} {kind}"
             gain = None if None in (known["student_after"], known["student_before"]) else (
                 (known["student_after"] or 0) - (known["student_before"] or 0))  # fmt: skip
+            kept = [accepted for accepted, _ in verdicts(each, node)]
+            shown = ("teacher_best", "teacher_worst", *charts.ROLES)
             rows.append(
                 [TableCell(each.label), TableCell(name), TableCell(by or NONE, teachers)]
-                + [TableCell(percent(known[key]), known[key]) for key in charts.ROLES]
+                + [TableCell(percent(known[key]), known[key]) for key in shown]
                 + [TableCell(NONE if gain is None else f"{100 * gain:+.1f}", gain)]
+                + [TableCell(f"{sum(kept)} of {len(kept)}" if kept else NONE, sum(kept) / len(kept) if kept else None)]
             )
-    heads = ("Method", "Student", "Taught by", "Teachers together", "Student before", "Student after", "Points gained")
+    heads = ("Method", "Student", "Taught by", "Best teacher", "Worst teacher", "Teachers together", "Student before")
+    heads += ("Student after", "Points gained", "Accepted, all rounds")
     return figures, Table("Who taught whom, last round, validation set", heads, rows) if rows else None
 
 

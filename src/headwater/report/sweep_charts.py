@@ -7,7 +7,8 @@ from typing import Any
 
 from headwater.report.charts import Spec
 from headwater.report.grouping import MethodRuns, differing, flat
-from headwater.report.method_table import MethodTable, accuracy_text
+from headwater.report.method_table import MethodTable
+from headwater.report.method_text import accuracy_text
 from headwater.report.numbers import percent
 from headwater.report.sections import Figure
 

@@ -17,7 +17,7 @@ from headwater.specs import DistillSpec
 from headwater.tasks.augment import augmented
 from headwater.tasks.cost import ITSELF, Ask, Cost, passes_through, training_cost
 from headwater.tasks.ensemble import Fold, Target, ensemble, learn
-from headwater.tasks.flat_module import FlatModule
+from headwater.tasks.flat_module import FlatModule, share
 from headwater.tasks.optimizers import EarlyStop, Stepper, batches, steps_per_epoch, total_steps
 from headwater.tasks.task import TaskContext, task
 from headwater.tasks.teacher_outputs import (
@@ -29,6 +29,9 @@ from headwater.tasks.teacher_outputs import (
     scores_of,
     validation_count,
 )
+
+TEACHER = "teacher:"  # before the name of a teacher in notes
+FEW = 32  # up to so many teachers are noted one by one
 
 
 def _teaches(inputs: Mapping[str, Any]) -> bool:
@@ -150,15 +153,17 @@ def _teacher(panel: Panel, spec: DistillSpec, counts: Mapping[str, Tensor] | Non
         note(largest_share=max(shares.values()), share_entropy=entropy)
     options |= {"weights": spec.weights, "counts": counts, "shares": shares, "sharpen": spec.sharpen}
     options["robust"] = panel.ctx.robust
-    of_inputs, of_rows = Fold(**options), Fold(**options)
+    of_inputs, of_rows, alone = Fold(**options), Fold(**options), {}
     for name, samples, output in panel.each(inputs=needed, val=rows is not None and not outputs):
         if needed:
             of_inputs.add(name, samples, output["inputs"])
         if rows is not None:
-            of_rows.add(name, samples, outputs[name] if outputs else output["val"])
+            answers = outputs[name] if outputs else output["val"]
+            of_rows.add(name, samples, answers)
+            alone[str(name)] = share(answers.argmax(1) == rows.y)
         del output  # before the next teacher computes its own
     if rows is not None:
-        note(teacher_accuracy=of_rows.target().accuracy(rows.y))
+        note(teacher_accuracy=of_rows.target().accuracy(rows.y), **_teacher_notes(alone))
     if needed:
         table = of_inputs.target()
         return lambda batch, x: (table, batch)
@@ -167,6 +172,15 @@ def _teacher(panel: Panel, spec: DistillSpec, counts: Mapping[str, Tensor] | Non
         return ensemble(panel.ctx, panel.teachers, x, slot=1, **options), torch.arange(len(batch), device=batch.device)
 
     return asked if steps else None
+
+
+def _teacher_notes(alone: Mapping[str, float]) -> dict[str, float]:
+    """What is noted of teachers, each alone: the worst, the mean, the best, and every one where they are few."""
+    if not alone:
+        return {}
+    values = list(alone.values())
+    found = {"teacher_worst": min(values), "teacher_mean": sum(values) / len(values), "teacher_best": max(values)}
+    return found | ({f"{TEACHER}{name}": value for name, value in alone.items()} if len(alone) <= FEW else {})
 
 
 def _descend(
@@ -213,6 +227,8 @@ def _descend(
             if stop.update(math.ceil(stepper.taken / unit), value, lambda: student.params(0.0)):
                 break
     ctx.note(distill_steps=stepper.taken)
+    if judged and spec.restore == "best_or_init":
+        ctx.note(accepted=stop.best_index != 0)  # else the start was better than anything that was learnt
     ctx.note(**({"swa_snapshots": trail.taken} if trail.taken else {}))
     return stop.chosen(lambda: trail.mean(student))
 

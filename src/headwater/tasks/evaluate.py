@@ -51,6 +51,32 @@ def evaluate(ctx: TaskContext, model: Params) -> dict[str, Any]:
     return scores
 
 
+@task(
+    "evaluate",
+    cost=lambda ctx, model: Cost(passes=passes_through([model], len(ctx.validation))),
+    returns=lambda ctx, **_: {"accuracy": 0.0, "loss": 0.0},
+)
+def validate(ctx: TaskContext, model: Params) -> dict[str, float]:
+    """Accuracy and loss of a model on the server's validation set."""
+    found = examine(ctx, model, ctx.validation)
+    return {key: found[key] for key in ("accuracy", "loss")}
+
+
+@task(
+    "evaluate",
+    cost=lambda ctx, members, **_: Cost(passes=passes_through(members.values(), len(ctx.validation))),
+    returns=lambda ctx, **_: {"accuracy": 0.0, "loss": 0.0},
+)
+def validate_team(
+    ctx: TaskContext, members: Mapping[str, Params], mix: Mix, weights: Weights = "uniform"
+) -> dict[str, float]:
+    """Accuracy and loss of an ensemble on the server's validation set; arguments as for `evaluate_team`."""
+    rows = ctx.validation
+    probs = ensemble(ctx, members, rows.x, mix=mix, weights=weights).probs
+    loss = float(F.nll_loss(probs.clamp_min(torch.finfo(probs.dtype).tiny).log(), rows.y))
+    return {"accuracy": float((probs.argmax(1) == rows.y).double().mean()), "loss": loss}
+
+
 def _team_cost(ctx: TaskContext, members: Mapping[str, Params], answers: Any = None, **_: Any) -> Cost:
     return Cost() if answers is not None else Cost(passes=passes_through(members.values(), len(ctx.test)))
 

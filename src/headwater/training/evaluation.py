@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
@@ -18,6 +18,7 @@ from headwater.core.statistics import bootstrap_mean_interval, covered, mean_int
 from headwater.core.tree import Tree
 from headwater.engines.base import Done
 from headwater.engines.nan_check import BAD
+from headwater.tasks.distill import TEACHER
 from headwater.tasks.evaluate import (
     SUCCESS,
     class_accuracy,
@@ -27,6 +28,8 @@ from headwater.tasks.evaluate import (
     expected_accuracy,
     own_accuracy,
     score_on,
+    validate,
+    validate_team,
 )
 
 PHASES = ("train", "distill", "evaluate")
@@ -44,6 +47,7 @@ class Measurements:
     personal: Located  # {client: scores of its personal model on the common test set}
     team: Located  # of the ensemble at the server
     also: dict[str, Located] = field(default_factory=dict)  # accuracies of further models
+    validation: Located = field(default_factory=lambda: nothing(SERVER))  # of what `outcome` is of, if there are rows
 
 
 def submit_evaluation(
@@ -73,20 +77,24 @@ def submit_evaluation(
     elif own_tests and model is not None:
         some = judged(fed, MOST_OWN)
         own = some.run(own_accuracy, at=CLIENTS, model=some.down(some.down(model)))
-    teamed = outcome = means = nothing(SERVER)
+    teamed = outcome = means = validation = nothing(SERVER)
+    validates = fed.session.precompute.rows.get("validation", 0) > 0
     if team is not None:
         members = team.members if isinstance(team.members, Located) else together(team.members)
         teamed = fed.run(evaluate_team, at=SERVER, members=members, mix=team.mix, weights=team.weights)
     if model is not None:
         outcome = fed.run(evaluate, at=SERVER, model=model)
+        validation = fed.run(validate, at=SERVER, model=model) if validates else validation
     elif personal is None:
         outcome = teamed
+        if team is not None and validates:
+            validation = fed.run(validate_team, at=SERVER, members=members, mix=team.mix, weights=team.weights)
     if outcome.nodes and by_client:
         some = judged(fed, MOST_EXPECTED)
         by_class = some.down(some.run(class_accuracy, at=SERVER, outcome=outcome), to=CLIENTS)
         means = some.up(some.run(expected_accuracy, at=CLIENTS, by_class=by_class), to=SERVER)
     also = {name: fed.run(evaluate, at=SERVER, model=other)["accuracy"] for name, other in shown.also.items()}
-    return Measurements(outcome, means, fed.up(own, to=SERVER), fed.up(scores, to=SERVER), teamed, also)
+    return Measurements(outcome, means, fed.up(own, to=SERVER), fed.up(scores, to=SERVER), teamed, also, validation)
 
 
 def judged(fed: Federation, most: int) -> Federation:
@@ -130,6 +138,7 @@ class Scores:
     confusion: torch.Tensor | None = None
     by_member: dict[str, float] = field(default_factory=dict)  # accuracies of personal models on the common test set
     others: dict[str, float] = field(default_factory=dict)  # accuracies of the ensemble and of further models, by key
+    validation: dict[str, float] | None = None  # accuracy and loss on the validation set
 
     @property
     def further(self) -> dict[str, Any]:
@@ -139,6 +148,8 @@ class Scores:
             found["local_accuracy"] = mean = sum(local) / len(local)
             std = math.sqrt(sum((value - mean) ** 2 for value in local) / len(local))
             found["local_accuracy_spread"] = {"std": std, "min": min(local), "max": max(local)}
+        if self.validation is not None:
+            found |= {f"validation_{key}": value for key, value in self.validation.items()}
         return found | self.others
 
 
@@ -160,7 +171,8 @@ def read_evaluation(fed: Federation, asked: Measurements, own_tests: bool) -> Sc
         members = {c: s["accuracy"] for c, s in scores.items()}
         return Scores(mean["accuracy"], mean["loss"], mixed, local, by_member=members, others=others)
     judged = (outcome["correct"], outcome["confusion"])
-    return Scores(outcome["accuracy"], outcome["loss"], fed.read(asked.by_client) or {}, local, *judged, others=others)
+    rest = {"others": others, "validation": fed.read(asked.validation)}
+    return Scores(outcome["accuracy"], outcome["loss"], fed.read(asked.by_client) or {}, local, *judged, **rest)
 
 
 def row_of(fed: Federation, found: Scores | None, done: Sequence[Done]) -> dict[str, Any]:
@@ -216,7 +228,7 @@ def _notes(fed: Federation, done: Sequence[Done]) -> dict[str, Any]:
         if d.phase == "distill":
             places.setdefault(node, {}).update(notes)
     if places:
-        row["distill"] = places
+        row["distill"] = {node: _by_teacher(notes) for node, notes in places.items()}
         first = [notes for node, notes in places.items() if node != "server"] or list(places.values())
         for key in ("teacher_accuracy", "student_before", "student_after"):
             if all(key in notes for notes in first):
@@ -224,15 +236,22 @@ def _notes(fed: Federation, done: Sequence[Done]) -> dict[str, Any]:
     return row
 
 
+def _by_teacher(notes: Mapping[str, float]) -> dict[str, Any]:
+    """The notes of one distillation, with the accuracies of single teachers under one key."""
+    alone = {key.removeprefix(TEACHER): value for key, value in notes.items() if key.startswith(TEACHER)}
+    others = {key: value for key, value in notes.items() if not key.startswith(TEACHER)}
+    return others | ({"by_teacher": alone} if alone else {})
+
+
 def summary_of(found: Scores, history: Sequence[dict[str, Any]], seed: int) -> dict[str, Any]:
     """The accuracy part of result.json. Each interval has its own name; `accuracy_ci95` is the Wilson interval."""
-    evaluated = [row for row in history if row["accuracy"] is not None]
-    best = max(evaluated, key=lambda row: row["accuracy"])
+    best, by = best_row(history)
     result: dict[str, Any] = {
         "accuracy": found.accuracy,
         "accuracy_ci95": None,
         "best_accuracy": best["accuracy"],
         "best_round": best["round"],
+        "best_by": by,
         "loss": found.loss,
         "client_accuracy": found.client_accuracy,
     }
@@ -244,6 +263,19 @@ def summary_of(found: Scores, history: Sequence[dict[str, Any]], seed: int) -> d
         result["confusion"] = found.confusion.tolist()
     elif found.by_member:
         mean, half = mean_interval(list(found.by_member.values()))
-        interval = [mean - half, mean + half] if half is not None else None
+        interval = [max(0.0, mean - half), min(1.0, mean + half)] if half is not None else None
         result["accuracy_ci95"], result["intervals"] = interval, {"t_over_clients": interval}
     return result | found.further
+
+
+def best_row(history: Sequence[dict[str, Any]]) -> tuple[dict[str, Any], str]:
+    """The row of the best round, and what chose it: the validation set, never the test set.
+
+    Rounds with equal validation accuracy are told apart by the validation loss; of equal ones the first is taken. Where
+    nothing was validated, it is the last evaluated round.
+    """
+    evaluated = [row for row in history if row["accuracy"] is not None]
+    judged = [row for row in evaluated if row.get("validation_accuracy") is not None]
+    if not judged:
+        return evaluated[-1], "last round"
+    return max(judged, key=lambda row: (row["validation_accuracy"], -row["validation_loss"])), "validation accuracy"

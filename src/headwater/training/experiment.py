@@ -59,6 +59,7 @@ class Experiment:
         exchange: what clients sent about their rows before the first round, to agree on a preparation of the data.
         start: the model that the run starts from; None: it is drawn.
         frozen: what models never change.
+        tuned: how settings were chosen before the run, for its result; empty if they were not.
     """
 
     config: Config
@@ -74,6 +75,7 @@ class Experiment:
     exchange: Exchange | None = None
     start: Params | None = None
     frozen: FrozenParts = field(default_factory=FrozenParts)
+    tuned: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def models(self) -> dict[str, ModelSpec]:

@@ -21,6 +21,7 @@ from headwater.training.beside import Beside
 from headwater.training.checkpoint import write_whole
 from headwater.training.evaluation import Scores, summary_of
 from headwater.training.experiment import Experiment
+from headwater.training.guessing import guess_note
 from headwater.training.model_tensors import Frozen, describe_frozen, named, tensors_of
 from headwater.training.remarks import method_report
 from headwater.training.run_directory import RunDirectory, write_model
@@ -101,6 +102,7 @@ def result_of(
         **({"frozen": describe_frozen(frozen)} if frozen else {}),
         "clients": len(fed.tree.clients),
         "sectors": len(fed.tree.sectors),
+        **({"tuned": dict(experiment.tuned)} if experiment.tuned else {}),
         **({"joined": [each._asdict() for each in joined]} if joined else {}),
         "numerics": numerics.about(),
         "device": dict(device),
@@ -108,12 +110,12 @@ def result_of(
     }
     if config.model.start:
         result["start"] = {"path": config.model.start, "model_sha256": config.model.start_sha256}
-    if fed.session.losing:
-        result["notes"] = [SEPARATE, *([BUILT] if frozen else [])]
+    told = [SEPARATE, *([BUILT] if frozen else [])] if fed.session.losing else []
     if stopped:
-        ended = f"ended after round {len(history)} of {config.rounds} by the callback {stopped}"
-        result["notes"] = [*result.get("notes", ()), ended]
-    return result
+        told.append(f"ended after round {len(history)} of {config.rounds} by the callback {stopped}")
+    if words := guess_note(experiment, history, final=True):
+        told.append(words)
+    return result | ({"notes": told} if told else {})
 
 
 def write_files(

@@ -39,6 +39,7 @@ from headwater.training.evaluation import (
 )
 from headwater.training.experiment import Experiment
 from headwater.training.finish import exported, result_of, write_files
+from headwater.training.guessing import guess_note
 from headwater.training.hooks import Hooks
 from headwater.training.model_tensors import describe_model, frozen_of, tensors_of
 from headwater.training.opening import charge_preparation, open_federation, run_context
@@ -233,6 +234,8 @@ class _Loop:
             phase = next(d.phase for d in done if d.title == bad[0]["task"])
             complaint = Complaint(self.context, phase, bad[0]["task"], bad[0]["node"], number, len(bad) - 1)
             self.progress.say("warning", number, text=complaint.dropped)
+        if found and (words := guess_note(self.experiment, self.history, final=False)):
+            self.progress.say("warning", number, text=words)
         self.progress.round_closed(number)
         self.hooks.round_end(row)
         return found
@@ -273,7 +276,7 @@ class _Loop:
 
     def _finish(self, saved: Saved, found: Scores) -> Run:
         if self.hooks.stopped and self.history[-1]["accuracy"] is None:  # stopped between two evaluations
-            self.history[-1] |= {"accuracy": found.accuracy, "loss": found.loss}
+            self.history[-1] |= {"accuracy": found.accuracy, "loss": found.loss} | found.further
         params = exported(self.fed, saved.state)
         beside = left_beside(self.context, self.experiment, self.fed, saved.state)
         frozen = frozen_of(self.context, params)

@@ -1,0 +1,152 @@
+"""Which methods learn with their defaults: every method on several kinds of data, ten rounds each.
+
+    python benchmarks/defaults.py [PROBLEM …] [--methods M,M] [--rounds 10] [--seed 0] [--runs DIR] [--out FILE.json]
+
+A run that is finished in DIR (runs/defaults) is not repeated, so the same command carries on where it was interrupted.
+Methods are judged on the validation set: the best validation accuracy of the rounds, beside what naming the most
+frequent class of the validation set gives. One learns if it is above the 95 % binomial interval around that share. For
+methods that keep a model per client there is no such number, and the clients' mean on the test set stands in.
+Data that is not in the data directory is left out, and the table says so. Writes defaults.json and defaults.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import record
+from sklearn.datasets import load_wine
+
+HERE = Path(__file__).parent
+WINE = "wine.csv"
+# Problem → settings, all methods alike: 20 clients in 2 sectors, Dirichlet 0.1, unless a problem is too small for it.
+PROBLEMS: dict[str, dict[str, Any]] = {
+    "digits": {},
+    "fashion-mnist": {"data.name": "fashion_mnist", "data.fraction": 0.05},
+    "cifar10": {"data.name": "cifar10", "data.fraction": 0.04, "data.test_fraction": 0.2},
+    "table": {"data.name": WINE, "data.label": "cultivar", "partition.clients": 6, "partition.alpha": 1.0},
+    "ag-news": {"data.name": "ag_news", "data.fraction": 0.03, "data.test_fraction": 0.3},
+}
+
+
+def write_wine(path: Path) -> None:
+    """The wine data of scikit-learn as a table: 178 rows, 13 columns of numbers, 3 cultivars."""
+    found = load_wine()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow([*found.feature_names, "cultivar"])
+        writer.writerows([*row, int(label)] for row, label in zip(found.data.tolist(), found.target, strict=True))
+
+
+def words_of(problem: str, method: str, rounds: int, seed: int, folder: Path) -> list[str]:
+    """The command of one run."""
+    pairs = {key: str(folder / WINE) if value == WINE else value for key, value in PROBLEMS[problem].items()}
+    sets = [word for key, value in pairs.items() for word in ("--set", f"{key}={value}")]
+    return ["run", method, *sets, "--rounds", str(rounds), "--seed", str(seed)]
+
+
+def one(problem: str, method: str, rounds: int, seed: int, folder: Path) -> dict[str, Any]:
+    """Train one method on one problem, or read its finished run."""
+    from headwater.config import Config
+    from headwater.errors import DataError, UserError
+    from headwater.training.experiment import prepare
+    from headwater.training.guessing import guess_limit
+    from headwater.training.loop import train
+
+    words = words_of(problem, method, rounds, seed, folder)
+    row: dict[str, Any] = {"problem": problem, "method": method, "command": f"headwater {' '.join(words)}"}
+    try:
+        sets = [word for word in words if "=" in word]
+        experiment = prepare(Config.load(method, sets, rounds=rounds, seed=seed))
+        run = train(experiment, out=folder / problem / method / f"seed-{seed}-rounds-{rounds}")
+    except DataError as error:
+        return row | {"left_out": str(error)}
+    except UserError as error:
+        return row | {"failed": str(error)}
+    split, key = experiment.split, "validation_accuracy"
+    seen = [value for each in run.history if (value := each.get(key)) is not None]
+    labels = split.validation.y if seen else split.test.y
+    seen = seen or [each["accuracy"] for each in run.history]
+    limit = guess_limit(labels, split.classes)
+    local = run.result.get("local_accuracy")
+    learns = max(seen) > limit or (experiment.method.INFO.personal and local is not None and local > limit)
+    facts = {"best": round(max(seen), 4), "last": round(seen[-1], 4), "guess": round(limit, 4), "learns": learns}
+    stage = getattr(experiment.method, "local", None)
+    used = {} if stage is None else {name: getattr(stage, name) for name in ("optimizer", "lr", "epochs", "clip")}
+    return row | facts | {"judged_by": "validation" if labels is split.validation.y else "test", "local": used}
+
+
+def markdown(found: dict[str, Any]) -> str:
+    """The table for people."""
+    rows = found["rows"]
+    problems = list(dict.fromkeys(row["problem"] for row in rows))
+    methods = list(dict.fromkeys(row["method"] for row in rows))
+    by = {(row["problem"], row["method"]): row for row in rows}
+    guesses = {row["problem"]: row["guess"] for row in rows if "guess" in row}
+    lines = [
+        "# Which methods learn with their defaults",
+        "",
+        f"Written by `{found['command']}` on {found['date']} at commit {found['commit']}: {found['machine']}. "
+        f"{found['rounds']} rounds, seed {found['seed']}. Best accuracy on the validation set, in per cent; NO marks "
+        "those that are not above a guess. In brackets: the test accuracy of methods that keep a model per client.",
+        "",
+        f"| | {' | '.join(problems)} |",
+        f"|---|{'---|' * len(problems)}",
+        f"| a guess, at most | {' | '.join(f'{100 * guesses[p]:.1f}' if p in guesses else '–' for p in problems)} |",
+    ]
+    lines += [f"| {method} | {' | '.join(_cell(by.get((p, method))) for p in problems)} |" for method in methods]
+    left = {row["problem"]: row["left_out"] for row in rows if "left_out" in row}
+    lines += ["", *(f"{problem} was left out: {why}" for problem, why in left.items())]
+    failed = [row for row in rows if "failed" in row]
+    lines += [f"{row['method']} on {row['problem']}: {row['failed']}" for row in failed]
+    bad = [f"{row['method']} on {row['problem']}" for row in rows if row.get("learns") is False]
+    lines += ["", f"Do not learn: {', '.join(bad) if bad else 'none'}."]
+    return "\n".join(lines) + "\n"
+
+
+def _cell(row: dict[str, Any] | None) -> str:
+    if row is None or "best" not in row:
+        return "–" if row is None or "left_out" in row else "failed"
+    text = f"{100 * row['best']:.1f}" if row["judged_by"] == "validation" else f"({100 * row['best']:.1f})"
+    return text if row["learns"] else f"**NO** {text}"
+
+
+def main() -> None:
+    from headwater.algorithms import ALGORITHMS
+
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("problems", nargs="*", metavar="PROBLEM", help=f"any of: {', '.join(PROBLEMS)}")
+    parser.add_argument("--methods", default="", help="names with commas between them; else all")
+    parser.add_argument("--rounds", type=int, default=10)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--runs", type=Path, default=Path("runs") / "defaults")
+    parser.add_argument("--out", type=Path, default=HERE / "defaults.json")
+    given = parser.parse_args()
+    methods = [name for name in given.methods.split(",") if name] or list(ALGORITHMS)
+    for kind, names, known in (("problem", given.problems, PROBLEMS), ("method", methods, ALGORITHMS)):
+        if unknown := [name for name in names if name not in known]:
+            parser.error(f"no {kind} is called {unknown[0]!r}")
+    folder = given.runs.absolute()
+    if not (folder / WINE).is_file():
+        write_wine(folder / WINE)
+    rows = []
+    for problem in given.problems or PROBLEMS:
+        for method in methods:
+            rows.append(one(problem, method, given.rounds, given.seed, folder))
+            short = {key: value for key, value in rows[-1].items() if key not in ("command", "local")}
+            print(short, file=sys.stderr, flush=True)
+            for row in rows:
+                row["command"] = row["command"].replace(f"{folder}/", "")
+            found = {"command": "make bench-defaults", **record.about(), "rounds": given.rounds, "seed": given.seed}
+            given.out.write_text(json.dumps(found | {"rows": rows}, indent=1) + "\n", encoding="utf-8")
+            given.out.with_suffix(".md").write_text(markdown(found | {"rows": rows}), encoding="utf-8")
+    print(given.out.with_suffix(".md").read_text(encoding="utf-8"))
+
+
+if __name__ == "__main__":
+    main()

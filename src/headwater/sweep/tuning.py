@@ -1,0 +1,207 @@
+"""Tuning: short runs with each setting, halved from step to step, chosen on the validation set alone.
+
+Every method that is compared gets the same number of settings and rounds. The validation set takes the place of the
+test set in these runs, so the test set cannot be looked at. The better third goes on in each step, at least two
+settings, until two are left, and these are trained for the whole budget. A run that goes on is continued, not
+repeated. What was chosen and what it cost is in `tune.json`; the runs themselves are removed at the end.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from itertools import product
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from headwater.callbacks import Callback, StopRun
+from headwater.config.fields import plain
+from headwater.errors import ConfigError, Diverged, TaskError
+from headwater.report.runs import TUNING
+from headwater.sweep import identity
+
+if TYPE_CHECKING:
+    from headwater.config import Config
+    from headwater.training.experiment import Experiment
+    from headwater.training.result import Event
+
+FILE, CELLS = "tune.json", TUNING
+SHARE, LEAST = 5, 3  # the budget of a setting: this part of the run's rounds, at least so many
+KEPT = 3  # one in so many goes on
+LADDER = (1 / 9, 1 / 3, 1.0, 3.0, 9.0)  # times the default
+STEPS = (0.25, 0.5, 1.0, 2.0, 4.0)  # the same for whole numbers
+# Grids that the papers of the methods searched.
+PAPERS: dict[tuple[str, str], tuple[str, ...]] = {
+    ("fedprox", "algorithm.mu"): ("0.001", "0.01", "0.1", "1.0"),
+    ("moon", "algorithm.mu"): ("0.1", "1.0", "5.0", "10.0"),
+    ("feddyn", "algorithm.dyn_alpha"): ("0.1", "0.01", "0.001"),
+}
+Point = dict[str, str]  # key → value, as on the command line
+Axis = tuple[str, Sequence[str]]  # a key, and its values; none: the default grid
+Trial = Callable[[str], AbstractContextManager[Callable[["Event"], None]]]  # name of a run → its progress
+
+
+@dataclass(frozen=True)
+class Rung:
+    """A step: so many settings are trained until they have so many rounds."""
+
+    settings: int
+    rounds: int
+
+
+def rungs(settings: int, rounds: int) -> list[Rung]:
+    """The steps from all settings to the last two.
+
+    Args:
+        settings: how many there are.
+        rounds: the budget of those that reach the end.
+    """
+    counts = [settings]
+    while counts[-1] > 2:
+        counts.append(max(2, math.ceil(counts[-1] / KEPT)))
+    last = len(counts) - 1
+    return [Rung(count, max(1, round(rounds / KEPT ** (last - at)))) for at, count in enumerate(counts)]
+
+
+def grid_for(config: Config, axes: Sequence[Axis]) -> list[Axis]:
+    """The axes that a method has, each with its values.
+
+    Args:
+        config: the resolved configuration of the method, whose values are the defaults.
+        axes: keys with values; without values, the grid is the paper's or a ladder around the default.
+
+    Raises:
+        ConfigError: a key has no number as its default, so that there is no ladder.
+    """
+    found: list[Axis] = []
+    for key, values in axes:
+        section, _, name = key.rpartition(".")
+        table = config.tree().get(section, {}) if section else config.tree()
+        if name not in table:
+            continue  # another method's key
+        found.append((key, values or PAPERS.get((config.method, key)) or ladder(key, plain(table[name]))))
+    return found
+
+
+def ladder(key: str, default: Any) -> tuple[str, ...]:
+    """Five values around a default."""
+    if isinstance(default, bool) or not isinstance(default, int | float) or default <= 0:
+        raise ConfigError(f"there is no default grid for {key}, which is {default!r}; give values: {key}=V1,V2")
+    if isinstance(default, int):
+        return tuple(dict.fromkeys(str(max(1, round(default * step))) for step in STEPS))
+    return tuple(f"{default * step:.2g}" for step in LADDER)
+
+
+def points_of(axes: Sequence[Axis]) -> list[Point]:
+    """Every combination of values."""
+    keys = [key for key, _ in axes]
+    return [dict(zip(keys, values, strict=True)) for values in product(*(values for _, values in axes))]
+
+
+def budget_of(rounds: int) -> int:
+    """The default budget of a setting for a run of so many rounds."""
+    return max(LEAST, rounds // SHARE)
+
+
+def tune(
+    points: Sequence[Point],
+    configs: Sequence[Config],
+    prepare: Callable[[Config], Experiment],
+    out: Path,
+    rounds: int,
+    trial: Trial,
+) -> dict[str, Any]:
+    """Choose among settings.
+
+    Args:
+        points: the settings.
+        configs: the configuration of each.
+        prepare: makes an experiment of a configuration.
+        out: directory for tune.json; what is found there of the same settings is used.
+        rounds: the budget of a setting that reaches the end.
+        trial: shows the progress of a run.
+
+    Returns:
+        The content of tune.json: `best`, `rows` with the validation accuracy of each setting, `rungs` and `cost`.
+
+    Raises:
+        ConfigError: there is no validation set, or every setting diverged.
+    """
+    asked = json.dumps([rounds, [identity(config) for config in configs]])
+    file = out / FILE
+    if file.is_file() and (known := json.loads(file.read_text(encoding="utf-8"))).pop("asked", None) == asked:
+        return dict(known)
+    steps = rungs(len(points), rounds)
+    rows: list[dict[str, Any]] = [{"settings": point, "validation_accuracy": None, "rounds": 0} for point in points]
+    left = list(range(len(points)))
+    for rung in steps:
+        for at in left:
+            with trial(", ".join(f"{key}={value}" for key, value in points[at].items())) as watch:
+                rows[at] |= _train(prepare(configs[at]), out / CELLS / str(at), rounds, rung.rounds, watch)
+        left.sort(key=lambda at: _order(rows[at]), reverse=True)
+        left = [at for at in left if rows[at]["validation_accuracy"] is not None]
+        if not left:
+            raise ConfigError(f"every setting diverged, the first with: {rows[0]['failed']}")
+        following = steps[steps.index(rung) + 1 :]
+        left = left[: following[0].settings] if following else left[:1]
+    cost = {
+        "runs": len(points),
+        "rounds": sum(row["rounds"] for row in rows),
+        "seconds": round(sum(row.pop("seconds", 0.0) for row in rows), 3),
+    }
+    told = {"rounds": rounds, "rows": rows, "best": points[left[0]], "cost": cost}
+    told["rungs"] = [{"settings": rung.settings, "rounds": rung.rounds} for rung in steps]
+    out.mkdir(parents=True, exist_ok=True)
+    file.write_text(json.dumps(told | {"asked": asked}, indent=1) + "\n", encoding="utf-8")
+    shutil.rmtree(out / CELLS, ignore_errors=True)
+    return told
+
+
+def tuned_facts(found: Mapping[str, Any]) -> dict[str, Any]:
+    """What result.json of a run with the chosen settings says of the choice."""
+    return {"settings": found["best"], "tried": len(found["rows"]), "budget": found["rounds"], **found["cost"]}
+
+
+class _Until(Callback):
+    """Stops a run after a round, so that it can be continued."""
+
+    def __init__(self, rounds: int) -> None:
+        self.rounds = rounds
+
+    def round_end(self, row: dict[str, Any]) -> None:
+        if row["round"] >= self.rounds:
+            raise StopRun
+
+
+def _train(
+    experiment: Experiment, out: Path, rounds: int, until: int, watch: Callable[[Event], None]
+) -> dict[str, Any]:
+    """Train a setting up to a round, with the validation set in the place of the test set."""
+    from headwater.training.loop import train
+
+    split = experiment.split
+    if not len(split.validation):
+        raise ConfigError("tuning judges settings on the validation set; set data.validation above 0")
+    config = experiment.config.merged({"rounds": rounds, "eval_every": rounds})
+    judged = replace(experiment, config=config, split=replace(split, test=split.validation))
+    stops = [_Until(until)] if until < rounds else []
+    try:
+        run = train(judged, out=out, watch=watch, callbacks=stops)
+    except (Diverged, TaskError) as error:
+        return {"validation_accuracy": None, "failed": str(error)}
+    loss = run.result["loss"]
+    return {
+        "validation_accuracy": run.accuracy,
+        "validation_loss": loss if loss is not None and math.isfinite(loss) else None,
+        "rounds": len(run.history),
+        "seconds": run.result["seconds"],
+    }
+
+
+def _order(row: Mapping[str, Any]) -> tuple[float, float]:
+    accuracy, loss = row["validation_accuracy"], row.get("validation_loss")
+    return (-1.0 if accuracy is None else accuracy, -math.inf if loss is None else -loss)

@@ -1,0 +1,38 @@
+"""The steps of tuning, and its default grids."""
+
+from __future__ import annotations
+
+import pytest
+
+from headwater.config import Config
+from headwater.errors import ConfigError
+from headwater.sweep.tuning import Rung, budget_of, grid_for, ladder, points_of, rungs
+from headwater.training.experiment import prepare
+
+
+def test_a_third_goes_on_until_two_are_left_which_get_all_rounds() -> None:
+    assert rungs(9, 9) == [Rung(9, 1), Rung(3, 3), Rung(2, 9)]
+    assert rungs(5, 6) == [Rung(5, 2), Rung(2, 6)]
+    assert rungs(2, 6) == [Rung(2, 6)]
+    assert rungs(1, 4) == [Rung(1, 4)]
+    assert budget_of(100) == 20
+    assert budget_of(5) == 3
+
+
+def test_a_ladder_is_five_values_around_the_default() -> None:
+    assert ladder("local.lr", 0.09) == ("0.01", "0.03", "0.09", "0.27", "0.81")
+    assert ladder("local.epochs", 4) == ("1", "2", "4", "8", "16")
+    assert ladder("local.epochs", 1) == ("1", "2", "4")
+    for value in ("sgd", True, None, 0.0):
+        with pytest.raises(ConfigError, match=r"there is no default grid for some\.key"):
+            ladder("some.key", value)
+
+
+def test_a_method_is_tuned_in_the_keys_that_it_has() -> None:
+    config = prepare(Config.load("fedprox", [], partition__clients=2)).config
+    axes = grid_for(config, [("local.lr", ()), ("algorithm.mu", ()), ("algorithm.dyn_alpha", ("1",))])
+    assert axes == [
+        ("local.lr", ("0.00011", "0.00033", "0.001", "0.003", "0.009")),
+        ("algorithm.mu", ("0.001", "0.01", "0.1", "1.0")),  # as in the paper of FedProx
+    ]
+    assert len(points_of(axes)) == 20
