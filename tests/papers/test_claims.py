@@ -13,7 +13,8 @@ import pytest
 from headwater.algorithms import SameAs
 from headwater.papers import scales
 from headwater.papers.claims import coincidences, judge, ranks, sentences
-from headwater.papers.results import Measure, Results, TableEntry
+from headwater.papers.measures import Measure
+from headwater.papers.results import Results, TableEntry
 from headwater.papers.table import PaperColumn, PaperTable, parse
 from headwater.papers.table_files import TableReport, as_json, cell_text, csv_text, markdown
 from headwater.papers.table_plan import TablePlan

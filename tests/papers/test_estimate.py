@@ -9,7 +9,7 @@ import pytest
 import toys
 from headwater.config import Config
 from headwater.errors import ConfigError
-from headwater.papers.results import Measure
+from headwater.papers.measures import Measure
 from headwater.report.runs import RunRecord, read
 from headwater.training.experiment import prepare
 from headwater.training.loop import train

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from headwater.config import Config
-from headwater.papers.results import Measure
+from headwater.papers.measures import Measure
 from headwater.report.runs import RunRecord
 from headwater.sweep import CellFile
 from headwater.sweep.worker import facts_of

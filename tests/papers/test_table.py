@@ -10,7 +10,7 @@ import pytest
 from headwater import papers
 from headwater.errors import ConfigError
 from headwater.papers import scales
-from headwater.papers.results import COUNTS, LAST, WITH_NUMBER
+from headwater.papers.measures import COUNTS, LAST, WITH_NUMBER
 from headwater.papers.table import PaperTable, load, parse
 
 GOOD = """# Two methods on digits

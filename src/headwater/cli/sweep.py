@@ -1,7 +1,4 @@
-"""`headwater sweep`: a run for every combination of values; and what it shares with `headwater reproduce`.
-
-Shared: worker processes, directories, Ctrl-C, and the command that continues.
-"""
+"""`headwater sweep`: a run for every combination of values; worker processes and directories as in `reproduce`."""
 
 from __future__ import annotations
 

@@ -1,11 +1,9 @@
 """Runs jobs sequentially in this process. Reference implementation for all engines.
 
 Evaluation is lazy: jobs wait until a value is needed, and are then executed backwards from it. Each value is released
-after its last use. So an average that streams its models has one model in memory at a time, or one stack of clients
-that are trained together.
+after its last use, so an average that streams its models has one model, or one stack of clients, in memory at a time.
 
-With several `workers`, groups of clients that are trained together are computed by that many threads, one thread per
-group. Groups begin as soon as their inputs are available. Which thread computes a group, and when, changes no bit.
+With several `workers`, threads compute groups of clients that are trained together. No bit depends on which and when.
 """
 
 from __future__ import annotations
@@ -88,12 +86,11 @@ class Inline:
         self._accept(jobs[0]) if len(jobs) == 1 else self.submit_group(JobGroup.of(jobs))
 
     def submit_group(self, group: JobGroup) -> None:
-        if len(group.nodes) == 1:  # its result is a value, not {node: value}
-            self._accept(group.jobs[0])
-            return
-        self._accept(group)
-        self._groups.add(group)
-        self._begin_ready()
+        several = len(group.nodes) > 1  # the result of one is a value, not {node: value}
+        self._accept(group if several else group.jobs[0])
+        if several:
+            self._groups.add(group)
+            self._begin_ready()
 
     def _accept(self, job: Job | JobGroup) -> None:
         depth = self._depth_of(job)

@@ -13,7 +13,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from headwater.papers.results import COUNTS, Measure, Results, TableEntry, entry_gap
+from headwater.papers.measures import COUNTS, Measure
+from headwater.papers.results import Results, TableEntry, entry_gap
 from headwater.papers.table import Claim
 from headwater.report.differences import FEWEST
 

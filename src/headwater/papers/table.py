@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeVar
 from headwater import papers, presets
 from headwater.config.fields import Setting, check, describe, settings_of, shown
 from headwater.errors import ConfigError, nearest
-from headwater.papers.results import Measure
+from headwater.papers.measures import Measure
 
 Tree = dict[str, Any]
 Kind = TypeVar("Kind")

@@ -17,7 +17,7 @@ from headwater.config.tree import differences, merge
 from headwater.errors import ConfigError
 from headwater.papers.claims import join_names
 from headwater.papers.estimate import estimated_seconds
-from headwater.papers.results import Measure
+from headwater.papers.measures import Measure
 from headwater.papers.scales import Scale, ShrinkRule, get, shrink
 from headwater.papers.standins import Ask, DatasetSizes, with_standins
 from headwater.papers.table import PaperColumn, PaperRow, PaperTable
