@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 import tempfile
 from collections.abc import Callable
@@ -125,7 +124,7 @@ def shared() -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         here = str(Path(pretend.__file__).parent)
         (Path(folder) / "sitecustomize.py").write_text(f"import sys\nsys.path.insert(0, {here!r})\nimport pretend\n")
-        os.environ["PYTHONPATH"] = os.pathsep.join([folder, os.environ["PYTHONPATH"]])
+        sys.path.insert(0, folder)  # which workers inherit
         runs = [toys.tiny_run("fedhead", engine={"name": name, "workers": 2} | HERE) for name in ("inline", "pool")]
     return {"hashes": [run.result["model_sha256"] for run in runs]}
 

@@ -42,7 +42,7 @@ def moved(value: Any, move: Callable[[Tensor], Tensor]) -> Any:
         return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
     if isinstance(value, dict):
         return {key: moved(item, move) for key, item in value.items()}
-    kind: Hashable = type(value)
+    kind: Any = type(value)
     names = _fields(kind)
     if not names:
         return value
