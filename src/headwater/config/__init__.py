@@ -15,8 +15,10 @@ from typing import Any
 from pydantic import BaseModel, Field, PrivateAttr, model_validator
 
 from headwater.config import sections
+from headwater.config.adversity import AttackConfig, FaultsConfig, RobustConfig
 from headwater.config.catalog import method_from
 from headwater.config.fields import build as spec_from
+from headwater.config.links import LinksConfig
 from headwater.config.load import read, read_each
 from headwater.config.sections import ARRAYS, CUSTOM, Top
 from headwater.config.tree import checked, differences, merge, stages_of, to_toml
@@ -64,10 +66,10 @@ class Config(Top):
     server: dict[str, Any] = Field(default_factory=dict)
     engine: sections.EngineConfig = sections.EngineConfig()
     privacy: sections.PrivacyConfig = sections.PrivacyConfig()
-    robust: sections.RobustConfig = sections.RobustConfig()
-    attack: sections.AttackConfig = sections.AttackConfig()
-    faults: sections.FaultsConfig = sections.FaultsConfig()
-    links: sections.LinksConfig = sections.LinksConfig()
+    robust: RobustConfig = RobustConfig()
+    attack: AttackConfig = AttackConfig()
+    faults: FaultsConfig = FaultsConfig()
+    links: LinksConfig = LinksConfig()
     deploy: sections.DeployConfig = sections.DeployConfig()
     # Stages that the source has for other methods. A change of the method brings them back.
     _unused: dict[str, Any] = PrivateAttr(default_factory=dict)

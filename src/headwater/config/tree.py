@@ -9,7 +9,8 @@ from typing import Any
 
 from headwater.config import catalog
 from headwater.config.fields import MISSING, NONE, Setting, build, check, plain, shown
-from headwater.config.sections import DeployConfig, LinksConfig
+from headwater.config.links import LinksConfig
+from headwater.config.sections import DeployConfig
 from headwater.data import REFERENCES, Reference, columns
 from headwater.errors import ConfigError
 from headwater.partition import PARTITIONS

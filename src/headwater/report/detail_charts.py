@@ -14,7 +14,7 @@ def spread(rows: list[charts.Spec], names: Sequence[str]) -> charts.Spec:
     look = charts.appearance(names)
     short = dict(zip(names, without_common(names), strict=True))
     wide = {"expr": "containerSize()[0] > 800 ? 260 : 110"}
-    lane = {"field": "name", "type": "nominal", "sort": list(names), "title": None}
+    lane: charts.Spec = {"field": "name", "type": "nominal", "sort": list(names), "title": None}
     lane |= {"axis": {"labelLimit": wide, "labelExpr": f"{json.dumps(short)}[datum.value]"}}
     across: charts.Spec = {
         "field": "accuracy",

@@ -218,8 +218,8 @@ def teaching(groups: Sequence[MethodRuns]) -> tuple[list[Figure], Table | None]:
             sectors = len({*client_sectors(each.counted[0].partition).values()})
             kind = "sectors" if node == "server" and teachers is not None and teachers <= sectors else "clients"
             by = "" if teachers is None else f"{count(teachers)} {kind}"
-            gain = None if None in (known["student_after"], known["student_before"]) else (
-                (known["student_after"] or 0) - (known["student_before"] or 0))  # fmt: skip
+            before, after = known["student_before"], known["student_after"]
+            gain = None if before is None or after is None else after - before
             kept = [accepted for accepted, _ in verdicts(each, node)]
             shown = ("teacher_best", "teacher_worst", *charts.ROLES)
             rows.append(
@@ -228,8 +228,8 @@ def teaching(groups: Sequence[MethodRuns]) -> tuple[list[Figure], Table | None]:
                 + [TableCell(NONE if gain is None else f"{100 * gain:+.1f}", gain)]
                 + [TableCell(f"{sum(kept)} of {len(kept)}" if kept else NONE, sum(kept) / len(kept) if kept else None)]
             )
-    heads = ("Method", "Student", "Taught by", "Best teacher", "Worst teacher", "Teachers together", "Student before")
-    heads += ("Student after", "Points gained", "Accepted, all rounds")
+    heads = ["Method", "Student", "Taught by", "Best teacher", "Worst teacher", "Teachers together", "Student before"]
+    heads += ["Student after", "Points gained", "Accepted, all rounds"]
     return figures, Table("Who taught whom, last round, validation set", heads, rows) if rows else None
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from torch import nn
@@ -47,8 +48,9 @@ def specs_of(
             filled["words"] = split.words  # an embedding has one row per token of the vocabulary
         filled |= dict(options)
         more = (maker, wanted.buffers, projection, wanted.bn_head, split.words is not None)
-        trained = (False, None, wanted.freeze, wanted.adapter, wanted.rank, wanted.adapter_alpha, wanted.bn)
-        return fitted(ModelSpec(name, split.shape, split.classes, filled, *more, *trained), split.words)
+        whole = ModelSpec(name, split.shape, split.classes, filled, *more)
+        partly = replace(whole, freeze=wanted.freeze, adapter=wanted.adapter, rank=wanted.rank, bn=wanted.bn)
+        return fitted(replace(partly, alpha=wanted.adapter_alpha), split.words)
 
     main = spec(name, wanted.options)
     if wanted.also and not kind.INFO.mixed_architectures:
