@@ -90,7 +90,7 @@ def confusion(total: Sequence[Sequence[float]], names: Sequence[str], side: int 
     }
     words = {
         "transform": [{"filter": "datum.share >= 0.005"}],
-        "mark": {"type": "text", "fontSize": min(12, 0.45 * side / len(names)), "tooltip": None},
+        "mark": {"type": "text", "fontSize": 12, "tooltip": None},
         "encoding": {
             "text": {"field": "percent", "type": "quantitative", "format": ".0f"},
             "color": {"condition": {"test": "datum.strong", "value": "var(--on-dots)"}, "value": "var(--ink)"},
@@ -102,7 +102,7 @@ def confusion(total: Sequence[Sequence[float]], names: Sequence[str], side: int 
         "height": side,
         "encoding": {
             "x": {"field": "c", "title": "Predicted class", "axis": axis | {"orient": "bottom"}} | places,
-            "y": {"field": "r", "title": "True class", "axis": axis | {"labelAngle": 0}} | places,
+            "y": {"field": "r", "title": "True class", "axis": axis | {"labelAngle": 0, "labelPadding": 6}} | places,
         },
         "layer": [cell, words] if few else [cell],
     }

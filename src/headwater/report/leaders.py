@@ -125,7 +125,7 @@ def _chart(rows: Sequence[dict[str, Any]]) -> charts.Spec:
         },
     }
     words: charts.Spec = {
-        "mark": {"type": "text", "fontSize": 11, "tooltip": None},
+        "mark": {"type": "text", "fontSize": 12, "tooltip": None},
         "encoding": {"text": {"field": "short"}},
     }
     return {
