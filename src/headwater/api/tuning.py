@@ -66,7 +66,7 @@ def tune_tree(
     points = points_of(grid)
 
     @contextmanager
-    def trial(name: str) -> Iterator[Callable[[Event], None] | None]:
+    def trial(name: str) -> Iterator[Callable[[Event], None]]:
         bar.begin(f"{config.method} {name}")
         yield bar.event
 
