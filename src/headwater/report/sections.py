@@ -227,8 +227,8 @@ def teaching(groups: Sequence[MethodRuns]) -> tuple[list[Figure], Table | None]:
                 + [TableCell(NONE if gain is None else f"{100 * gain:+.1f}", gain)]
                 + [TableCell(f"{sum(kept)} of {len(kept)}" if kept else NONE, sum(kept) / len(kept) if kept else None)]
             )
-    heads = ("Method", "Student", "Taught by", "Best teacher", "Worst teacher", "Teachers together", "Student before")
-    heads += ("Student after", "Points gained", "Accepted, all rounds")
+    heads = ["Method", "Student", "Taught by", "Best teacher", "Worst teacher", "Teachers together", "Student before"]
+    heads += ["Student after", "Points gained", "Accepted, all rounds"]
     return figures, Table("Who taught whom, last round, validation set", heads, rows) if rows else None
 
 
