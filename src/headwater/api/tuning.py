@@ -13,9 +13,8 @@ from headwater.config import Config
 from headwater.config.load import pairs
 from headwater.config.tree import merge
 from headwater.errors import ConfigError
-from headwater.sweep.tuning import Axis, budget_of, grid_for, points_of, tune
+from headwater.sweep.tuning import Axis, Watch, budget_of, grid_for, points_of, tune
 from headwater.training.experiment import Experiment
-from headwater.training.result import Event
 
 
 def axes_of(asked: Iterable[str] | Mapping[str, Iterable[Any]]) -> list[Axis]:
@@ -66,7 +65,7 @@ def tune_tree(
     points = points_of(grid)
 
     @contextmanager
-    def trial(name: str) -> Iterator[Callable[[Event], None]]:
+    def trial(name: str) -> Iterator[Watch]:
         bar.begin(f"{config.method} {name}")
         yield bar.event
 

@@ -42,7 +42,8 @@ PAPERS: dict[tuple[str, str], tuple[str, ...]] = {
 }
 Point = dict[str, str]  # key → value, as on the command line
 Axis = tuple[str, Sequence[str]]  # a key, and its values; none: the default grid
-Trial = Callable[[str], AbstractContextManager[Callable[["Event"], None]]]  # name of a run → its progress
+Watch = Callable[["Event"], None] | None
+Trial = Callable[[str], AbstractContextManager[Watch]]  # name of a run → its progress
 
 
 @dataclass(frozen=True)
@@ -177,9 +178,7 @@ class _Until(Callback):
             raise StopRun
 
 
-def _train(
-    experiment: Experiment, out: Path, rounds: int, until: int, watch: Callable[[Event], None]
-) -> dict[str, Any]:
+def _train(experiment: Experiment, out: Path, rounds: int, until: int, watch: Watch) -> dict[str, Any]:
     """Train a setting up to a round, with the validation set in the place of the test set."""
     from headwater.training.loop import train
 
