@@ -50,8 +50,8 @@ class Scaffold(Method):
     Differences from the paper and from other programs:
     * Clients of different sizes take different numbers of steps if `local.epochs` is given; K is each client's own.
     * `common` is the mean of `own` over all clients, whoever takes part, also when clients are lost.
-    * Gradients are clipped to norm 1 by default (`local.clip`): with skewed clients and several epochs, a variate that is
-      taken from unbounded steps can leave the model at a guess. `local.clip = "none"` is the paper's method.
+    * Gradients are clipped to norm 1 by default (`local.clip`): with skewed clients and several epochs, variates that
+      are taken from unbounded steps can leave the model at a guess. `local.clip = "none"` is the paper's method.
     * Variates exist for trained parameters only. Statistics of batch norm stay uncorrected; a run warns of it.
 
     Args:
