@@ -50,6 +50,8 @@ class Scaffold(Method):
     Differences from the paper and from other programs:
     * Clients of different sizes take different numbers of steps if `local.epochs` is given; K is each client's own.
     * `common` is the mean of `own` over all clients, whoever takes part, also when clients are lost.
+    * Gradients are clipped to norm 1 by default (`local.clip`): with skewed clients and several epochs, variates that
+      are taken from unbounded steps can leave the model at a guess. `local.clip = "none"` is the paper's method.
     * Variates exist for trained parameters only. Statistics of batch norm stay uncorrected; a run warns of it.
 
     Args:
@@ -84,7 +86,7 @@ class Scaffold(Method):
             "client": "the global model and variate",
         },
         needs=("client state",),
-        defaults={"local": {"optimizer": "sgd", "lr": 0.1}, "model": {"norm": "group"}},
+        defaults={"local": {"optimizer": "sgd", "lr": 0.1, "clip": 1.0}, "model": {"norm": "group"}},
     )
 
     local: LocalSpec = LOCAL
