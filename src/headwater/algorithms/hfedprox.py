@@ -27,8 +27,10 @@ class HFedProx(Method):
     MTGC (Fang, Han, Chen, Wang, Brinton: Hierarchical Federated Learning with Multi-Timescale Gradient Correction,
     NeurIPS 2024).
 
-    The centre of the pull is the sector's model and is renewed with it. Difference from that program: there the global
-    model is the plain mean of all clients' last models, whatever their sizes (`server_mean = "clients"`).
+    The centre of the pull is the sector's model and is renewed with it.
+
+    Differences: in that program the global model is the plain mean of all clients' last models, whatever their sizes
+    (`server_mean = "clients"`).
 
     Args:
         local: local training.

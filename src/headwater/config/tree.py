@@ -180,7 +180,10 @@ def _section(problems: list[str], section: str, values: Mapping[str, Any], tree:
     if section == "model":  # the method's defaults take precedence over the model's; they are filled in later
         return result
     missing = {key: setting.default for key, setting in (options or {}).items() if key not in values}
-    return result | {key: plain(value) for key, value in missing.items() if value is not MISSING}
+    kept = {key: value for key, value in missing.items() if value is not MISSING}
+    return result | {
+        key: tuple(plain(value)) if isinstance(value, tuple) else plain(value) for key, value in kept.items()
+    }
 
 
 def _values(

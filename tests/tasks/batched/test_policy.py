@@ -86,7 +86,7 @@ def test_clients_are_then_computed_alone_and_it_says_why() -> None:
 def test_it_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(policy, "_KNOWN", {})
     asked: list[int] = []
-    monkeypatch.setattr(policy, "_try", lambda spec, local, width: bool(asked.append(width)) or True)
+    monkeypatch.setattr(policy, "_try", lambda spec, local, width, *_: bool(asked.append(width)) or True)
     for _ in range(3):
         assert policy.same_alone(experiment().model, SPECS["sgd"], 8, 1)
     assert asked == [8]
