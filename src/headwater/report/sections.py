@@ -39,6 +39,11 @@ class Table:
     rows: Sequence[Sequence[TableCell]]
     kind: str = ""
 
+    @property
+    def marked(self) -> bool:
+        """Whether the best of a column is marked."""
+        return any(cell.best for row in self.rows for cell in row)
+
 
 @dataclass(frozen=True)
 class Figure:
