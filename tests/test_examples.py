@@ -103,7 +103,7 @@ CHECKS: dict[str, Callable[[str], None]] = {
     "08_read_a_run.py": read_a_run,
     "09_use_the_model.py": use_the_model,
 }
-QUICK = ("04_own_method.py",)  # each takes seconds
+QUICK = ()  # each takes seconds
 
 
 @pytest.mark.parametrize("name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.thorough) for n in CHECKS])

@@ -99,6 +99,7 @@ def test_resume_without_a_directory_and_without_runs(
 class TestStart:
     """--from: the trained model of another run."""
 
+    @pytest.mark.thorough
     def test_it_starts_there_and_says_so(self, call: Call, small: tuple[str, ...], tmp_path: Path) -> None:
         call("run", "fedavg", *small, "--rounds", 3, "--out", tmp_path / "a")
         words = ("run", "fedprox", *small, "--rounds", 2, "--from", tmp_path / "a")

@@ -50,6 +50,7 @@ def test_every_combination_and_seed_is_run_once_and_kept(call: Call, words: list
     assert {run: (run / "result.json").stat().st_mtime_ns for run in runs} == runs
 
 
+@pytest.mark.thorough
 def test_a_key_that_only_some_methods_have_goes_to_those(call: Call, words: list[str], tmp_path: Path) -> None:
     grid = ["--grid", "algorithm.name=fedavg,fedprox", "--grid", "algorithm.mu=0.1,1.0"]
     told = call(*words, *grid, "--json")
@@ -60,6 +61,7 @@ def test_a_key_that_only_some_methods_have_goes_to_those(call: Call, words: list
     assert methods == ["fedavg", "fedprox", "fedprox"]  # the average is the same run whatever mu
 
 
+@pytest.mark.thorough
 def test_what_fails_is_shown_and_the_rest_is_there(call: Call, words: list[str]) -> None:
     sets = ["--set", "faults.bad_update=stop", "--set", "local.optimizer=sgd", "--set", "model.name=mlp"]
     told = call(*words, *sets, "--grid", "local.lr=0.01,1e38", "--set", "local.epochs=3")

@@ -68,7 +68,9 @@ def test_parts_that_do_not_fit_are_refused() -> None:
 
 
 @pytest.mark.parametrize("way", ["feedback", "straight-through"])
-@pytest.mark.parametrize("method", ["fedavg", "fedprox", "feddf"])
+@pytest.mark.parametrize(
+    "method", ["feddf", *(pytest.param(m, marks=pytest.mark.thorough) for m in ("fedavg", "fedprox"))]
+)
 def test_runs_are_as_before_and_bytes_as_planned(method: str, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same model as if models were sent as they are; the plan, the ledger and the payload agree."""
     options: dict[str, Any] = {"local": {"low_bit": way}, "partition": {"clients": 4, "sectors": 2}}

@@ -194,7 +194,7 @@ class TestLoopback:
         assert [line.partition(" before")[0].partition(" with")[0] for line in said[1:4:2]] == ["paused", "carries on"]
         assert run.result["model_sha256"] == train(made).result["model_sha256"]
 
-    @pytest.mark.parametrize("at", [0, 1, 2, 3])
+    @pytest.mark.parametrize("at", [1, *(pytest.param(at, marks=pytest.mark.thorough) for at in (0, 2, 3))])
     def test_stopped_and_started_again(self, at: int, running: PartyFolder, tmp_path: Path) -> None:
         made, control = small("scaffold", **BRIEF), Control(running, lambda line: None)
 

@@ -336,6 +336,7 @@ sys.stdin.read()  # until it is killed
 """
 
 
+@pytest.mark.thorough
 def test_a_party_runs_once_and_a_killed_one_is_not_up(out: Path) -> None:
     process = subprocess.Popen(
         [sys.executable, "-c", HOLD, str(out / "c0")], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True

@@ -110,6 +110,7 @@ class TestMissing:
 
 @pytest.mark.usefixtures("_may_make_networks")
 class TestFaults:
+    @pytest.mark.thorough
     def test_links_are_cut_slowed_and_moved(self, tmp_path: Path) -> None:
         with Networks(["near", "far"], tmp_path) as made, listening(made, "far"):
             first = made.address["near"]

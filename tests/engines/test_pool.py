@@ -161,6 +161,7 @@ def test_workers_killed_in_the_middle_of_a_run_change_nothing(pool: Pool, experi
     assert not any(worker.process.pid in killed for worker in pool._workers.values())
 
 
+@pytest.mark.thorough
 def test_workers_that_cannot_start_are_not_started_for_ever(
     experiment: Experiment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -379,7 +380,8 @@ def python(*arguments: str, **options: Any) -> subprocess.Popen[str]:
     return subprocess.Popen([sys.executable, *arguments], text=True, start_new_session=True, **options)
 
 
-@pytest.mark.parametrize("way", ["file", pytest.param("stdin", marks=pytest.mark.thorough)])
+@pytest.mark.parametrize("way", ["file", "stdin"])
+@pytest.mark.thorough
 def test_an_unguarded_script_runs(way: str, tmp_path: Path) -> None:
     script = tmp_path / "mine.py"
     script.write_text(SCRIPT)

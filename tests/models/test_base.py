@@ -30,7 +30,10 @@ def tiny_bert(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(folder)
 
 
-@pytest.fixture(params=list(MODELS))
+LARGE = ("resnet32", "resnet56", "shufflenetv2", "distilbert")  # of which smaller relatives are tested quickly
+
+
+@pytest.fixture(params=[pytest.param(m, marks=pytest.mark.thorough) if m in LARGE else m for m in MODELS])
 def spec(request: pytest.FixtureRequest) -> ModelSpec:
     """Every listed model, as small as it can be asked for."""
     name = request.param

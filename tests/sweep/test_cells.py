@@ -75,6 +75,7 @@ def test_cells_are_runs_like_any_other(sweep_workers: SweepWorkers, npz: str, tm
     assert unfinished(cells) == []
 
 
+@pytest.mark.thorough
 def test_one_that_fails_does_not_end_the_others(
     sweep_workers: SweepWorkers, npz: str, tmp_path: Path, log: Log
 ) -> None:

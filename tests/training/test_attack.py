@@ -104,6 +104,7 @@ def test_defended_methods_learn_and_engines_agree(method: str) -> None:
     assert runs[0].accuracy > 0.5
 
 
+@pytest.mark.thorough
 def test_a_backdoor_is_measured() -> None:
     run = hw.run("fedavg", **SMALL, attack__kind="backdoor", attack__share=0.4)
     open_door = run.result["attack_success"]
@@ -117,6 +118,7 @@ def test_a_backdoor_is_measured() -> None:
     )
 
 
+@pytest.mark.thorough
 def test_a_rule_that_nothing_needs_changes_nothing_but_digits() -> None:
     """Without an attack, and with clients alike, a rule costs little."""
     plain, robust = (hw.run("fedavg", **SMALL, robust__server=rule).accuracy for rule in ("none", "geometric-median"))
