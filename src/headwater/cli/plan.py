@@ -13,6 +13,7 @@ from headwater.cli.directories import check_path, plain_name
 from headwater.cli.options import Options, Source, takes
 from headwater.cli.run import TIERS
 from headwater.cli.terminal import as_json, console, pairs, print_lines, reading, status, table
+from headwater.core.records import to_json
 from headwater.errors import OutputError
 from headwater.report.numbers import count, duration, size
 from headwater.training.run_numbers import RUNS
@@ -31,21 +32,24 @@ PHASES = ("train", "distill", "evaluate")
 NBSP = "\u00a0"
 DIRECTIONS = ("up", "down")
 UNFORESEEN = "not known: what this method does depends on what training brings"
-PICTURE, MANIFEST = "partition.png", "partition.json"
+FILE, PICTURE, MANIFEST = "plan.json", "partition.png", "partition.json"
 DISTANCES = {"total_variation": "total variation", "jensen_shannon": "Jensen–Shannon"}
 SPLIT_TIERS = ("clients", "sectors")
 TASKS = {("local_train", "clients"): "local steps", ("local_train", "server"): "steps at the server"}
 
 
-@takes("sets seed rounds engine workers device data_dir quiet json")
+@takes("sets seed rounds out engine workers device data_dir quiet json")
 def plan(options: Options, source: Source = None) -> None:
     """Show what a run will send, compute and need.
 
-    Bytes by link and round, gradient steps, memory and time, before anything is trained: nothing is written.
+    Bytes by link and round, gradient steps, memory and time, before anything is trained. With --out they are written to
+    plan.json there; otherwise nothing is written.
 
     Example: `headwater plan fedhead --set data.name=cifar10 --set model.name=resnet8 --rounds 50`
     """
     config = options.config(source)
+    if options.out is not None:
+        check_path(options.out)
     with status(f"{reading(config.data.name)} …", options.quiet):
         from headwater.planning.resources import resident
         from headwater.training.experiment import prepare
@@ -60,6 +64,11 @@ def plan(options: Options, source: Source = None) -> None:
         as_json(planned.to_dict())
     else:
         console().print(pairs(_lines(planned), f"{planned.method} on {planned.data}, planned"))
+    if options.out is not None:
+        options.out.mkdir(parents=True, exist_ok=True)
+        (options.out / FILE).write_text(to_json(planned.to_dict(), indent=1), encoding="utf-8")
+        if not options.json:
+            print_lines(f"plan: {options.out / FILE}")
 
 
 def _lines(planned: Plan) -> Iterator[tuple[str, str]]:
