@@ -96,7 +96,7 @@ def test_its_bytes_are_those_of_the_same_run(call: Call, small: tuple[str, ...],
 def test_it_is_written_where_it_is_asked_for(call: Call, small: tuple[str, ...], tmp_path: Path) -> None:
     told = call("plan", "fedavg", *small, "--rounds", 1, "--out", tmp_path / "planned")
     written = json.loads((tmp_path / "planned" / "plan.json").read_text(encoding="utf-8"))
-    assert (written["method"], written["rounds"]) == ("fedavg", 1)
+    assert (written["algorithm"], written["rounds"]) == ("fedavg", 1)
     assert str(tmp_path / "planned" / "plan.json") in told.out
 
 
