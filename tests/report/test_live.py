@@ -41,6 +41,7 @@ def test_only_the_printed_address_answers_and_only_on_loopback(served):
     assert parts.hostname == "127.0.0.1"
     assert len(parts.path.strip("/")) >= 20
     assert asked(served, "/")[0] == 404
+    assert "open the address that `headwater watch` printed" in asked(served, "/")[1]
     assert asked(served, "/guessed/")[0] == 404
     assert asked(served, parts.path, host=f"evil.example:{parts.port}")[0] == 404
     assert asked(served, parts.path + "../etc/passwd")[0] == 404

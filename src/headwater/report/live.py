@@ -36,7 +36,7 @@ class LivePage:
 
     def __init__(self, parts: Mapping[str, Part], policy: Part, port: int, command: str) -> None:
         self._key = secrets.token_urlsafe(16)
-        fields = {"parts": dict(parts), "policy": staticmethod(policy), "key": self._key, "command": command}
+        fields = {"parts": dict(parts), "policy": staticmethod(policy), "key": self._key, "printed_by": command}
         try:
             self._server = ThreadingHTTPServer((HOST, port), type("Handler", (_Handler,), fields))
         except (OSError, OverflowError) as error:
@@ -105,7 +105,7 @@ class _Handler(BaseHTTPRequestHandler):
     parts: dict[str, Part]
     policy: Part
     key: str
-    command: str
+    printed_by: str
     timeout = SECONDS
     server_version, sys_version = "headwater", ""
 
@@ -113,7 +113,7 @@ class _Handler(BaseHTTPRequestHandler):
         host = self.headers.get("Host", "").rpartition(":")[0]
         _, key, name = [*self.path.split("/", 2), "", ""][:3]
         if host not in (HOST, "localhost") or not hmac.compare_digest(key.encode(), self.key.encode()):
-            self._reply(404, "text/plain", f"there is nothing here; open the address that `{self.command}` printed\n")
+            self._reply(404, "text/plain", f"there is nothing here; open the address that `{self.printed_by}` printed\n")
             return
         if name not in self.parts:
             self._reply(404, "text/plain", "there is nothing here\n")
