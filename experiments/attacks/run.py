@@ -99,7 +99,7 @@ def main() -> None:
     (given.into / "table.md").write_text(table(rows), encoding="utf-8")
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, cwd=HERE).stdout
     about = {
-        "command": "make attacks",
+        "command": f"python experiments/attacks/run.py --seeds {given.seeds}",
         "commit": commit.strip(),
         "date": datetime.now(UTC).date().isoformat(),
         "machine": f"{platform.machine()}, shared with other work; times are not a benchmark",

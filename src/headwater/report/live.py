@@ -113,7 +113,9 @@ class _Handler(BaseHTTPRequestHandler):
         host = self.headers.get("Host", "").rpartition(":")[0]
         _, key, name = [*self.path.split("/", 2), "", ""][:3]
         if host not in (HOST, "localhost") or not hmac.compare_digest(key.encode(), self.key.encode()):
-            self._reply(404, "text/plain", f"there is nothing here; open the address that `{self.printed_by}` printed\n")
+            self._reply(
+                404, "text/plain", f"there is nothing here; open the address that `{self.printed_by}` printed\n"
+            )
             return
         if name not in self.parts:
             self._reply(404, "text/plain", "there is nothing here\n")
