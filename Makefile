@@ -12,7 +12,7 @@ help:
 	@echo "make demo      compare four methods on the embedded data set (a minute after the install)"
 	@echo "make deploy-demo"
 	@echo "               a whole federation on this machine, a process for each party, beside its simulation (two minutes after the install)"
-	@echo "make test      the quick tests: every kind of part and every promise (about five minutes on 2 cores)"
+	@echo "make test      the quick tests: every kind of part and every promise (six to seven minutes on 2 cores)"
 	@echo "make test-all  the whole test suite (under half an hour; with HEADWATER_SLOW=1 also killed parties and the like)"
 	@echo "make check     lint, types, import order, generated tables"
 	@echo "make docs      the documentation as a site, in site/index.html"
