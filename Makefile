@@ -32,7 +32,7 @@ help:
 	@echo "               the other experiments under experiments/ (an hour or two, half an hour, minutes, minutes)"
 	@echo "make theory-bounds"
 	@echo "               measured gaps under the published bounds (half an hour)"
-	@echo "make attacks   methods under simulated attacks, with and without robust rules (half an hour)"
+	@echo "make attacks   methods under simulated attacks, with and without robust rules (an hour or two)"
 	@echo "make traffic   FedHEAD's traffic table at the paper's own scale (an hour or two)"
 	@echo "make text-table, cifar-fusion"
 	@echo "               FedHEAD's text table, and FedDF's and FedEED's comparisons on CIFAR-10, small (an hour each)"

@@ -96,9 +96,10 @@ def test_a_median_survives_what_a_mean_does_not(rule: str, least: float, most: f
 
 
 @pytest.mark.thorough
+@pytest.mark.parametrize("model", ["cnn", "mlp"])  # one by one, and stacked
 @pytest.mark.parametrize("method", ["fedhead", "feddf", "hfedavg", "scaffold"])
-def test_defended_methods_learn_and_engines_agree(method: str) -> None:
-    both = {"robust__server": "median", "robust__sector": "trimmed-mean", "attack__kind": "gaussian"}
+def test_defended_methods_learn_and_engines_agree(method: str, model: str) -> None:
+    both = {"model": model, "robust__server": "median", "robust__sector": "trimmed-mean", "attack__kind": "gaussian"}
     runs = [hw.run(method, **SMALL, **both, engine=engine) for engine in ("inline", "pool")]
     assert runs[0].result["model_sha256"] == runs[1].result["model_sha256"]
     assert runs[0].accuracy > 0.5

@@ -157,7 +157,8 @@ class GroupExecution:
                 self._values = device_memory.on_host(self._values)
             if (attack := self._context.attack) is not None:
                 pairs = zip(self._inputs.items(), self._values, strict=True)
-                self._values = [sent(attack, group, n, inputs, (*group.key, n), v) for (n, inputs), v in pairs]
+                keys = {node: ctx.key for node, ctx in self._task_contexts.items()}
+                self._values = [sent(attack, group, n, inputs, keys[n], v) for (n, inputs), v in pairs]
         self._complete = len(self._inputs) == len(group.nodes) and not any(value is None for value in self._values)
         if self._complete and group.phase in LEARNING_PHASES:
             self._finite = all_sound(self._values)

@@ -96,6 +96,11 @@ class TaskContext:
         self.notes: dict[str, float] = {}
         self.classes = context.split.classes
 
+    @property
+    def key(self) -> tuple[Key, ...]:
+        """Name of the random streams of this task: the round, the task, the nth call of it and the node."""
+        return self._key
+
     @cached_property
     def rng(self) -> np.random.Generator:
         """Random generator of this task, created lazily because creation is slow."""
