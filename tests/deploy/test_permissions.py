@@ -279,8 +279,8 @@ COUNTED = {"local__lr_schedule": "shared-counter", "local__lr_time_decay": 0.1}
 
 @pytest.mark.parametrize(
     "more",
-    [{}, {"local__lr_schedule": "step", "local__lr_every": 1}, COUNTED],
-    ids=["plain", "schedule", "counter"],
+    [{}, {"local__lr_schedule": "step", "local__lr_every": 1}, COUNTED, {"robust__server": "median"}],
+    ids=["plain", "schedule", "counter", "robust"],
 )
 def test_simulation_and_deployment_agree_with_losses_of_none(more: dict[str, Any], tmp_path: Path) -> None:
     made = small("fedprox", **BRIEF | {"partition__participation": 0.5, "rounds": 3} | more)
