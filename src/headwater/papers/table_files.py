@@ -13,7 +13,7 @@ from headwater.core.records import to_json
 from headwater.errors import ConfigError
 from headwater.papers.claims import ClaimVerdict, RankAgreement, coincidences, judge, ranks, sentences
 from headwater.papers.results import Results, TableEntry
-from headwater.report.differences import LEGEND, RANKS_LEGEND
+from headwater.report.differences import LEGEND, RANKS_LEGEND, gap_facts
 from headwater.report.numbers import NONE
 
 COLUMNS = ["row", "column", "metric", "unit", "paper", "paper_spread"]
@@ -157,17 +157,7 @@ def gap_legend(results: Results) -> list[str]:
 
 
 def _gap_facts(results: Results, row: str, column: str) -> dict[str, Any]:
-    gap = results.gap(row, column)
-    return {
-        "baseline": results.base,
-        "to_baseline": gap.mean if gap else None,
-        "to_baseline_low": gap.low if gap else None,
-        "to_baseline_high": gap.high if gap else None,
-        "star": bool(gap and gap.star),
-        "won": gap.wins if gap else None,
-        "lost": gap.losses if gap else None,
-        "wilcoxon_p": gap.wilcoxon if gap else None,
-    }
+    return {"baseline": results.base} | gap_facts(results.gap(row, column), "to_baseline")
 
 
 def markdown(report: TableReport) -> str:

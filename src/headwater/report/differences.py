@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from headwater.core.statistics import mean_interval
 from headwater.errors import ConfigError, nearest
@@ -152,3 +153,21 @@ def _wilcoxon(gaps: Sequence[float]) -> float:
     from scipy.stats import wilcoxon
 
     return float(wilcoxon(gaps, method="exact" if 0.0 not in gaps and len(gaps) <= 50 else "approx").pvalue)
+
+
+def gap_facts(gap: Difference | None, name: str = "difference") -> dict[str, Any]:
+    """A difference as plain values for CSV and JSON; None where there is none.
+
+    Args:
+        gap: the difference.
+        name: of its mean, and before its ends.
+    """
+    return {
+        name: gap.mean if gap else None,
+        f"{name}_low": gap.low if gap else None,
+        f"{name}_high": gap.high if gap else None,
+        "star": bool(gap and gap.star),
+        "won": gap.wins if gap else None,
+        "lost": gap.losses if gap else None,
+        "wilcoxon_p": gap.wilcoxon if gap else None,
+    }

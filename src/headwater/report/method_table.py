@@ -20,7 +20,7 @@ from typing import Any
 
 from headwater.core.statistics import mean_interval
 from headwater.errors import ConfigError
-from headwater.report.differences import Difference, baselines, differences
+from headwater.report.differences import Difference, baselines, differences, gap_facts
 from headwater.report.grouping import MethodRuns, as_groups, problem
 from headwater.report.numbers import mean, number
 from headwater.report.runs import DIRECTIONS, RunRecord
@@ -140,21 +140,11 @@ def winners(found: MethodTable, key: str, good: int, *, ties: bool = False) -> s
 def dicts(found: MethodTable) -> list[dict[str, Any]]:
     """The rows as dicts of plain numbers, each with the target and its difference to the baseline."""
     return [
-        {key: value for key, value in asdict(row).items() if key != "gap"} | {"target": found.target} | _paired(row.gap)
+        {key: value for key, value in asdict(row).items() if key != "gap"}
+        | {"target": found.target}
+        | gap_facts(row.gap)
         for row in found.rows
     ]
-
-
-def _paired(gap: Difference | None) -> dict[str, Any]:
-    return {
-        "difference": gap.mean if gap else None,
-        "difference_low": gap.low if gap else None,
-        "difference_high": gap.high if gap else None,
-        "star": bool(gap and gap.star),
-        "won": gap.wins if gap else None,
-        "lost": gap.losses if gap else None,
-        "wilcoxon_p": gap.wilcoxon if gap else None,
-    }
 
 
 def _row(each: MethodRuns, goal: float | None) -> MethodRow:
