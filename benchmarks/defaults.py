@@ -55,6 +55,7 @@ def one(problem: str, method: str, rounds: int, seed: int, folder: Path) -> dict
     from headwater.config import Config
     from headwater.errors import DataError, UserError
     from headwater.training.experiment import prepare
+    from headwater.specs import LocalSpec
     from headwater.training.guessing import guess_limit
     from headwater.training.loop import train
 
@@ -76,8 +77,8 @@ def one(problem: str, method: str, rounds: int, seed: int, folder: Path) -> dict
     local = run.result.get("local_accuracy")
     learns = max(seen) > limit or (experiment.method.INFO.personal and local is not None and local > limit)
     facts = {"best": round(max(seen), 4), "last": round(seen[-1], 4), "guess": round(limit, 4), "learns": learns}
-    stage = getattr(experiment.method, "local", None)
-    used = {} if stage is None else {name: getattr(stage, name) for name in ("optimizer", "lr", "epochs", "clip")}
+    stages = [value for value in vars(experiment.method).values() if isinstance(value, LocalSpec)]
+    used = {name: getattr(stages[0], name) for name in ("optimizer", "lr", "epochs", "clip")} if stages else {}
     return row | facts | {"judged_by": "validation" if labels is split.validation.y else "test", "local": used}
 
 
