@@ -125,9 +125,22 @@ class Config(Top):
         configuration was loaded from.
         """
         base = self.tree()
-        used = stages_of(merge(base, changes))
-        base |= {stage: table for stage, table in self._unused.items() if stage in used and not base[stage]}
-        return self._made(merge(base, changes), self._unused)
+        return self._made(merge(self._stages_back(base, merge(base, changes)), changes), self._unused)
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Config:
+        """Return a copy in which these values replace whole sections or keys. All of it is checked.
+
+        Args:
+            update: section or top-level key → its new value.
+            deep: no effect, since a configuration cannot be changed.
+        """
+        base, changes = self.tree(), dict(update or {})
+        return self._made(self._stages_back(base, base | changes) | changes, self._unused)
+
+    def _stages_back(self, base: Mapping[str, Any], changed: Mapping[str, Any]) -> dict[str, Any]:
+        """The tables of this configuration, with stages of its source that only the method after a change has."""
+        used = stages_of(changed)
+        return {**base, **{k: table for k, table in self._unused.items() if k in used and not base[k]}}
 
     def tree(self) -> dict[str, Any]:
         """The configuration as plain tables."""
