@@ -148,7 +148,7 @@ def audit(options: Options, directory: Directory) -> None:
     Control (sizes, losses, times, names) is listed and not charged. So are steps that it was asked for and refused,
     since the agreed method does not make them there.
     """
-    from headwater.deploy.audit import summary
+    from headwater.deploy.sent_log import summary
 
     parties = [summary(party) for party in find(directory)]
     if options.json:

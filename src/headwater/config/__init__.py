@@ -20,8 +20,8 @@ from headwater.config.catalog import method_from
 from headwater.config.fields import build as spec_from
 from headwater.config.links import LinksConfig
 from headwater.config.load import read, read_each
+from headwater.config.plain_tables import checked, differences, merge, stages_of, to_toml
 from headwater.config.sections import ARRAYS, CUSTOM, Top
-from headwater.config.tree import checked, differences, merge, stages_of, to_toml
 from headwater.errors import ConfigError
 
 __all__ = ["ARRAYS", "CUSTOM", "Config", "method_from", "spec_from"]
