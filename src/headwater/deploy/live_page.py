@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from headwater.deploy.folder import listed
-from headwater.deploy.overview import AWAY, DONE, ENDED, RUNNING, UNKNOWN, WAITING, Node, Overview, ago
+from headwater.deploy.overview import AWAY, DONE, ENDED, RUNNING, UNKNOWN, WAITING, NodeRow, Overview, ago
 from headwater.report import style
 from headwater.report.numbers import NONE, count, percent, size
 from headwater.report.page import MARK, esc
@@ -120,7 +120,7 @@ def _tree(overview: Overview) -> str:
     return f'<table class="tree"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>'
 
 
-def _row(node: Node, now: float) -> str:
+def _row(node: NodeRow, now: float) -> str:
     alias = f" <small>{esc(node.alias)}</small>" if node.alias else ""
     role = f" <small>{node.role}</small>" if node.role != node.name else ""
     last = NONE if node.last is None else f"{esc(ago(now - node.last))} ago"
