@@ -15,10 +15,9 @@ from typing import Any
 from pydantic import BaseModel, Field, PrivateAttr, model_validator
 
 from headwater.config import sections
-from headwater.config.adversity import AttackConfig, FaultsConfig, RobustConfig
+from headwater.config.adversity import AttackConfig, FaultsConfig, LinksConfig, RobustConfig
 from headwater.config.catalog import method_from
 from headwater.config.fields import build as spec_from
-from headwater.config.links import LinksConfig
 from headwater.config.load import read, read_each
 from headwater.config.plain_tables import checked, differences, merge, stages_of, to_toml
 from headwater.config.sections import ARRAYS, CUSTOM, Top

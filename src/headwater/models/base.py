@@ -14,8 +14,7 @@ from torch.nn.parameter import is_lazy
 
 from headwater.errors import ConfigError, nearest
 from headwater.models import MODELS, auto
-from headwater.models.building import SkipDraws, call, check_names, named
-from headwater.models.norms import BatchNormOf, as_in_keras
+from headwater.models.building import BatchNormOf, SkipDraws, as_in_keras, call, check_names, named
 
 Norm = Literal["batch", "group", "none"]
 Shape = tuple[int, ...]  # of one input
