@@ -75,7 +75,8 @@ demo: $(VENV)/.installed
 deploy-demo: $(VENV)/.installed-flower
 	@$(BIN)/python tools/federation.py --out runs/deploy-demo
 
-PYTEST := $(BIN)/python -m pytest -n auto --dist worksteal
+# Compiled modules are kept, whatever the shell says: the tests start processes, and each would compile all of it again.
+PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n auto --dist worksteal
 
 test: $(VENV)/.installed-test
 	@test -n "$(HEADWATER_DATA)" || echo "make: HEADWATER_DATA is not set, so tests on real data sets will be skipped"

@@ -19,6 +19,11 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+# Several test processes share the cores, so each takes its share of threads; torch reads this when it is imported.
+if "PYTEST_XDIST_WORKER_COUNT" in os.environ:
+    each = (os.cpu_count() or 1) // int(os.environ["PYTEST_XDIST_WORKER_COUNT"])
+    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, each)))
+
 # No test may depend on how fast the machine is, or on how busy.
 settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any machine")

@@ -33,7 +33,7 @@ from headwater.deploy.agreement import (
 )
 from headwater.deploy.deployed_engine import DeployedEngine
 from headwater.deploy.dispatch import Dispatcher
-from headwater.deploy.membership import RunMembers, read_membership
+from headwater.deploy.known_members import RunMembers, read_membership
 from headwater.deploy.party_run import PartyRun, ValueStore
 from headwater.deploy.payload import PayloadReader
 from headwater.deploy.permissions import Permissions

@@ -222,12 +222,18 @@ class TestChangeOfMethod:
         server = Config.load("fedhead/table4").merged(changes).server
         assert (server["steps"], server.get("epochs"), server["weight_decay"]) == (7, None, 1e-4)
 
-    def test_a_copy_that_was_changed_unchecked_gets_it_when_a_run_is_prepared(self) -> None:
+    def test_a_copy_gets_it_too(self) -> None:
         small = ["data.name=digits", "data.reference=holdout", "data.reference_size=50", "data.validation=50"]
         config = Config.load("fedhead/common", small)
         copied = config.model_copy(update={"algorithm": {"name": "fedhead+"}})
         server = prepare(copied).config.server
         assert (server["epochs"], server["batch"], server["restore"]) == (20, 128, "last")
+
+    def test_a_copy_is_checked_too(self) -> None:
+        copied = Config().model_copy(update={"seed": 3, "partition": {"clients": 7}})
+        assert copied == Config(seed=3, partition={"clients": 7})
+        with pytest.raises(ConfigError, match=r"partition\.clients"):
+            Config().model_copy(update={"partition": {"clients": 0}})
 
     def test_it_is_no_part_of_the_configuration(self) -> None:
         config = Config.load("fedhead/table4")

@@ -30,7 +30,7 @@ def test_core_ray_and_flower_agree_on_what_they_need() -> None:
 
 def test_flower_is_held_to_the_version_that_it_was_tried_with() -> None:
     """Its insides are used, so another minor version is another matter."""
-    from headwater.deploy.flower.links import VERSION
+    from headwater.deploy.flower.link_ends import VERSION
 
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
     major, minor = VERSION.split(".")

@@ -12,7 +12,7 @@ import pytest
 
 from headwater import presets
 from headwater.config import Config, catalog
-from headwater.config.tree import merge
+from headwater.config.plain_tables import merge
 from headwater.papers import scales
 from headwater.papers.table import load
 

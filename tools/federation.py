@@ -23,7 +23,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from headwater.config import Config
-from headwater.deploy import audit, status
+from headwater.deploy import sent_log, status
 from headwater.deploy.folder import ROLES, FoundParty, find
 from headwater.errors import UserError
 from networks import Networks
@@ -252,7 +252,7 @@ class Federation:
         """Bytes of payload by tier and direction, as all parties have recorded them."""
         total: Counter[tuple[str, str]] = Counter()
         for party in self.found.values():
-            for line in audit.lines(party.state):
+            for line in sent_log.lines(party.state):
                 total[line["tier"], line["direction"]] += line["bytes"]
         return total
 

@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 
 from headwater.cli.app import main
-from headwater.deploy.audit import SentLog
 from headwater.deploy.folder import PartyFolder
+from headwater.deploy.sent_log import SentLog
 from headwater.deploy.status import Status, read
 
 pytest.importorskip("cryptography")

@@ -15,6 +15,7 @@ from headwater.config import Config
 from headwater.data.loading import load, open_data
 from headwater.errors import HeadwaterError
 from headwater.training.experiment import prepare
+from headwater.training.remarks import cautions
 
 
 def rows(n: int = 60, seed: int = 0) -> pd.DataFrame:
@@ -133,6 +134,17 @@ class TestOwners:
         tests = {name: min(round(size / 5), size - 1) for name, size in held.items()}
         assert made.partition.sizes == tuple(size - tests[name] for name, size in held.items())
         assert len(made.split.test) == sum(tests.values())
+
+    def test_a_number_of_clients_beside_it_is_said_to_have_no_effect(self, path: Path) -> None:
+        data = {"name": str(path), "label": "ill", "client": "site", "validation": 0, "reference_size": 0}
+        asked = Config(data=data, partition={"clients": 7}, algorithm={"name": "fedavg"})
+        made = prepare(asked)
+        (sentence,) = cautions(made)
+        assert sentence.startswith("partition.clients = 7 has no effect")
+        assert "there are 4" in sentence
+        assert cautions(prepare(made.config)) == ()  # the resolved configuration has the clients of the data
+        assert cautions(split_of(path, client="site", reference_size=0)) == ()
+        assert cautions(prepare(asked.merged({"data": {"client": ""}}))) == ()
 
     def test_rows_stay_with_their_client(self, tmp_path: Path) -> None:
         frame = pd.DataFrame(

@@ -21,7 +21,6 @@ from headwater.deploy.adding import add
 from headwater.deploy.agreement import Agreement
 from headwater.deploy.amendment import amended, followed
 from headwater.deploy.answering import Answering
-from headwater.deploy.audit import SentLog
 from headwater.deploy.folder import PartyFolder
 from headwater.deploy.keys import fingerprint
 from headwater.deploy.observation import Observation
@@ -29,6 +28,7 @@ from headwater.deploy.party_log import LogStyle, PartyLog
 from headwater.deploy.party_process import PartyProcess
 from headwater.deploy.payload import Refused
 from headwater.deploy.refusals import RefusedLog
+from headwater.deploy.sent_log import SentLog
 from headwater.deploy.status import Status
 from headwater.deploy.transport import Message
 from headwater.errors import ConfigError

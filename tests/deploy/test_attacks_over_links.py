@@ -19,9 +19,9 @@ from attacks import means, peep, rows_seen
 from federation import Federation
 from flower_party import answer, folder, parties
 from headwater.config import Config
-from headwater.deploy.audit import summary
 from headwater.deploy.flower import FlowerDownlink, FlowerUplink
 from headwater.deploy.folder import PartyFolder
+from headwater.deploy.sent_log import summary
 from headwater.deploy.transport import Message, Unanswered
 from headwater.tasks.knowledge import Release
 from headwater.training.experiment import prepare

@@ -19,7 +19,6 @@ pytest.importorskip("cryptography")
 from headwater.cli.app import main
 from headwater.deploy import control as steering
 from headwater.deploy.answering import Answering
-from headwater.deploy.audit import SentLog
 from headwater.deploy.control import FILE, PAUSE, STOP, Control, Stopped, request, withdraw
 from headwater.deploy.final_model import FinalModel, tell_end
 from headwater.deploy.folder import PartyFolder
@@ -27,6 +26,7 @@ from headwater.deploy.observation import Observation
 from headwater.deploy.party_log import LogStyle, PartyLog
 from headwater.deploy.party_process import PartyProcess
 from headwater.deploy.refusals import RefusedLog
+from headwater.deploy.sent_log import SentLog
 from headwater.deploy.status import Status, read
 from headwater.deploy.transport import Message
 from headwater.errors import ConfigError

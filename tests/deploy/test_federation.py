@@ -22,7 +22,7 @@ if importlib.util.find_spec("flwr") is None:
 from federation import Federation, charged
 from headwater.config import Config
 from headwater.core.membership import Newcomer
-from headwater.deploy import audit
+from headwater.deploy import sent_log
 from headwater.deploy.adding import add
 from headwater.deploy.control import PAUSE, STOP, request, withdraw
 from headwater.training.arrivals import Arrivals
@@ -77,7 +77,7 @@ def missed(federation: Federation, party: str, about: str) -> list[int]:
 
 def sent(federation: Federation, party: str, round: int, **like: Any) -> list[dict[str, Any]]:
     """The models that a party sent in a round."""
-    lines = audit.lines(federation.found[party].state)
+    lines = sent_log.lines(federation.found[party].state)
     alike = {"round": round, "kind": "model"} | like
     return [line for line in lines if all(line[key] == value for key, value in alike.items())]
 

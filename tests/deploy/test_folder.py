@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from headwater.config import Config
-from headwater.deploy import audit, authority, key_check, status
+from headwater.deploy import authority, key_check, sent_log, status
 from headwater.deploy.folder import LinkSettings, PartyFolder
 from headwater.deploy.init import init
 from headwater.deploy.transport import Address
@@ -373,23 +373,23 @@ def test_without_a_lock_the_process_id_tells_whether_it_is_up(tmp_path: Path) ->
 
 def test_audit_sums_over_restarts_and_kills(out: Path) -> None:
     folder = PartyFolder.open(out / "c0")
-    sent = audit.SentLog(folder)
+    sent = sent_log.SentLog(folder)
     for round in (1, 2):
         sent.add(round, "s0", "model", "sector_client", "up", 1000, f"r{round}.local")
     sent.add(1, "s0", "control", "sector_client", "up", 0, "sizes")
     sent.close()
     with (folder.state / "sent.jsonl").open("a") as file:
         file.write('{"round": 3, "to": "s0", "ki')  # killed here
-    again = audit.SentLog(folder)
+    again = sent_log.SentLog(folder)
     assert again.bytes == {("sector_client", "up"): 2000}
     again.add(3, "s0", "model", "sector_client", "up", 1000, "r3.local")
     assert again.bytes == {("sector_client", "up"): 3000}
     again.add(3, "s0", "array", "sector_client", "up", 80, "r3.counts")
-    found = audit.sums(folder.state)  # every line is there before `close`
+    found = sent_log.sums(folder.state)  # every line is there before `close`
     again.close()
-    model = audit.SentKind("sector_client", "up", "s0", "model", "")
-    assert found[model] == audit.SentSum(messages=3, bytes=3000, first=1, last=3)
-    assert found[model._replace(kind="array")] == audit.SentSum(1, 80, 3, 3)
-    assert found[model._replace(kind="control", what="sizes")] == audit.SentSum(1, 0, 1, 1)
+    model = sent_log.SentKind("sector_client", "up", "s0", "model", "")
+    assert found[model] == sent_log.SentSum(messages=3, bytes=3000, first=1, last=3)
+    assert found[model._replace(kind="array")] == sent_log.SentSum(1, 80, 3, 3)
+    assert found[model._replace(kind="control", what="sizes")] == sent_log.SentSum(1, 0, 1, 1)
     assert len(found) == 3
     assert (folder.state / "sent.jsonl").stat().st_mode & 0o777 == 0o600

@@ -56,10 +56,13 @@ class TestReplies:
         "spoil",
         [
             changed(done=[["1.1.x", {"loss": 1.0}, 0.0, 1.0]]),
-            changed(done=[["1.1.x", "local_train", "train", "nobody", 1, {"loss": 1.0}, 0.0, 1.0]]),
-            changed(same=["1.1.initial@server"]),
+            pytest.param(
+                changed(done=[["1.1.x", "local_train", "train", "nobody", 1, {"loss": 1.0}, 0.0, 1.0]]),
+                marks=pytest.mark.thorough,
+            ),
+            pytest.param(changed(same=["1.1.initial@server"]), marks=pytest.mark.thorough),
             changed(same={"a": {"name": "b", "home": "server", "part": []}}),
-            changed(infos={"a": [-5, 0, "model"]}),
+            pytest.param(changed(infos={"a": [-5, 0, "model"]}), marks=pytest.mark.thorough),
             lambda message: pack(
                 {key: message.head[key] for key in ("infos", "done", "same", "events")},
                 {row[0]: torch.zeros(3) for row in message.head["cargo"]},

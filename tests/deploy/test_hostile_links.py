@@ -24,7 +24,7 @@ from federation import Federation
 from flower_party import exchange, folder, parties, serving
 from headwater.cli.app import main
 from headwater.config import Config
-from headwater.deploy.flower import FlowerDownlink, links, waiting
+from headwater.deploy.flower import FlowerDownlink, link_ends, waiting
 from headwater.deploy.hearsay import LONGEST, MOST
 from headwater.deploy.transport import Message
 from headwater.errors import ConfigError
@@ -208,7 +208,7 @@ class SlowProcess:
 def test_a_link_that_is_slow_to_start_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     parties(tmp_path, ("c0",))
     said: list[str] = []
-    monkeypatch.setattr(links, "FlowerProcess", SlowProcess)
+    monkeypatch.setattr(link_ends, "FlowerProcess", SlowProcess)
     FlowerDownlink(folder(tmp_path, "server"), say=said.append)
     assert len(said) == 1, "once for one reason"
     assert said[0].endswith("is down and is opened again: exit status 1, it took too long")
@@ -219,7 +219,7 @@ def test_an_address_that_is_in_use_is_waited_for(tmp_path: Path, monkeypatch: py
     place = folder(tmp_path, "server")
     assert place.link is not None
     said: list[str] = []
-    monkeypatch.setattr(links, "FlowerProcess", SlowProcess)
+    monkeypatch.setattr(link_ends, "FlowerProcess", SlowProcess)
     host, _, port = place.link.address.rpartition(":")
     with socket.create_server((host, int(port))) as other:
         waiting = threading.Thread(target=lambda: FlowerDownlink(place, say=said.append))

@@ -18,16 +18,16 @@ from headwater.core.federation import CLIENTS, SERVER, Federation, Located
 from headwater.core.membership import Membership, Newcomer
 from headwater.deploy import init
 from headwater.deploy.agreement import Agreement, deployed_experiment, empty_split
-from headwater.deploy.audit import SentLog
 from headwater.deploy.folder import PartyFolder
+from headwater.deploy.known_members import RunMembers, read_membership
 from headwater.deploy.late_clients import LateClients, begun_membership, cannot_join
-from headwater.deploy.membership import RunMembers, read_membership
 from headwater.deploy.observation import Observation
 from headwater.deploy.party_log import LogStyle, PartyLog
 from headwater.deploy.party_process import PartyProcess, _run_client, _run_sector
 from headwater.deploy.payload import Refused
 from headwater.deploy.refusals import RefusedLog
 from headwater.deploy.revocation import RevocationNotices
+from headwater.deploy.sent_log import SentLog
 from headwater.deploy.status import Status
 from headwater.deploy.transport import Message, Unanswered
 from headwater.tasks.local import label_counts

@@ -17,7 +17,7 @@ import pytest
 
 from browser import chromium
 from headwater.deploy import overview
-from headwater.deploy.watch import PageServer
+from headwater.deploy.live_page import PageServer
 from headwater.errors import ConfigError
 
 EVIL = '"><script>document.title="caught"</script><img src=x onerror=\'document.title="caught"\'>\u202e'

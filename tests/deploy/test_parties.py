@@ -90,7 +90,9 @@ class TestExchanges:
             federation.train()
             return {name: dict(link.exchanges) for name, link in federation.links.items()}
 
-    @pytest.mark.parametrize("method", ["fedavg", "scaffold", "feddf", "fedeed"])
+    @pytest.mark.parametrize(
+        "method", ["fedavg", "feddf", *(pytest.param(m, marks=pytest.mark.thorough) for m in ("scaffold", "fedeed"))]
+    )
     def test_a_flat_method_takes_one_exchange_per_client_and_round(self, method: str, tmp_path: Path) -> None:
         for counts in self.asked(method, tmp_path).values():
             assert set(counts.values()) == {2 + 1}

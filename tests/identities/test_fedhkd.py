@@ -21,7 +21,7 @@ from headwater.core.tree import SERVER
 from headwater.errors import ConfigError
 from headwater.models.base import Net
 from headwater.specs import LocalSpec
-from headwater.sweep.worker import facts_of
+from headwater.sweep.cell_worker import facts_of
 from headwater.theory.privacy import spent
 from headwater.training.remarks import cautions, releases
 

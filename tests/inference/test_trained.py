@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import headwater as hw
 from headwater.config import Config
 from headwater.core.params import digest
-from headwater.inference.members import Ensemble
+from headwater.inference.several_models import Ensemble
 from headwater.specs import Mix, Weights
 from headwater.tasks.ensemble import Fold
 from headwater.training.experiment import prepare

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import re
 from collections.abc import Callable
 
@@ -157,3 +158,14 @@ class TestRefuses:
     def test_options_for_a_callable(self) -> None:
         with pytest.raises(ConfigError, match="takes no options"):
             ModelSpec("mine", (8,), 2, {"hidden": 3}, builder=two_layers)
+
+
+def test_an_outline_is_built_once_and_does_not_travel_with_the_description() -> None:
+    spec = ModelSpec("cnn", IMAGE, 7)
+    assert spec.outline() is spec.outline()
+    assert all(parameter.is_meta for parameter in spec.outline().parameters())
+    fresh = pickle.loads(pickle.dumps(spec))
+    assert fresh == spec
+    assert fresh.outline() is not spec.outline()
+    own = ModelSpec("own", (4,), 3, builder=two_layers)
+    assert own.outline() is not own.outline()

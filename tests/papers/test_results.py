@@ -12,7 +12,7 @@ from headwater.config import Config
 from headwater.papers.measures import Measure
 from headwater.report.runs import RunRecord
 from headwater.sweep import CellFile
-from headwater.sweep.worker import facts_of
+from headwater.sweep.cell_worker import facts_of
 from headwater.training.experiment import prepare
 
 CURVE = [0.2, None, 0.5, 0.8, 0.7]

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from headwater.report import charts, detail_charts, sections
+from headwater.report import charts, detail_charts, page_sections
 from headwater.report.grouping import group
 from headwater.report.runs import find, read
 
@@ -76,7 +76,7 @@ def test_confusion_shares_are_those_of_the_row():
 )
 def test_teacher_and_student_where_they_meet(fake, tmp_path, sectors, server, places):
     run = read(fake(distils=True, at_sectors=sectors, at_server=server).write(tmp_path / "a"))
-    figures, table = sections.teaching(group([run]).groups)
+    figures, table = page_sections.teaching(group([run]).groups)
     assert [figure.title for figure in figures] == [f"FedAvg: teacher and student {place}" for place in places]
     rows = figures[0].spec["data"]["values"]
     last = {row["name"]: row["value"] for row in rows if row["round"] == 8}
@@ -96,15 +96,15 @@ def test_teacher_and_student_without_places(fake, tmp_path):
     run = read(fake(distils=True).write(tmp_path / "a"))
     for row in run.rows:
         del row["distill"]
-    figures, table = sections.teaching(group([run]).groups)
+    figures, table = page_sections.teaching(group([run]).groups)
     assert [figure.title for figure in figures] == ["FedAvg: teacher and student"]
     assert table.rows[0][1].text == "all"
-    assert sections.teaching(group([read(fake().write(tmp_path / "b"))]).groups) == ([], None)
+    assert page_sections.teaching(group([read(fake().write(tmp_path / "b"))]).groups) == ([], None)
 
 
 def test_all_methods_share_the_axis_of_clients(comparison, tmp_path):
     groups = group(find(comparison(tmp_path))).groups
-    figure = sections.spread(groups)
+    figure = page_sections.spread(groups)
     rows = figure.spec["data"]["values"]
     assert {row["name"] for row in rows} == {each.label for each in groups}
     own = groups[1].runs[0].result["client_accuracy"]

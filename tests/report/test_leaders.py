@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from headwater.report import leaders, page, sections
+from headwater.report import leaders, page, page_sections
 from headwater.report.grouping import group, over_seeds
 from headwater.report.runs import read
 
@@ -35,7 +35,7 @@ def test_lessons_by_round_and_sector(led):
         for sector, client in (("sector 0", 1), ("sector 1", at + 1))
     ]
     assert [row["gain"] for row in found] == pytest.approx([9, 0, 9, 0, 9, -20])
-    [figure] = sections.led(group([led]).groups)
+    [figure] = page_sections.led(group([led]).groups)
     assert "4 clients led. 3 of 6 lessons raised" in figure.description
     assert "1 lowered it" in figure.description
     assert "most client 1 (sector 0) +9.0, least client 4 (sector 1) -20.0" in figure.description
@@ -48,20 +48,20 @@ def test_lessons_by_round_and_sector(led):
 
 
 def test_the_table_of_the_last_round_names_leaders(led):
-    _, table = sections.teaching(group([led]).groups)
+    _, table = page_sections.teaching(group([led]).groups)
     assert [row[1].text for row in table.rows] == ["sector 0, led by client 1", "sector 1, led by client 4"]
 
 
 def test_leaders_without_measurements(led):
     for row in led.rows:
         row["distill"] = {"s0": None} if row["round"] == 1 else None
-    [figure] = sections.led(group([led]).groups)
+    [figure] = page_sections.led(group([led]).groups)
     assert "was not measured" in figure.description
     assert {cell["tip"] for cell in figure.spec["data"]["values"]} == {"not measured"}
 
 
 def test_methods_without_leaders_have_no_such_chart(fake, tmp_path):
-    assert sections.led(group([read(fake(distils=True).write(tmp_path / "a"))]).groups) == []
+    assert page_sections.led(group([read(fake(distils=True).write(tmp_path / "a"))]).groups) == []
 
 
 def test_the_page_starts_from_the_configured_speeds(fake, tmp_path):

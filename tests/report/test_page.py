@@ -10,7 +10,7 @@ from html.parser import HTMLParser
 import pytest
 
 from headwater.errors import OutputError
-from headwater.report import export, page, sections, write
+from headwater.report import export, page, page_sections, write
 from headwater.report.grouping import group
 from headwater.report.method_table import tabulate
 from headwater.report.runs import find, read
@@ -138,7 +138,7 @@ def test_titles(fake, comparison, tmp_path):
 
 def test_cost_of_every_tier_and_direction(fake, tmp_path):
     made = fake(distils=True, trips=2, result={})
-    table = sections.cost(group([read(made.write(tmp_path / "a"))]).groups)
+    table = page_sections.cost(group([read(made.write(tmp_path / "a"))]).groups)
     near, far = 8 * 10 * made.model_bytes, 8 * 2 * 2 * made.model_bytes
     values = [cell.value for cell in table.rows[0][1:]]
     assert values == [far, far, 32, 32, 32, near, near, 80, 80, 80, 3 * 115_200]
@@ -156,7 +156,7 @@ def test_differences_to_the_baseline_are_in_the_results(comparison, tmp_path):
     groups = group(find(comparison(tmp_path))).groups
     for baseline, base in ((None, 0), ("feddf", 1), ("FedHEAD", 2)):  # by name or by label
         found = tabulate(groups, baseline=baseline)
-        table = sections.results(found)
+        table = page_sections.results(found)
         column = list(table.heads).index(f"Difference to {found.rows[base].method}")
         for at, row in enumerate(table.rows):
             if at != base:

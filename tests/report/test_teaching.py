@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from headwater.report import sections
+from headwater.report import page_sections
 from headwater.report.grouping import MethodRuns
 from headwater.report.runs import RunRecord
 from headwater.report.teaching import guard_sentence, verdicts
@@ -53,7 +53,7 @@ def test_without_a_guard_it_tells_how_often_the_student_got_worse() -> None:
 
 def test_the_table_has_teachers_and_what_was_kept() -> None:
     group = runs({"server": place(0.0, 0.5, 0.6, 0.6)}, {"server": place(1.0, 0.5, 0.6, 0.7)})
-    _, table = sections.teaching([group])
+    _, table = page_sections.teaching([group])
     assert table is not None
     row = dict(zip(table.heads, table.rows[0], strict=True))
     assert [row[head].value for head in ("Best teacher", "Worst teacher", "Teachers together")] == [0.4, 0.1, 0.5]

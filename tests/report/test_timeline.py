@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from headwater.report import sections, style, timeline
+from headwater.report import page_sections, style, timeline
 from headwater.report.grouping import group
 from headwater.report.runs import read
 
@@ -47,7 +47,7 @@ def written(fake, folder, rows, cut=""):
 
 
 def card(path):
-    return next(iter(sections.timelines(group([read(path)]).groups)), None)
+    return next(iter(page_sections.timelines(group([read(path)]).groups)), None)
 
 
 def test_clients_that_were_trained_as_one_are_one_bar():

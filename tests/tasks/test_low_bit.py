@@ -211,15 +211,14 @@ def test_none_is_untouched() -> None:
     assert torch.equal(made.vector, before)
 
 
-def test_learns() -> None:
+@pytest.mark.parametrize("way", [WAYS[0], pytest.param(WAYS[1], marks=pytest.mark.thorough)])
+def test_learns(way: str) -> None:
     """Two values a filter are enough to fall below the loss of the start."""
-    for way in WAYS:
-        place = around(convolution, images(30))
-        at, start = toys.ctx(place), place.initial(toys.ARCH, 0)
-        short, long = (
-            local_train(at, start=start, spec=LocalSpec(epochs=epochs, batch=10, lr=0.05, low_bit=way))
-            for epochs in (0, 40)
-        )
-        rows = images(30)
-        losses = [float(at.flat_module(m).loss(at.flat_module(m).outputs(rows.x), rows.y)) for m in (short, long)]
-        assert losses[1] < 0.8 * losses[0]
+    place, rows = around(convolution, images(30)), images(30)
+    at, start = toys.ctx(place), place.initial(toys.ARCH, 0)
+    short, long = (
+        local_train(at, start=start, spec=LocalSpec(epochs=epochs, batch=10, lr=0.05, low_bit=way))
+        for epochs in (0, 40)
+    )
+    losses = [float(at.flat_module(m).loss(at.flat_module(m).outputs(rows.x), rows.y)) for m in (short, long)]
+    assert losses[1] < 0.8 * losses[0]

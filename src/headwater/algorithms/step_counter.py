@@ -11,8 +11,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from headwater.core.federation import Federation
-from headwater.core.runs import ROUND
 from headwater.core.sampling import choose, participants
+from headwater.core.submission import ROUND
 from headwater.core.tree import ROOT
 from headwater.tasks.optimizers import Spec, total_steps
 from headwater.tasks.teacher_outputs import held_out

@@ -12,15 +12,15 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from headwater.api.compare_tuning import axes_of, tune_tree, with_choice
 from headwater.api.comparison import Comparison
 from headwater.api.progress import ProgressBar
 from headwater.api.settings import asked, flag, folder, in_memory, in_python, loaded, maker, of_method, watcher
-from headwater.api.tuning import axes_of, tune_tree, with_choice
 from headwater.callbacks import Callback
 from headwater.config import Config, catalog
 from headwater.config.fields import plain, shown
 from headwater.config.load import share
-from headwater.config.tree import merge
+from headwater.config.plain_tables import merge
 from headwater.errors import ConfigError
 from headwater.sweep.tuning import tuned_facts
 from headwater.training.experiment import Experiment, prepare

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from headwater.config import ARRAYS, CUSTOM, Config, catalog
 from headwater.config.fields import NONE, check, settings_of, shown
 from headwater.config.load import nested
-from headwater.config.tree import Tree
+from headwater.config.plain_tables import Tree
 from headwater.data.base import Data
 from headwater.data.in_memory import data_from
 from headwater.data.loading import open_data

@@ -123,7 +123,7 @@ def watch(options: Options, directory: Directory, port: Port = 9180) -> None:
     DIR is a party's folder, or the directory of several. The page is served on this machine only, at an address that
     nobody can guess, and refreshes itself. It shows what is in the folders, and contacts no other party.
     """
-    from headwater.deploy.watch import PageServer
+    from headwater.deploy.live_page import PageServer
 
     find(directory)
     server = PageServer(directory, port)
@@ -148,7 +148,7 @@ def audit(options: Options, directory: Directory) -> None:
     Control (sizes, losses, times, names) is listed and not charged. So are steps that it was asked for and refused,
     since the agreed method does not make them there.
     """
-    from headwater.deploy.audit import summary
+    from headwater.deploy.sent_log import summary
 
     parties = [summary(party) for party in find(directory)]
     if options.json:

@@ -95,7 +95,7 @@ def _below(row: dict[str, Any]) -> str:
 
 
 def payload_table(parties: Sequence[dict[str, Any]]) -> Table:
-    """A row per party, receiver and kind of value, from `headwater.deploy.audit.summary`."""
+    """A row per party, receiver and kind of value, from `headwater.deploy.sent_log.summary`."""
     rows = []
     for party in parties:
         for row in party["payload"]:

@@ -62,7 +62,7 @@ def claim(out: Path, config: Config, force: bool) -> RunDirectory:
     Raises:
         OutputError: if the directory holds another run or foreign files, or `force` and a process writes to it.
     """
-    from headwater.config.tree import HEADER
+    from headwater.config.plain_tables import HEADER
     from headwater.training.run_directory import RunDirectory
     from headwater.training.run_lock import RunLock
 

@@ -15,7 +15,7 @@ KINDS = ("algorithms", "datasets", "models", "partitions", "presets")
 Kind = Annotated[str | None, typer.Argument(metavar="|".join(KINDS), show_default=False)]
 Name = Annotated[str | None, typer.Argument(metavar="[NAME]", show_default=False)]
 SECTIONS = {"algorithms": "algorithm", "datasets": "data", "models": "model", "partitions": "partition"}
-WIDE = 110  # columns of a terminal in which a method's stages are listed too
+WIDE = 140  # columns of a terminal in which a method's stages are listed too, and each preset has a line
 
 
 def list_(kind: Kind = None, name: Name = None, json: Json = False) -> None:
@@ -38,8 +38,8 @@ def list_(kind: Kind = None, name: Name = None, json: Json = False) -> None:
         headings = [key for key in rows[0] if key != "stages"]
         stages = list(rows[0].get("stages", {})) if wide else []
         cells = [[row[key] for key in headings] + [row["stages"][stage] for stage in stages] for row in rows]
-        if each == "presets" and not wide:
-            cells = list(_by_folder(rows))
+        if not wide:
+            cells = list(_by_folder(rows)) if each == "presets" else [[row["name"], _in_short(row)] for row in rows]
         screen.print(table([*headings, *stages], cells, title="" if kind else each))
         if kind:
             print_lines(f"headwater list {each} NAME shows one of them")
@@ -69,6 +69,12 @@ def _rows(kind: str) -> list[dict[str, Any]]:
 def _stages(info: Any) -> dict[str, str]:
     stages = dict(zip(("local", "teachers", "consolidation"), info.stages, strict=True))
     return stages | {"models a round": info.models, "needs": ", ".join(info.needs) or "nothing"}
+
+
+def _in_short(row: dict[str, Any]) -> str:
+    """The summary of a part and, of a method, what it needs."""
+    needs = row.get("stages", {}).get("needs", "nothing")
+    return str(row["summary"]) if needs == "nothing" else f"{row['summary']}; needs {needs}"
 
 
 def _by_folder(rows: list[dict[str, Any]]) -> Iterator[list[str]]:

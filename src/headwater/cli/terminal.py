@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Self
@@ -153,7 +154,7 @@ def status(text: str, quiet: bool) -> Iterator[None]:
         yield
 
 
-class _ProgressBar:
+class _ProgressBar(ABC):
     """A line on standard error: a moving bar on a terminal, plain lines elsewhere, nothing with `quiet`."""
 
     def __init__(self, quiet: bool, *, total: float | None = None, period: float = 30.0) -> None:
@@ -161,8 +162,9 @@ class _ProgressBar:
         self._bar: Progress | None = None
         self._line: Any = None
 
+    @abstractmethod
     def _title(self) -> str:
-        raise NotImplementedError
+        """The text before the bar."""
 
     def __enter__(self) -> Self:
         if self._show and sys.stderr.isatty():

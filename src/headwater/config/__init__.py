@@ -15,13 +15,12 @@ from typing import Any
 from pydantic import BaseModel, Field, PrivateAttr, model_validator
 
 from headwater.config import sections
-from headwater.config.adversity import AttackConfig, FaultsConfig, RobustConfig
+from headwater.config.adversity import AttackConfig, FaultsConfig, LinksConfig, RobustConfig
 from headwater.config.catalog import method_from
 from headwater.config.fields import build as spec_from
-from headwater.config.links import LinksConfig
 from headwater.config.load import read, read_each
+from headwater.config.plain_tables import checked, differences, merge, stages_of, to_toml
 from headwater.config.sections import ARRAYS, CUSTOM, Top
-from headwater.config.tree import checked, differences, merge, stages_of, to_toml
 from headwater.errors import ConfigError
 
 __all__ = ["ARRAYS", "CUSTOM", "Config", "method_from", "spec_from"]
@@ -125,9 +124,22 @@ class Config(Top):
         configuration was loaded from.
         """
         base = self.tree()
-        used = stages_of(merge(base, changes))
-        base |= {stage: table for stage, table in self._unused.items() if stage in used and not base[stage]}
-        return self._made(merge(base, changes), self._unused)
+        return self._made(merge(self._stages_back(base, merge(base, changes)), changes), self._unused)
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Config:
+        """Return a copy in which these values replace whole sections or keys. All of it is checked.
+
+        Args:
+            update: section or top-level key → its new value.
+            deep: no effect, since a configuration cannot be changed.
+        """
+        base, changes = self.tree(), dict(update or {})
+        return self._made(self._stages_back(base, base | changes) | changes, self._unused)
+
+    def _stages_back(self, base: Mapping[str, Any], changed: Mapping[str, Any]) -> dict[str, Any]:
+        """The tables of this configuration, with stages of its source that only the method after a change has."""
+        used = stages_of(changed)
+        return {**base, **{k: table for k, table in self._unused.items() if k in used and not base[k]}}
 
     def tree(self) -> dict[str, Any]:
         """The configuration as plain tables."""

@@ -1,4 +1,4 @@
-"""The sections about what may go wrong: simulated faults and attacks, and fusion that withstands them."""
+"""The sections about what is simulated, speeds of links, faults and attacks, and about fusion that withstands them."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from typing import Annotated, Literal
 
 from annotated_types import Ge, Gt, Lt
 
-from headwater.config.section import Section, Share
-from headwater.specs import AttackKind, Positive, RobustRule
+from headwater.config.fields import Section, Share
+from headwater.core.links import Links
+from headwater.specs import AttackKind, NotNegative, Positive, RobustRule
 
 
 class RobustConfig(Section):
@@ -59,3 +60,19 @@ class FaultsConfig(Section):
     bad_update: Literal["drop", "stop"] = "drop"
     availability: Share = 1.0
     period: Positive = 10.0
+
+
+class LinksConfig(Section):
+    """Speeds of the links, for simulated time in reports and in `headwater plan`. Never changes a result.
+
+    Args:
+        server_sector_mbps: Mbit/s of the server's link, which all of its traffic shares.
+        sector_client_mbps: Mbit/s of each sector's link to its clients.
+        server_sector_ms: milliseconds of a round trip between server and sectors.
+        sector_client_ms: milliseconds of a round trip between a sector and its clients.
+    """
+
+    server_sector_mbps: Positive = Links.server_sector_mbps
+    sector_client_mbps: Positive = Links.sector_client_mbps
+    server_sector_ms: NotNegative = Links.server_sector_ms
+    sector_client_ms: NotNegative = Links.sector_client_ms

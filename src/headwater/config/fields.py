@@ -24,6 +24,13 @@ from headwater.errors import ConfigError, nearest
 NONE = "none"  # TOML has no null; this word stands for "explicitly without"
 MISSING: Any = inspect.Parameter.empty
 Built = TypeVar("Built")
+Share = Annotated[float, Gt(0), Le(1)]
+
+
+class Section(BaseModel):
+    """Base class of the sections of a configuration: frozen, unknown keys are refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from typing import Any
 
 from headwater import presets
 from headwater.config import catalog
-from headwater.config.tree import Tree, merge, unknown, without_unused
+from headwater.config.plain_tables import Tree, merge, unknown, without_unused
 from headwater.errors import ConfigError, nearest
 from headwater.registry import path_exists, short_name
 

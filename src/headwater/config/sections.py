@@ -9,10 +9,8 @@ from typing import Annotated, Any, Literal
 from annotated_types import Ge, Lt
 from pydantic import AfterValidator, ConfigDict
 
-from headwater.config.adversity import AttackConfig, FaultsConfig, RobustConfig
-from headwater.config.fields import Says
-from headwater.config.links import LinksConfig
-from headwater.config.section import Section, Share
+from headwater.config.adversity import AttackConfig, FaultsConfig, LinksConfig, RobustConfig
+from headwater.config.fields import Says, Section, Share
 from headwater.data import well_formed
 from headwater.errors import ConfigError
 from headwater.specs import AtLeastOne, Count, Positive

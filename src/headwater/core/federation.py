@@ -14,7 +14,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from headwater.core import moves, runs
+from headwater.core import moves, submission
 from headwater.core.lazy_clients import Joined
 from headwater.core.ledger import Path
 from headwater.core.rng import Key, stream
@@ -167,7 +167,7 @@ class Federation:
         Raises:
             PlaceError: if an input is not where the task runs.
         """
-        return runs.run(self, task, at, inputs)
+        return submission.run(self, task, at, inputs)
 
     # -- moving
 

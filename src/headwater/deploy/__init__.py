@@ -11,7 +11,7 @@ The server's engine  `deployed_engine` collects the steps of a method; `dispatch
 Answering            `answering` reads a message; `work_messages` carries out steps, with the checks of `party_run`
 On the wire          `transport` (addresses, messages, links), `steps`, `payload` (all checks on values), `flower`
 For the operator     `party_log`, `status`, `audit` (what was sent); `watched_link` and `observation` see who is stuck
-What shows it        `overview`, `live_page` and `watch` (the page of `deploy watch`), `metrics`
+What shows it        `overview` and `live_page` (the page of `deploy watch`), `metrics`
 At the end           `final_model` puts the model into every client's folder
 ===================  =================================================================================================
 """

@@ -12,7 +12,7 @@ from headwater.core.membership import Membership
 from headwater.deploy.control import Stopped
 from headwater.deploy.final_model import RUN
 from headwater.deploy.hearsay import public
-from headwater.deploy.membership import read_membership
+from headwater.deploy.known_members import read_membership
 from headwater.deploy.payload import Refused
 from headwater.deploy.transport import Message, Uplink
 from headwater.deploy.work_messages import Worker

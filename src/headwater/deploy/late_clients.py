@@ -14,7 +14,7 @@ from typing import Any
 from headwater.core.membership import Membership, Newcomer
 from headwater.deploy.agreement import Agreement
 from headwater.deploy.census import is_row_count
-from headwater.deploy.membership import from_round
+from headwater.deploy.known_members import from_round
 from headwater.deploy.party_process import HELLO_SECONDS, PartyProcess
 from headwater.deploy.party_run import PartyRun
 from headwater.deploy.rehearsed_rounds import RehearsedRun

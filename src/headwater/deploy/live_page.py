@@ -11,8 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from headwater.deploy.folder import listed
-from headwater.deploy.overview import AWAY, DONE, ENDED, RUNNING, UNKNOWN, WAITING, Node, Overview, ago
+from headwater.deploy.overview import AWAY, DONE, ENDED, RUNNING, UNKNOWN, WAITING, NodeRow, Overview, ago, read
 from headwater.report import style
+from headwater.report.live import LivePage, Part
 from headwater.report.numbers import NONE, count, percent, size
 from headwater.report.page import MARK, esc
 
@@ -120,7 +121,7 @@ def _tree(overview: Overview) -> str:
     return f'<table class="tree"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>'
 
 
-def _row(node: Node, now: float) -> str:
+def _row(node: NodeRow, now: float) -> str:
     alias = f" <small>{esc(node.alias)}</small>" if node.alias else ""
     role = f" <small>{node.role}</small>" if node.role != node.name else ""
     last = NONE if node.last is None else f"{esc(ago(now - node.last))} ago"
@@ -163,3 +164,22 @@ def _logs(overview: Overview) -> Iterator[str]:
         rows = f"<ol>{shown}</ol>" if shown else '<p class="calm">Nothing yet.</p>'
         unfolded = " open" if at == 0 else ""
         yield f'<details id="log-{esc(party)}"{unfolded}><summary>{esc(party)}</summary>{rows}</details>'
+
+
+class PageServer(LivePage):
+    """Serves the page of a directory on loopback.
+
+    Args:
+        directory: a party's folder, or a directory of several.
+        port: to listen at; 0 for any free one.
+
+    Raises:
+        ConfigError: if the port cannot be used.
+    """
+
+    def __init__(self, directory: Path, port: int = 0) -> None:
+        parts: dict[str, Part] = {
+            "": lambda nonce: page(read(directory), nonce),
+            "content": lambda _: content(read(directory)),
+        }
+        super().__init__(parts, policy, port, "deploy watch")

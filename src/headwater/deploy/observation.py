@@ -6,8 +6,8 @@ import time
 from collections.abc import Collection, Iterable
 from typing import Any
 
-from headwater.deploy.audit import SentLog
 from headwater.deploy.party_log import FAULTS, REFUSALS, PartyLog
+from headwater.deploy.sent_log import SentLog
 from headwater.deploy.transport import Downlink, Uplink
 from headwater.deploy.watched_link import FIRST_NOTICE, WatchedDownlink, WatchedUplink, clock_time
 

@@ -27,7 +27,7 @@ RUNNING, WAITING, AWAY, ENDED, DONE, UNKNOWN = "running", "waiting", "away", "en
 
 
 @dataclass(frozen=True)
-class Node:
+class NodeRow:
     """A party in the tree.
 
     Args:
@@ -78,7 +78,7 @@ class Overview:
     rounds: int
     accuracy: float | None
     curve: tuple[tuple[int, float], ...]
-    nodes: tuple[Node, ...]
+    nodes: tuple[NodeRow, ...]
     stuck: tuple[str, ...]
     visitors: tuple[str, ...]
     sent: Mapping[str, Mapping[str, Mapping[str, int]]]
@@ -134,13 +134,13 @@ def ago(seconds: float) -> str:
 
 def _nodes(
     agreed: Mapping[str, Any], rows: Mapping[str, dict[str, Any]], work: Mapping[str, tuple[float, str]], now: float
-) -> Iterator[Node]:
+) -> Iterator[NodeRow]:
     names = agreed.get("names")
     aliases = names if isinstance(names, dict) else {}
 
-    def node(name: str, role: str, depth: int, above: str) -> Node:
+    def node(name: str, role: str, depth: int, above: str) -> NodeRow:
         seen = _own(rows[name], now) if name in rows else _from_above(name, rows.get(above, {}), work.get(name), now)
-        return Node(name, text(aliases.get(name, "")), role, depth, *seen, here=name in rows)
+        return NodeRow(name, text(aliases.get(name, "")), role, depth, *seen, here=name in rows)
 
     yield node("server", "server", 0, "")
     sectors = agreed.get("sectors")

@@ -22,15 +22,14 @@ from headwater.deploy import steps
 from headwater.deploy.agreement import Agreement, client_context, host_context
 from headwater.deploy.amendment import followed, replace_agreement
 from headwater.deploy.answering import Answering
-from headwater.deploy.audit import CONTROL, SentLog
 from headwater.deploy.census import AnnouncedRows, is_row_count
 from headwater.deploy.control import Stopped
 from headwater.deploy.dispatch import Dispatcher
 from headwater.deploy.final_model import FinalModel, tell_end
 from headwater.deploy.folder import FEDERATION, PARTY, PartyFolder
 from headwater.deploy.hearsay import quoted
-from headwater.deploy.membership import FILE as MEMBERS
-from headwater.deploy.membership import RunMembers, from_round
+from headwater.deploy.known_members import FILE as MEMBERS
+from headwater.deploy.known_members import RunMembers, from_round
 from headwater.deploy.observation import Observation
 from headwater.deploy.own_data import own_data
 from headwater.deploy.party_log import PLAIN, LogStyle, PartyLog
@@ -39,6 +38,7 @@ from headwater.deploy.payload import PayloadReader, Refused
 from headwater.deploy.permissions import Permissions
 from headwater.deploy.refusals import RefusedLog
 from headwater.deploy.revocation import Revocations
+from headwater.deploy.sent_log import CONTROL, SentLog
 from headwater.deploy.status import Status
 from headwater.deploy.step_record import StepRecord
 from headwater.deploy.transport import Address, Downlink, Message, Uplink, ask

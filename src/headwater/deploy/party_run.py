@@ -12,7 +12,7 @@ from urllib.parse import quote, unquote
 
 from headwater.core import sealed, serialization
 from headwater.core.sealed import Damaged
-from headwater.deploy.membership import RunMembers
+from headwater.deploy.known_members import RunMembers
 from headwater.deploy.payload import PayloadReader, Refused
 from headwater.deploy.steps import Choice, Trusted
 from headwater.deploy.updates import UpdateCheck
@@ -143,7 +143,7 @@ class ValueStore:
 
 
 class SendRecorder(Protocol):
-    """Records what this party sends; `headwater.deploy.audit.SentLog` writes it to a file."""
+    """Records what this party sends; `headwater.deploy.sent_log.SentLog` writes it to a file."""
 
     def add(self, round: int, to: str, kind: str, tier: str, direction: str, bytes: int, name: str) -> None: ...
 

@@ -28,8 +28,8 @@ from headwater.deploy.permitted_steps import (
     FROM_ABOVE,
     NTH,
     Origin,
+    PartyPlace,
     PermittedSteps,
-    Place,
     aged,
     keys_of,
     shape_of,
@@ -76,7 +76,7 @@ class Permissions:
     """
 
     def __init__(self, agreement: Agreement, name: str, members: Membership, record: StepRecord) -> None:
-        self.place = Place(name, agreement.sectors)
+        self.place = PartyPlace(name, agreement.sectors)
         self.record = record
         self._rehearsed, self._members = RehearsedRun(agreement, members, self.place.sector), members
         self._rounds: dict[int, PermittedSteps] = {}

@@ -113,7 +113,7 @@ class Permit:
     step: Step | None = None
 
 
-class Place:
+class PartyPlace:
     """A party in the tree: what it sees of a method's steps.
 
     Args:
@@ -177,7 +177,7 @@ class PermittedSteps:
         before: origins of values of earlier rounds, by name.
     """
 
-    def __init__(self, place: Place, rehearsed: RehearsedRound, before: Mapping[str, frozenset[Origin]]) -> None:
+    def __init__(self, place: PartyPlace, rehearsed: RehearsedRound, before: Mapping[str, frozenset[Origin]]) -> None:
         self.number, self.sizes = rehearsed.number, dict(rehearsed.sizes)
         self.permits: dict[str, Permit] = {}
         self.origins: dict[str, frozenset[Origin]] = {}  # of this round's values without losses, for later rounds
@@ -186,7 +186,7 @@ class PermittedSteps:
         for way in reversed(rehearsed.ways):  # that without losses is the last, whose origins stay
             self._add(way, place, before)
 
-    def _add(self, steps: Sequence[Step], place: Place, before: Mapping[str, frozenset[Origin]]) -> None:
+    def _add(self, steps: Sequence[Step], place: PartyPlace, before: Mapping[str, frozenset[Origin]]) -> None:
         asked, arriving = place.asked(steps)
         found: dict[str, Origins] = {}
 

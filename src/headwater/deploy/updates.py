@@ -35,7 +35,7 @@ REFERENCES = 8  # models of a round that are held in memory for comparison
 Fetch = Callable[[Ref], Any]
 
 
-class Measured(NamedTuple):
+class MeasuredUpdate(NamedTuple):
     """The size of one update.
 
     Args:
@@ -75,7 +75,7 @@ class UpdateCheck:
     rows: Mapping[str, int] = field(default_factory=dict)
     sector_of: Mapping[str, str] = field(default_factory=dict)
     max_norm: float = 0.0
-    _measured: dict[str, Measured] = field(default_factory=dict)
+    _measured: dict[str, MeasuredUpdate] = field(default_factory=dict)
     _usual: dict[tuple[Any, ...], float] = field(default_factory=dict)  # by kind, from earlier rounds
     _starts: dict[tuple[Any, ...], Params] = field(default_factory=dict)
 
@@ -107,7 +107,7 @@ class UpdateCheck:
                 kind = (_title(moves[name].ref.name, maker), part, self._is_sector(node))
                 free = 0.0 if isinstance(value, Params) else float(self.rows.get(node, 1))
                 if not (self.max_norm and start is not None):
-                    self._measured[name] = Measured(node, kind, size, 0.0 if start is None else norm(start), free)
+                    self._measured[name] = MeasuredUpdate(node, kind, size, 0.0 if start is None else norm(start), free)
                 most = self.max_norm if self.max_norm and start is not None else LARGEST
                 why = f"an update of size {size:.3g}, beyond the {most:g} that are accepted" if size > most else None
             if why is not None:
@@ -130,7 +130,7 @@ class UpdateCheck:
                 found += self._compare({name: each for name, each in group.items() if each.kind == kind})
         return found
 
-    def _compare(self, group: dict[str, Measured]) -> list[Outlier]:
+    def _compare(self, group: dict[str, MeasuredUpdate]) -> list[Outlier]:
         sizes, start = [each.size for each in group.values()], max(each.start for each in group.values())
         (kind,) = {each.kind for each in group.values()}
         if len(group) >= FEW:

@@ -20,7 +20,7 @@ Log = Callable[[str, str], None]
 
 
 @dataclass(frozen=True)
-class Member:
+class MemberState:
     """A party below, as seen from here. Times are those of `time.time`.
 
     Args:
@@ -59,7 +59,7 @@ class WatchedDownlink:
     ) -> None:
         self._link, self._log, self._clock = link, log, clock
         self._guard = threading.Lock()
-        self._members = {name: Member() for name in members}
+        self._members = {name: MemberState() for name in members}
         self._open: dict[int, str] = {}  # by number of the exchange: who was asked
         self._visitors: dict[str, Visitor] = {}
         self._others = 0  # attempts of further visitors
@@ -94,9 +94,9 @@ class WatchedDownlink:
     def revoke(self, name: str) -> None:
         self._link.revoke(name)
         with self._guard:
-            before = self._members.get(name, Member())
+            before = self._members.get(name, MemberState())
             since = self._clock() if before.connected else before.since
-            self._members[name] = Member(since=since, answered=before.answered, revoked=True)
+            self._members[name] = MemberState(since=since, answered=before.answered, revoked=True)
 
     def visitors(self) -> list[Visitor]:
         return self._link.visitors()
@@ -152,7 +152,7 @@ class WatchedDownlink:
             name = self._open.pop(number, None)
             if name is None:
                 return
-            member = self._members.get(name, Member())
+            member = self._members.get(name, MemberState())
             if name not in self._open.values():
                 self._change(name, asked=None, until=None, what="")
             if answered:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any
 
@@ -22,7 +23,7 @@ from headwater.engines.jobs import LOST, Job
 from headwater.errors import TaskError, UserError, said
 
 
-class Worker:
+class Worker(ABC):
     """Answers the `work` messages of one run. `ClientWorker` and `HostWorker` differ in how they carry out steps.
 
     Args:
@@ -64,8 +65,9 @@ class Worker:
         party.refused(round if type(round) is int else -1, by, str(error))
         return Message({"failed": f"refused it: {error}"})
 
+    @abstractmethod
     def _work(self, head: Mapping[str, Any], values: dict[str, Any], steps: list[Step], approval: Approval) -> Message:
-        raise NotImplementedError
+        """Carry out steps that were approved, and return what they gave."""
 
     def _record_sent(self, round: int, move: Move, value: Any) -> None:
         tier = self.tier if self.tier in move.tiers else RELAY

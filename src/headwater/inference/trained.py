@@ -17,8 +17,8 @@ from torch import Tensor, nn
 
 from headwater.data.reading import Reading
 from headwater.errors import ConfigError, OutputError, nearest, said
-from headwater.inference.members import FILE as MEMBERS
-from headwater.inference.members import Ensemble, built, spec_of
+from headwater.inference.several_models import FILE as MEMBERS
+from headwater.inference.several_models import Ensemble, built, spec_of
 from headwater.models.base import ModelSpec
 from headwater.registry import path_exists
 

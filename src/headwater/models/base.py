@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Literal
 
 import torch
@@ -13,8 +14,7 @@ from torch.nn.parameter import is_lazy
 
 from headwater.errors import ConfigError, nearest
 from headwater.models import MODELS, auto
-from headwater.models.building import SkipDraws, call, check_names, named
-from headwater.models.norms import BatchNormOf, as_in_keras
+from headwater.models.building import BatchNormOf, SkipDraws, as_in_keras, call, check_names, named
 
 Norm = Literal["batch", "group", "none"]
 Shape = tuple[int, ...]  # of one input
@@ -167,13 +167,21 @@ class ModelSpec:
     def outline(self) -> nn.Module:
         """The module on the meta device: names, shapes and checks of the options, without memory and random draws.
 
-        A model of the user's own is built normally, and torch's generator is restored.
+        A model of the user's own is built normally, each time, and torch's generator is restored. The outline of a
+        listed network is built once and shared, so it must not be changed.
         """
         if not self.own:
-            with torch.device("meta"), SkipDraws():
-                return self.build()
+            return self._outline
         with torch.random.fork_rng(devices=[]):
             return self.build()
+
+    @cached_property
+    def _outline(self) -> nn.Module:
+        with torch.device("meta"), SkipDraws():
+            return self.build()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {key: value for key, value in self.__dict__.items() if key != "_outline"}  # other processes build theirs
 
     def count(self) -> int:
         """The number of trainable parameters."""

@@ -1,17 +1,23 @@
-"""Calls of the functions that build networks, with messages about what does not fit."""
+"""Helpers to build networks: calls of their functions, with messages about what does not fit, and batch norm."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Literal
 
 from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
 from torch.overrides import TorchFunctionMode
 
 from headwater.errors import ConfigError, nearest
 from headwater.models import MODELS
 from headwater.registry import cannot_return
+
+BatchNormOf = Literal["torch", "keras"]
+# Constants of batch norm in Keras: by how much a batch changes the running statistics (1 - 0.99), and what is added to
+# a variance.
+MOMENTUM, EPS = 0.01, 1e-3
 
 
 class SkipDraws(TorchFunctionMode):
@@ -49,3 +55,16 @@ def call(name: str, function: Any, options: Mapping[str, Any]) -> Any:
     except ValueError:  # some compiled functions have no signature
         pass
     return function(**options)
+
+
+def has_batch_norm(module: nn.Module) -> bool:
+    """Whether a model has a layer of batch norm."""
+    return any(isinstance(layer, _BatchNorm) for layer in module.modules())
+
+
+def as_in_keras(module: nn.Module) -> nn.Module:
+    """Give every batch norm of a model the constants of Keras. Returns the model."""
+    for layer in module.modules():
+        if isinstance(layer, _BatchNorm):
+            layer.momentum, layer.eps = MOMENTUM, EPS
+    return module

@@ -15,8 +15,8 @@ from itertools import product
 from typing import Any
 
 from headwater.config import catalog
+from headwater.config.plain_tables import merge
 from headwater.config.sections import network
-from headwater.config.tree import merge
 from headwater.data import HOLDOUT, UNUSED
 from headwater.errors import ConfigError, nearest
 from headwater.papers.table import ScaleOverride

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from headwater.config.tree import merge
+from headwater.config.plain_tables import merge
 from headwater.data import DATASETS
 from headwater.errors import DataError
 from headwater.papers.scales import standins

@@ -12,8 +12,8 @@ from typing import Any
 from headwater.config import Config, catalog
 from headwater.config.fields import plain, shown
 from headwater.config.load import nested, pairs, read, share
+from headwater.config.plain_tables import differences, merge
 from headwater.config.sections import network
-from headwater.config.tree import differences, merge
 from headwater.errors import ConfigError
 from headwater.papers.claims import join_names
 from headwater.papers.estimate import estimated_seconds

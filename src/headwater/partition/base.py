@@ -104,7 +104,7 @@ class Partitioner(ABC):
             labels: the class of each training sample.
             owners: which client holds each sample, if the data was already split.
         """
-        raise NotImplementedError
+        raise ConfigError(f"partition scheme {type(self).__name__} draws its split from a seed; it has no fixed one")
 
     def population(self, labels: Ints, clients: int, seed: int) -> LazyIndices:
         """The split of this seed, for a `SHARED` scheme: `Partition.from_manifest` draws it again by this method.
@@ -114,7 +114,7 @@ class Partitioner(ABC):
             clients: how many there are.
             seed: which the rule of the split names.
         """
-        raise NotImplementedError
+        raise ConfigError(f"partition scheme {type(self).__name__} lists the samples of its clients; it has no rule")
 
     @property
     def carving_seed(self) -> int | None:

@@ -96,6 +96,24 @@ def resolved_partition(config: Config, partition: Partition, split: Split) -> Co
     return config.merged({"partition": used})
 
 
+def overridden(config: Config, partition: Partition, split: Split) -> tuple[str, ...]:
+    """Say which number of clients was asked for, if the data has its own clients; empty if it was left open.
+
+    Args:
+        config: as the user wrote it.
+        partition: what `divide` returned.
+        split: the data of the run.
+    """
+    part = config.partition
+    untouched = part.clients in (partition.clients, type(part).model_fields["clients"].default)
+    if split.owners is None or scheme_of(config).fixed or untouched:
+        return ()
+    return (
+        f"partition.clients = {part.clients} has no effect, since the data names the client of each row: there are "
+        f"{partition.clients}; remove it, or leave out data.client to split the rows anew",
+    )
+
+
 def _counts(labels: Ints, indices: Sequence[Ints], classes: int) -> Ints:
     return np.stack([np.bincount(labels[client], minlength=classes) for client in indices])
 

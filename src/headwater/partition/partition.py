@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from headwater.errors import DataError
+from headwater.errors import ConfigError, DataError
 from headwater.partition.base import Ints
 
 Rule = dict[str, Any]
@@ -236,7 +236,7 @@ def _population(rule: Rule, labels: Ints | None) -> Sequence[Ints]:
     try:
         scheme = PARTITIONS.load(rule["scheme"])(**rule["options"])
         indices: LazyIndices = scheme.population(labels, rule["clients"], rule["seed"])
-    except (KeyError, NotImplementedError) as error:
+    except (KeyError, ConfigError) as error:
         raise DataError(f"the partition manifest holds a rule that cannot be followed ({error})") from error
     if indices.rule != rule:
         raise DataError("the partition manifest draws from other labels than those given; use the data it was made of")

@@ -37,7 +37,7 @@ FREE = ("average", "evaluate")  # phases whose tasks count as cheap unless they 
 
 
 class Unforeseen(Exception):  # noqa: N818 (a signal, not an error)
-    """Raised when a method reads a value that only training can produce."""
+    """Raised when the content of a value is needed that only training can produce."""
 
 
 @dataclass(frozen=True)
@@ -210,10 +210,10 @@ class RehearsalEngine:
         return {name: self._infos.pop(name, None) for name in names}
 
     def save(self, names: Iterable[str], directory: Path) -> Files:
-        raise NotImplementedError
+        raise Unforeseen
 
     def load(self, files: Files, directory: Path) -> None:
-        raise NotImplementedError
+        raise Unforeseen
 
     def close(self) -> None:
         self._values.clear()

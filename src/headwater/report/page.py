@@ -19,7 +19,7 @@ import jinja2
 import markupsafe
 import tomli_w
 
-from headwater.report import charts, conclusion, link_speeds, sections, style, sweep_charts
+from headwater.report import charts, conclusion, link_speeds, page_sections, style, sweep_charts
 from headwater.report.client_data import TreeNode, tree
 from headwater.report.grouping import Grouping, MethodRuns, group, problem, split_of
 from headwater.report.method_table import tabulate
@@ -57,14 +57,14 @@ def render(
     grouping = group(runs)
     groups = grouping.groups
     table = tabulate(groups, target, baseline)
-    teaching, taught = sections.teaching(groups)
+    teaching, taught = page_sections.teaching(groups)
     swept = sweep_charts.keys_of(groups) if keys is None else [*keys]
     figures = {
         "sweep": sweep_charts.figures(groups, table, swept),
-        "spread": [found] if (found := sections.spread(groups)) else [],
-        "teaching": teaching + sections.led(groups),
-        "confusion": sections.confusions(groups),
-        "timeline": sections.timelines(groups),
+        "spread": [found] if (found := page_sections.spread(groups)) else [],
+        "teaching": teaching + page_sections.led(groups),
+        "confusion": page_sections.confusions(groups),
+        "timeline": page_sections.timelines(groups),
     }
     points = charts.points(groups)
     links = link_speeds.start(groups)
@@ -79,9 +79,9 @@ def render(
         facts=_facts(groups),
         notices=_notices(grouping, live is not None),
         sentences=conclusion.sentences(groups, table),
-        results=sections.results(table),
+        results=page_sections.results(table),
         notes=notes(table),
-        curves=[(y, charts.Y_AXES[y][0], sections.curve_words(groups, y)) for y in measured],
+        curves=[(y, charts.Y_AXES[y][0], page_sections.curve_words(groups, y)) for y in measured],
         legend=[(name, *_sample(names.index(name))) for name in names],
         rounds=rounds,
         links=links,
@@ -89,9 +89,9 @@ def render(
         few=FEW,
         trees=_trees(groups),
         taught=taught,
-        cost=sections.cost(groups),
-        runs=sections.every_run(groups),
-        settings=sections.settings(groups),
+        cost=page_sections.cost(groups),
+        runs=page_sections.every_run(groups),
+        settings=page_sections.settings(groups),
         configurations=[_configuration(each) for each in groups],
         versions=_versions(runs),
         live=live,
@@ -186,7 +186,7 @@ def _notices(grouping: Grouping, live: bool) -> list[str]:
     found = []
     unfinished = [(each.label, run) for each in grouping.groups for run in each.runs if not run.finished]
     if unfinished:
-        listed = "; ".join(f"{name}, seed {run.seed}: {sections.progress(run)}" for name, run in unfinished[:6])
+        listed = "; ".join(f"{name}, seed {run.seed}: {page_sections.progress(run)}" for name, run in unfinished[:6])
         more = f"; and {len(unfinished) - 6} more" if len(unfinished) > 6 else ""
         noun = "This run has" if len(unfinished) == 1 else f"{len(unfinished)} runs have"
         way = "" if live else " Continue with: headwater resume DIR"

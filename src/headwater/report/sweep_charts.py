@@ -10,7 +10,7 @@ from headwater.report.grouping import MethodRuns, differing, flat
 from headwater.report.method_table import MethodTable
 from headwater.report.method_text import accuracy_text
 from headwater.report.numbers import percent
-from headwater.report.sections import Figure
+from headwater.report.page_sections import Figure
 
 STAR = "M0,-1L.3,-.3L1,-.3L.45,.15L.65,.9L0,.45L-.65,.9L-.45,.15L-1,-.3L-.3,-.3Z"
 

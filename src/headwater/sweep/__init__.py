@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headwater.config.fields import plain
-from headwater.config.tree import differences
+from headwater.config.plain_tables import differences
 from headwater.errors import ConfigError, OutputError
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ class CellFile:
     Args:
         version: of Headwater.
         tree: the configuration as requested, as nested dicts.
-        facts: facts about the cell that tables may show; see `facts_of` in `headwater.sweep.worker`.
+        facts: facts about the cell that tables may show; see `facts_of` in `headwater.sweep.cell_worker`.
     """
 
     version: str

@@ -16,7 +16,7 @@ from headwater.sweep import Cell, CellOutcome, DataSummary
 
 PATIENCE = 20.0  # seconds for workers to save their last state after Ctrl-C
 Watch = Callable[[Cell, str, Any], None]  # cell; "begin", "round" or "end"; None, (round, rounds) or CellOutcome
-Request = tuple[Any, ...]  # what a worker has to do, and the arguments; see `headwater.sweep.worker`
+Request = tuple[Any, ...]  # what a worker has to do, and the arguments; see `headwater.sweep.cell_worker`
 Handler = Callable[[int, str, Any], None]  # number of a request; kind of a message, or "died"; its contents
 
 
@@ -29,7 +29,7 @@ class CellProcess(ChildProcess):
     """
 
     def __init__(self, threads: int) -> None:
-        super().__init__("headwater.sweep.worker", threads=threads)
+        super().__init__("headwater.sweep.cell_worker", threads=threads)
         self.request: int | None = None
         self.training = False
 

@@ -18,7 +18,7 @@ import torch
 
 from headwater.core.params import By, Params
 from headwater.models.base import ModelSpec
-from headwater.models.norms import has_batch_norm
+from headwater.models.building import has_batch_norm
 from headwater.specs import LocalSpec
 from headwater.tasks.cost import Cost, first_of
 from headwater.tasks.optimizers import total_steps

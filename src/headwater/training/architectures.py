@@ -15,8 +15,8 @@ from headwater.data.split import Split
 from headwater.errors import ConfigError, nearest
 from headwater.models import MODELS, auto
 from headwater.models.base import ModelSpec
+from headwater.models.building import has_batch_norm
 from headwater.models.fit import fitted
-from headwater.models.norms import has_batch_norm
 from headwater.models.parts import need_parts
 
 

@@ -27,7 +27,15 @@ from headwater.data.reading import describe
 from headwater.data.split import Split, carve
 from headwater.errors import ConfigError
 from headwater.models.base import ModelSpec
-from headwater.partition.divide import carving_seed, divide, local_rows, made_with, resolved_partition, training_sizes
+from headwater.partition.divide import (
+    carving_seed,
+    divide,
+    local_rows,
+    made_with,
+    overridden,
+    resolved_partition,
+    training_sizes,
+)
 from headwater.partition.partition import Partition
 from headwater.specs import LEARNING_RATE, DistillSpec, LocalSpec
 from headwater.tasks import devices
@@ -60,6 +68,7 @@ class Experiment:
         start: the model that the run starts from; None: it is drawn.
         frozen: what models never change.
         tuned: how settings were chosen before the run, for its result; empty if they were not.
+        remarks: what preparing it found worth a sentence before it begins.
     """
 
     config: Config
@@ -76,6 +85,7 @@ class Experiment:
     start: Params | None = None
     frozen: FrozenParts = field(default_factory=FrozenParts)
     tuned: Mapping[str, Any] = field(default_factory=dict)
+    remarks: tuple[str, ...] = ()
 
     @property
     def models(self) -> dict[str, ModelSpec]:
@@ -125,7 +135,7 @@ def prepare(config: Config, *, data: Data | None = None, model: Callable[[], nn.
     Raises:
         UserError: the parts do not go together, or the data cannot be read.
     """
-    config = with_absolute_paths(config.merged({}))  # a changed copy is checked, and keeps what its preset gave
+    config = with_absolute_paths(config)
     loaded = data if data is not None else open_data(config.data)
     split = carve(
         loaded,
@@ -143,6 +153,7 @@ def prepare(config: Config, *, data: Data | None = None, model: Callable[[], nn.
         options=options_of(config.data),
     )
     partition = divide(config, split)
+    remarks = overridden(config, partition, split)
     config = resolved_partition(config, partition, split)
     split = replace(split, local_test_source=config.partition.local_test_source)
     rows, test_rows, share = local_rows(config, partition, split)
@@ -163,7 +174,7 @@ def prepare(config: Config, *, data: Data | None = None, model: Callable[[], nn.
     start, frozen, hashes = first_model(config, dict(zip(names, (spec, *others), strict=True)))
     settled["model"] = settled.get("model", {}) | hashes
     parts = (tree, spec, built, rows, test_rows, loaded.class_names, others, exchange, start, frozen)
-    experiment = Experiment(config.merged(settled), split, partition, *parts)
+    experiment = Experiment(config.merged(settled), split, partition, *parts, remarks=remarks)
     for extra in experiment.models.values():
         extra.outline()  # a method may refuse the model, or add one that cannot be built
     return experiment

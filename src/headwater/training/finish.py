@@ -15,7 +15,7 @@ from headwater.core.federation import SERVER, Federation
 from headwater.core.membership import Newcomer
 from headwater.core.params import Params, digest
 from headwater.inference.card import FILE as CARD
-from headwater.inference.members import FILE as MEMBERS
+from headwater.inference.several_models import FILE as MEMBERS
 from headwater.inference.trained import KEY as METADATA
 from headwater.training.beside import Beside
 from headwater.training.checkpoint import write_whole

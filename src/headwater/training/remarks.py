@@ -17,7 +17,7 @@ from headwater.training.experiment import Experiment
 def method_report(experiment: Experiment, history: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """What the method itself has to say of a finished run: remarks in sentences, and the privacy that it spent."""
     method, spec = experiment.method, experiment.model
-    remarks = [*cautions(experiment), *(() if same_as(experiment) else method.remarks(history))]
+    remarks = [*_lasting(experiment), *(() if same_as(experiment) else method.remarks(history))]
     found: dict[str, Any] = {"remarks": remarks} if remarks else {}
     width = width_of(spec)  # what is spent depends on the size of representations
     shared, most = releases(history)
@@ -58,6 +58,11 @@ def same_as(experiment: Experiment) -> SameAs | None:
 
 def cautions(experiment: Experiment) -> tuple[str, ...]:
     """What there is to say of a run before it begins."""
+    return (*experiment.remarks, *_lasting(experiment))
+
+
+def _lasting(experiment: Experiment) -> tuple[str, ...]:
+    """What is as true of the run when it is resumed, from its resolved configuration."""
     part, said = experiment.config.partition, list[str]()
     if part.local_test > 0 and part.local_test_source == "train" and experiment.partition.rule is not None:
         said.append(

@@ -19,7 +19,7 @@ from headwater.core.params import Params
 from headwater.core.records import to_json
 from headwater.engines.base import Done
 from headwater.errors import OutputError, said
-from headwater.inference.members import FILE as MEMBERS
+from headwater.inference.several_models import FILE as MEMBERS
 from headwater.inference.trained import KEY as METADATA
 from headwater.inference.trained import Array, TrainedModel, from_metadata
 from headwater.models.base import ModelSpec

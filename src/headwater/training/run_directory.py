@@ -11,7 +11,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from headwater.config import Config
-from headwater.config.tree import differences
+from headwater.config.plain_tables import differences
 from headwater.core.records import to_json
 from headwater.errors import ConfigError, OutputError
 from headwater.training.checkpoint import write_whole

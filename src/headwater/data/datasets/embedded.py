@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -41,14 +42,19 @@ def digits(data_dir: Path | None = None) -> Data:
     path = Path(package.submodule_search_locations[0], "datasets", "data", "digits.csv.gz")
     if not path.is_file():
         raise DataError(f"digits come with scikit-learn, but {path} is not there; install scikit-learn again")
-    with reading(path), gzip.open(path, "rt", encoding="ascii") as file:
-        table = np.loadtxt(file, delimiter=",", dtype=np.uint8, ndmin=2)
-        images = table[:, :64].reshape(-1, 8, 8)
-    if table.shape[1] != 65:
-        raise broken(path, f"a line has {table.shape[1]} values instead of 65")
-    x = (images.astype(np.float32) / 8.0 - 1.0)[:, None]
+    table = _lines(path)
+    x = (table[:, :64].reshape(-1, 8, 8).astype(np.float32) / 8.0 - 1.0)[:, None]
     y = table[:, 64].astype(np.int64)
     return held_out(x, y, fifth_of(x, y, "digits"), name="digits")
+
+
+@cache  # parsing the text takes longer than all other preparation of a small run
+def _lines(path: Path) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    with reading(path), gzip.open(path, "rt", encoding="ascii") as file:
+        table = np.loadtxt(file, delimiter=",", dtype=np.uint8, ndmin=2)
+    if table.shape[1] != 65:
+        raise broken(path, f"a line has {table.shape[1]} values instead of 65")
+    return table
 
 
 @DatasetInfo("toy2d", "2 400 points of the plane, 3 classes, drawn by itself; embedded")

@@ -12,6 +12,6 @@ Child processes: `superlink` with `guard` and `redelivery`, `supernode`, and `me
 
 from __future__ import annotations
 
-from headwater.deploy.flower.links import FlowerDownlink, FlowerUplink
+from headwater.deploy.flower.link_ends import FlowerDownlink, FlowerUplink
 
 __all__ = ["FlowerDownlink", "FlowerUplink"]

@@ -11,7 +11,7 @@ from typing import Any
 from headwater.api.progress import ProgressBar
 from headwater.config import Config
 from headwater.config.load import pairs
-from headwater.config.tree import merge
+from headwater.config.plain_tables import merge
 from headwater.errors import ConfigError
 from headwater.sweep.tuning import Axis, Watch, budget_of, grid_for, points_of, tune
 from headwater.training.experiment import Experiment

@@ -12,7 +12,7 @@ from torch import nn
 import headwater as hw
 from headwater.config import Config
 from headwater.models.base import ModelSpec
-from headwater.models.norms import has_batch_norm
+from headwater.models.building import has_batch_norm
 from headwater.training.experiment import prepare
 
 SMALL = {"data__name": "digits", "data__fraction": 0.1, "partition__clients": 2, "partition__sectors": 1}

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from headwater.config import catalog
+from headwater.config.adversity import LinksConfig
 from headwater.config.fields import MISSING, NONE, Setting, build, check, plain, shown
-from headwater.config.links import LinksConfig
 from headwater.config.sections import DeployConfig
 from headwater.data import REFERENCES, Reference, columns
 from headwater.errors import ConfigError
