@@ -119,8 +119,13 @@ def test_the_tuned_loop_does_the_librarys_work(tmp_path: Path, model: dict[str, 
 @pytest.mark.thorough
 @pytest.mark.parametrize(
     ("environment", "module", "arguments"),
-    [("jax", "jax_loop", ["scan"]), ("jax", "jax_loop", ["vmap"]), ("fedjax", "fed_jax", [])],
-    ids=["scan", "vmap", "fedjax"],
+    [
+        ("jax", "jax_loop", ["scan"]),
+        ("jax", "jax_loop", ["scan", "evaluated"]),
+        ("jax", "jax_loop", ["vmap"]),
+        ("fedjax", "fed_jax", []),
+    ],
+    ids=["scan", "evaluated", "vmap", "fedjax"],
 )
 def test_loops_on_jax_do_the_librarys_work(tmp_path: Path, environment: str, module: str, arguments: list[str]) -> None:
     """Where `make bench` has made their environments already."""

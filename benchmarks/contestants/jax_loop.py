@@ -1,7 +1,8 @@
 """Perceptrons with one hidden layer as a JAX user writes them: a round is one compiled function.
 
 It goes through a client's batches with `lax.scan`; its clients either take turns in another scan or, with the argument
-`vmap`, go side by side. Compiling is not timed.
+`vmap`, go side by side. With a second argument, `evaluated`, each round ends with the accuracy and the loss on all test
+images, in another compiled function. Compiling is not timed.
 """
 
 from __future__ import annotations
@@ -21,15 +22,30 @@ NAMES = ("features.1.weight", "features.1.bias", "classifier.weight", "classifie
 Weights = tuple[Array, ...]
 
 
-def loss(weights: Weights, x: Array, y: Array) -> Array:
+def logits(weights: Weights, x: Array) -> Array:
     w1, b1, w2, b2 = weights
-    output = jax.nn.relu(x @ w1.T + b1) @ w2.T + b2
+    return jax.nn.relu(x @ w1.T + b1) @ w2.T + b2
+
+
+def cross_entropy(output: Array, y: Array) -> Array:
     return -jnp.take_along_axis(jax.nn.log_softmax(output), y[:, None], 1).mean()
 
 
-def prepare(pack: Pack, way: str = "scan") -> Work:
+def loss(weights: Weights, x: Array, y: Array) -> Array:
+    return cross_entropy(logits(weights, x), y)
+
+
+@jax.jit
+def scores(weights: Weights, x: Array, y: Array) -> tuple[Array, Array]:
+    """Accuracy and loss."""
+    output = logits(weights, x)
+    return (output.argmax(1) == y).mean(), cross_entropy(output, y)
+
+
+def prepare(pack: Pack, way: str = "scan", evaluated: str = "") -> Work:
     lr, start = pack.about["lr"], tuple(jnp.asarray(pack.arrays[f"model/{name}"]) for name in NAMES)
-    table, labels = jnp.asarray(pack.arrays["x"].reshape(len(pack.arrays["y"]), -1)), jnp.asarray(pack.arrays["y"])
+    table, labels = rows(pack, "x", "y")
+    test = rows(pack, "x_test", "y_test")
     orders = batches(pack)
 
     def client(weights: Weights, x: Array, y: Array) -> Weights:
@@ -53,20 +69,27 @@ def prepare(pack: Pack, way: str = "scan") -> Work:
         return jax.tree.map(lambda stacked: stacked.mean(0), trained)
 
     @jax.jit
-    def one_round(weights: Weights, table: Array, labels: Array, rows: Array) -> Weights:
-        return (side_by_side if way == "vmap" else in_turn)(weights, table[rows], labels[rows])
+    def one_round(weights: Weights, table: Array, labels: Array, order: Array) -> Weights:
+        return (side_by_side if way == "vmap" else in_turn)(weights, table[order], labels[order])
 
     def rounds(count: int) -> Any:
-        weights = start
+        weights, history = start, []
         for number in range(count):
             weights = one_round(weights, table, labels, orders[number])
-        return jax.block_until_ready(weights)
+            if evaluated:
+                history.append(scores(weights, *test))  # read after the last round, so that nothing waits for it
+        return jax.block_until_ready((weights, history))[0]
 
     def work(count: int) -> Outcome:
         found = timed(max(1, count), lambda: rounds(max(1, count)))
         return Outcome(found.seconds, state_of(found.state), found.more)
 
     return work
+
+
+def rows(pack: Pack, x: str, y: str) -> tuple[Array, Array]:
+    """Flat inputs, and labels."""
+    return jnp.asarray(pack.arrays[x].reshape(len(pack.arrays[y]), -1)), jnp.asarray(pack.arrays[y])
 
 
 def batches(pack: Pack) -> Array:

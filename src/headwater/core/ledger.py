@@ -54,7 +54,8 @@ class Ledger:
     models: Counter[tuple[str, str, str]] = field(default_factory=Counter)
     trips: Counter[tuple[str, str]] = field(default_factory=Counter)
     seen: Counter[tuple[str, str, str, str]] = field(default_factory=Counter)
-    _sent: set[tuple[str, str, str]] = field(default_factory=set)  # lower nodes that received and have not sent since
+    # By purpose and tier: lower nodes that received and have not sent since; none of the sets is empty.
+    _sent: dict[tuple[str, str], set[str]] = field(default_factory=dict)
     _open: list[Row] = field(default_factory=list)
     waits: dict[int, dict[str, int]] = field(default_factory=dict, compare=False)
 
@@ -108,7 +109,7 @@ class Ledger:
         due = [row for row in self._open if row.path.round <= until]
         self._open = [row for row in self._open if row.path.round > until]
         alike: Counter[tuple[Path, ValueInfo]] = Counter()  # counted together: a round has many equal moves
-        trips: Counter[tuple[int, str, str]] = Counter()  # of training, by round, tier and lower node
+        trips: dict[tuple[int, str], Counter[str]] = {}  # of training, by round, tier and lower node
         for path, name, lower, members in due:
             found = infos[name]
             if isinstance(found, Mapping):
@@ -122,18 +123,19 @@ class Ledger:
             for size, count in sizes.items():
                 alike[path, size] += count
             for tier in path.tiers:
-                edges = {(path.purpose, tier, node) for node in lower}
+                waiting = self._sent.setdefault((path.purpose, tier), set())
                 if path.direction == DOWN:
-                    self._sent |= edges
+                    waiting.update(lower)
                 else:
-                    answered = edges & self._sent
-                    self._sent -= answered
+                    answered = waiting.intersection(lower)
+                    waiting -= answered
                     self.trips[path.purpose, tier] += len(answered)
                     if path.purpose == "train":
-                        trips.update((path.round, tier, node) for _, _, node in answered)
+                        trips.setdefault((path.round, tier), Counter()).update(answered)
+        self._sent = {edge: nodes for edge, nodes in self._sent.items() if nodes}
         self.waits = {number: dict.fromkeys(TIERS, 0) for number in {row.path.round for row in due}}
-        for (number, tier, _), count in trips.items():
-            self.waits[number][tier] = max(self.waits[number][tier], count)
+        for (number, tier), by_node in trips.items():
+            self.waits[number][tier] = max(by_node.values(), default=0)
         for (path, size), count in alike.items():
             self.seen[path.purpose, *path.roles, size.kind] += count
             for tier in path.tiers:
@@ -187,7 +189,7 @@ class Ledger:
     def copy(self) -> Ledger:
         """The counts as they are now, without open rows."""
         counted = (self.bytes_.copy(), self.models.copy(), self.trips.copy(), self.seen.copy())
-        return Ledger(*counted, self._sent.copy())
+        return Ledger(*counted, {edge: nodes.copy() for edge, nodes in self._sent.items()})
 
     def state(self) -> dict[str, Any]:
         """The counts as plain lists, for a checkpoint."""
@@ -195,7 +197,7 @@ class Ledger:
             name: [[*key, n] for key, n in getattr(self, name).items()]
             for name in ("bytes_", "models", "trips", "seen")
         }
-        return rows | {"sent": sorted(self._sent)}
+        return rows | {"sent": sorted((*edge, node) for edge, nodes in self._sent.items() for node in nodes)}
 
     @staticmethod
     def restore(state: dict[str, Any]) -> Ledger:
@@ -204,5 +206,7 @@ class Ledger:
         def counter(name: str) -> Counter[Any]:
             return Counter({tuple(row[:-1]): row[-1] for row in state[name]})
 
-        sent = {(purpose, tier, lower) for purpose, tier, lower in state["sent"]}
+        sent: dict[tuple[str, str], set[str]] = {}
+        for purpose, tier, lower in state["sent"]:
+            sent.setdefault((purpose, tier), set()).add(lower)
         return Ledger(counter("bytes_"), counter("models"), counter("trips"), counter("seen"), sent)

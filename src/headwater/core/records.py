@@ -92,4 +92,8 @@ def finite(value: Any) -> Any:
 
 
 def to_json(value: Any, indent: int | None = None) -> str:
-    return json.dumps(finite(value), indent=indent, allow_nan=False, default=str)
+    """JSON with null in place of numbers that are not finite."""
+    try:
+        return json.dumps(value, indent=indent, allow_nan=False, default=str)
+    except ValueError:  # there is one, which is rare
+        return json.dumps(finite(value), indent=indent, allow_nan=False, default=str)

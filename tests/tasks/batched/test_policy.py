@@ -28,13 +28,13 @@ def experiment(**engine: Any) -> Experiment:
 @pytest.fixture
 def by_width(monkeypatch: pytest.MonkeyPatch) -> None:
     """A library in which a member's numbers depend on how many others there are."""
-    losses = descent._losses
+    slopes = descent._slopes
 
-    def changed(output: Tensor, y: Tensor, share: Tensor) -> tuple[Tensor, Tensor]:
-        loss, slope = losses(output, y, share)
-        return loss, slope * (1 + len(output) * 1e-6)
+    def changed(output: Tensor, true: Tensor, share: Tensor) -> tuple[Tensor, Tensor]:
+        logs, slope = slopes(output, true, share)
+        return logs, slope * (1 + len(output) * 1e-6)
 
-    monkeypatch.setattr(descent, "_losses", changed)
+    monkeypatch.setattr(descent, "_slopes", changed)
     monkeypatch.setattr(descent, "compiled", lambda function: function)
     monkeypatch.setattr(policy, "_KNOWN", {})
 

@@ -21,15 +21,15 @@ import torch
 from torch import Tensor
 
 
-def _forward(kinds: list[str], weights: list[Tensor], biases: list[Tensor | None], x: Tensor) -> list[Tensor]:
-    """The input of each layer, and the output of the last."""
+def _forward(kinds: list[str], across: list[Tensor], beside: list[Tensor | None], x: Tensor) -> list[Tensor]:
+    """The input of each layer, and the output of the last. The layers are as `_across` and `_beside` return them."""
     passed = [x]
     linear = 0
     for kind in kinds:
         now = passed[-1]
         if kind == "linear":
-            across, bias = weights[linear].transpose(1, 2), biases[linear]
-            now = torch.bmm(now, across) if bias is None else torch.baddbmm(bias.unsqueeze(1), now, across)
+            bias = beside[linear]
+            now = torch.bmm(now, across[linear]) if bias is None else torch.baddbmm(bias, now, across[linear])
             linear += 1
         elif kind == "relu":
             now = now.relu()
@@ -41,13 +41,28 @@ def _forward(kinds: list[str], weights: list[Tensor], biases: list[Tensor | None
     return passed
 
 
-def _losses(output: Tensor, y: Tensor, share: Tensor) -> tuple[Tensor, Tensor]:
-    """Each member's cross-entropy, and its derivative by the output."""
+def _across(weights: list[Tensor]) -> list[Tensor]:
+    """Views of weights as (member, in, out)."""
+    return [weight.transpose(1, 2) for weight in weights]
+
+
+def _beside(biases: list[Tensor | None]) -> list[Tensor | None]:
+    """Views of biases as (member, 1, out)."""
+    found: list[Tensor | None] = []
+    for bias in biases:
+        found.append(None if bias is None else bias.unsqueeze(1))
+    return found
+
+
+def _slopes(output: Tensor, true: Tensor, share: Tensor) -> tuple[Tensor, Tensor]:
+    """The logarithm of the probability of the true class, and the derivative of the cross-entropy by the output.
+
+    `true`, `share` and the first result are (member, place, 1).
+    """
     logs = torch.log_softmax(output, 2)
-    true = y.unsqueeze(2)
-    loss = -(logs.gather(2, true).squeeze(2) * share).sum(1)
-    less = torch.full_like(true, -1, dtype=share.dtype)
-    return loss, logs.exp_().scatter_add_(2, true, less).mul_(share.unsqueeze(2))
+    found = logs.gather(2, true)
+    less = torch.full_like(share, -1)
+    return found, logs.exp_().scatter_add_(2, true, less).mul_(share)
 
 
 def _backward(
@@ -77,13 +92,13 @@ def _backward(
 
 
 def _there_and_back(
-    kinds: list[str], weights: list[Tensor], biases: list[Tensor | None], x: Tensor, y: Tensor, share: Tensor
+    kinds: list[str], weights: list[Tensor], biases: list[Tensor | None], x: Tensor, true: Tensor, share: Tensor
 ) -> tuple[Tensor, list[Tensor], list[Tensor]]:
-    """Each member's loss, and for each linear layer its input and the derivative by its output."""
-    passed = _forward(kinds, weights, biases, x)
-    loss, slope = _losses(passed[-1], y, share)
+    """What `_slopes` says of the true classes, and for each linear layer its input and the derivative by its output."""
+    passed = _forward(kinds, _across(weights), _beside(biases), x)
+    found, slope = _slopes(passed[-1], true, share)
     inputs, slopes = _backward(kinds, weights, passed, slope)
-    return loss, inputs, slopes
+    return found, inputs, slopes
 
 
 def _gradient(
@@ -97,13 +112,13 @@ def _gradient(
     bias_into: list[Tensor | None],
 ) -> Tensor:
     """Write each member's gradients into `into` and `bias_into`; returns each member's loss."""
-    loss, inputs, slopes = _there_and_back(kinds, weights, biases, x, y, share)
+    found, inputs, slopes = _there_and_back(kinds, weights, biases, x, y.unsqueeze(2), share.unsqueeze(2))
     for at in range(len(weights)):
         torch.bmm(slopes[at].transpose(1, 2), inputs[at], out=into[at])
         bias = bias_into[at]
         if bias is not None:
             bias.copy_(slopes[at].sum(1))
-    return loss
+    return -(found.squeeze(2) * share).sum(1)
 
 
 def _step(
@@ -111,18 +126,18 @@ def _step(
     weights: list[Tensor],
     biases: list[Tensor | None],
     x: Tensor,
-    y: Tensor,
+    true: Tensor,
     share: Tensor,
     lr: float,
 ) -> Tensor:
-    """A step of plain gradient descent that never stores the gradient."""
-    loss, inputs, slopes = _there_and_back(kinds, weights, biases, x, y, share)
+    """A step of plain gradient descent that never stores the gradient. `true`, `share` and the result as `_slopes`."""
+    found, inputs, slopes = _there_and_back(kinds, weights, biases, x, true, share)
     for at in range(len(weights)):
         weights[at].baddbmm_(slopes[at].transpose(1, 2), inputs[at], alpha=-lr)
         bias = biases[at]
         if bias is not None:
             bias.sub_(slopes[at].sum(1), alpha=lr)
-    return loss
+    return found
 
 
 def twice(part: Tensor) -> Tensor:
@@ -161,27 +176,35 @@ def _descend(
     `rates` are the learning rates, and `room` is memory for the inputs of a step. Weights and biases are changed in
     place. Returns each member's loss, summed over all samples that it has seen.
     """
-    total = torch.zeros(index.size(1), dtype=share.dtype, device=share.device)
-    seen = (share > 0).sum(2)
+    members, places = index.size(1), index.size(2)
+    rows, true, part = index.flatten(1).unbind(0), labels.unsqueeze(3).unbind(0), share.unsqueeze(3).unbind(0)
+    found: list[Tensor] = []
     for step in range(len(counts)):
         now, lr = counts[step], rates[step]
-        rows = index[step, :now]
-        flat = rows.reshape(-1)
-        x = torch.index_select(table, 0, flat, out=room[: flat.size(0)]).view(now, rows.size(1), -1)
-        y, part = labels[step, :now], share[step, :now]
-        if now == index.size(1) and now > 1:
-            loss = _step(kinds, weights, biases, x, y, part, lr)
-        elif now > 1:
-            loss = _step(kinds, [weight[:now] for weight in weights], _first(biases, now), x, y, part, lr)
+        if now == members and now > 1:
+            x = torch.index_select(table, 0, rows[step], out=room).view(members, places, -1)
+            found.append(_step(kinds, weights, biases, x, true[step], part[step], lr))
+            continue
+        flat = rows[step][: now * places]
+        x = torch.index_select(table, 0, flat, out=room[: flat.size(0)]).view(now, places, -1)
+        y, own = true[step][:now], part[step][:now]
+        if now > 1:
+            logs = _step(kinds, [weight[:now] for weight in weights], _first(biases, now), x, y, own, lr)
         else:
             both, both_biases = [twice(weight) for weight in weights], _first(biases, now)
-            loss = _step(kinds, both, both_biases, twice(x), twice(y), twice(part), lr)[:1]
+            logs = _step(kinds, both, both_biases, twice(x), twice(y), twice(own), lr)[:1]
             for at in range(len(weights)):
                 weights[at][:1].copy_(both[at][:1])
-                mine, found = biases[at], both_biases[at]
-                if mine is not None and found is not None:
-                    mine[:1].copy_(found[:1])
-        total[:now].addcmul_(loss, seen[step, :now])
+                mine, new = biases[at], both_biases[at]
+                if mine is not None and new is not None:
+                    mine[:1].copy_(new[:1])
+        found.append(torch.constant_pad_nd(logs, [0, 0, 0, 0, 0, members - now]))
+    total = torch.zeros(members, dtype=share.dtype, device=share.device)
+    if len(found) > 0:
+        losses = -(torch.stack(found).squeeze(3) * share[: len(found)]).sum(2)
+        seen = (share > 0).sum(2)
+        for step in range(len(found)):
+            total.addcmul_(losses[step], seen[step])
     return total
 
 
