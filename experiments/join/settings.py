@@ -54,12 +54,12 @@ def unseen() -> dict[str, Tables]:
 # -- methods
 
 
-def frame(local: str, **options: Any) -> Tables:
+def frame(local: str, teaching: Tables | None = None, **options: Any) -> Tables:
     """A frame as tables of a configuration. Trainers inside sectors average there twice, with half the epochs each."""
-    nested = local in ("hfedavg", "mtgc")
-    paces: Tables = {"local": {"epochs": 1}, "sector_rounds": {"sector_rounds": 2}} if nested else {}
-    algorithm = {"name": "frame", "local": local, **paces.pop("sector_rounds", {}), **options}
-    return {"algorithm": algorithm, **paces}
+    made: Tables = {"algorithm": {"name": "frame", "local": local, **options}}
+    if local in ("hfedavg", "mtgc"):
+        made["algorithm"]["sector_rounds"], made["local"] = 2, {"epochs": 1}
+    return made | ({"sector": dict(teaching), "server": dict(teaching)} if teaching else {})
 
 
 NOBODY = {"ensemble": "none", "consolidate": "none"}
@@ -68,6 +68,7 @@ BOTH = {"ensemble": "sector", "consolidate": "leaders+server"}
 SERVER = {"ensemble": "clients", "consolidate": "designated"}
 MEANS = {"ensemble": "sector_means", "consolidate": "designated", "kept": 3}
 GUARD = {"step": "validated"}
+SURE = {"metric": "accuracy", "weights": "confidence"}  # teachers by their confidence, judged by accuracy, not by loss
 
 # Single papers first, then two parts together, then more.
 CANDIDATES: dict[str, Tables] = {
@@ -92,7 +93,15 @@ CANDIDATES: dict[str, Tables] = {
     "mtgc, sector means of 3 rounds, guard": frame("mtgc", **MEANS, **GUARD),
     "fedavg, knowledge, leaders, guard": frame("fedavg", **LEADERS, **GUARD, terms=["knowledge"]),
     "feddyn, knowledge, leaders, guard": frame("feddyn", **LEADERS, **GUARD, terms=["knowledge"]),
-    "feddyn, knowledge, leaders and server, guard": frame("feddyn", **BOTH, **GUARD, terms=["knowledge"]),
+    "fedavg, sure leaders, guard": frame("fedavg", SURE, **LEADERS, **GUARD),
+    "fedavg, sure clients teach the server, guard": frame("fedavg", SURE, **SERVER, **GUARD),
+    "feddyn, sure leaders, guard": frame("feddyn", SURE, **LEADERS, **GUARD),
+    "feddyn, sure leaders, guard, shift": frame("feddyn", SURE, **LEADERS, **GUARD, corrections="shift"),
+    "feddyn, sure clients teach the server, guard": frame("feddyn", SURE, **SERVER, **GUARD),
+    "scaffold, sure leaders, guard": frame("scaffold", SURE, **LEADERS, **GUARD),
+    "mtgc, sure leaders, guard": frame("mtgc", SURE, **LEADERS, **GUARD),
+    "mtgc, sure leaders and server, guard": frame("mtgc", SURE, **BOTH, **GUARD),
+    "feddyn, knowledge, sure leaders, guard": frame("feddyn", SURE, **LEADERS, **GUARD, terms=["knowledge"]),
 }
 PAPERS: dict[str, Tables] = {
     "fedavg": {"algorithm": {"name": "fedavg"}},

@@ -157,27 +157,28 @@ def test_a_part_of_the_way() -> None:
     assert toys.gap(student, plain) > 1e-3
 
 
-@pytest.mark.parametrize("slots", [LED, AT_SERVER, TWICE], ids=["leaders", "server", "both"])
 @pytest.mark.parametrize("metric", ["loss", "accuracy"])
-def test_the_guard_is_never_worse_than_the_average_by_validation(slots: dict[str, Any], metric: Any) -> None:
-    hard = replace(HARD, metric=metric)
-    sign, steps = (-1 if metric == "loss" else 1), []
-    method = frame("fedavg", **slots, step="validated", sector=hard, server=hard)
-    with toys.lab(method, ROWS, MAP, toys.net, **AROUND) as made:
-        for number in range(1, 5):
-            made.done.clear()
-            made.round(number)
-            decisions = [done.notes["server"] for done in made.done if "average_score" in done.notes.get("server", {})]
-            assert len(decisions) == (2 if slots is TWICE else 1)
-            for noted in decisions:
-                assert sign * noted["chosen_score"] >= sign * noted["average_score"]
-                steps.append(noted["step"])
-            assert scored(made.model, metric) == pytest.approx(decisions[-1]["chosen_score"], rel=1e-9)
-            if number == 1:
-                plain = after(ensemble="none", consolidate="none", through_sectors=True)
-                assert scored(plain, metric) == pytest.approx(decisions[0]["average_score"], rel=1e-9)
+def test_the_guard_is_never_worse_than_the_average_by_validation(metric: Any) -> None:
+    """In every round, wherever somebody is taught; and it does decide, one way and the other."""
+    hard, sign = replace(HARD, metric=metric), -1 if metric == "loss" else 1
+    plain, steps = after(ensemble="none", consolidate="none", through_sectors=True), []
+    for slots in (LED, AT_SERVER, TWICE):
+        method = frame("fedavg", **slots, step="validated", sector=hard, server=hard)
+        with toys.lab(method, ROWS, MAP, toys.net, **AROUND) as made:
+            for number in (1, 2, 3):
+                made.done.clear()
+                made.round(number)
+                notes = [done.notes.get("server", {}) for done in made.done]
+                decisions = [noted for noted in notes if "average_score" in noted]
+                assert len(decisions) == (2 if slots is TWICE else 1)
+                for noted in decisions:
+                    assert sign * noted["chosen_score"] >= sign * noted["average_score"]
+                    steps.append(noted["step"])
+                assert scored(made.model, metric) == pytest.approx(decisions[-1]["chosen_score"], rel=1e-9)
+                if number == 1:
+                    assert scored(plain, metric) == pytest.approx(decisions[0]["average_score"], rel=1e-9)
     assert set(steps) <= set(STEPS)
-    assert len(set(steps)) > 1  # it decided
+    assert 0 in steps and max(steps) > 0
 
 
 def scored(model: Params, metric: str) -> float:
