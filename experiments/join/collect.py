@@ -4,7 +4,9 @@
 
 Writes choose.csv and unseen.csv (a row a run), choose.md (candidates by their mean score), unseen.md (methods by data
 set, and in how many pairs of data set and seed the joined method is better) and machine.json. What is not there yet is
-left out; the candidate that is best so far is printed.
+left out; the candidate that is best so far is printed, and written as a preset with
+
+    python experiments/join/collect.py --preset src/headwater/presets/headwater/default.toml
 """
 
 from __future__ import annotations
@@ -105,9 +107,19 @@ def unseen_table(found: Found) -> str:
     return "\n".join(lines) + "\n"
 
 
+def preset(method: str) -> str:
+    """The candidate as a preset. Rates and epochs are left to the data, so that `headwater tune` can set them."""
+    lines = ["# the combination of the papers' parts that was best by validation on Fashion-MNIST and CIFAR-10"]
+    for section, table in CANDIDATES[method].items():
+        if section != "local":
+            lines += ["", f"[{section}]", *(f"{key} = {json.dumps(value)}" for key, value in table.items())]
+    return "\n".join(lines) + "\n"
+
+
 def main() -> None:
     asked = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     asked.add_argument("--runs", type=Path, default=Path("runs/join"))
+    asked.add_argument("--preset", type=Path, help="write the best candidate there, as a preset")
     asked.add_argument("--commit", default="", help="of the code that ran, where it is not the one at hand")
     given = asked.parse_args()
     choose = read(given.runs / "choose", list(CHOOSING), list(CANDIDATES))
@@ -119,6 +131,8 @@ def main() -> None:
             print(table(found))
     for mean, method in ranked(choose)[:1]:
         print(f"best by validation so far: {method!r}, {100 * mean:.2f} %")
+        if given.preset:
+            given.preset.write_text(preset(method), encoding="utf-8")
     here = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, cwd=HERE).stdout
     runs = [*choose.values(), *later.values()]
     chosen = given.runs / "unseen" / "chosen.json"

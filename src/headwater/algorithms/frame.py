@@ -9,20 +9,17 @@ from typing import Annotated, Any, Literal
 from annotated_types import Ge, Gt, Le
 from pydantic.dataclasses import dataclass
 
-from headwater.algorithms import ALGORITHMS
 from headwater.algorithms import frame_parts as parts
 from headwater.algorithms import frame_rules as rules
 from headwater.algorithms.base import Method, MethodInfo
 from headwater.algorithms.cohorts import drawn_models
 from headwater.algorithms.fedhead import ValSource, hold_out
-from headwater.algorithms.fedhkd import FedHkd
 from headwater.algorithms.frame_teaching import leaders_learn, server_learns
-from headwater.algorithms.frame_terms import LossTerm, TermName, names_of, terms_of
+from headwater.algorithms.frame_terms import TermName, hkd_of, names_of, terms_of
 from headwater.core.federation import CLIENTS, Federation, Located, nothing
 from headwater.core.membership import with_newcomers
 from headwater.core.params import By
 from headwater.core.sampling import Leader, Remainder, choose
-from headwater.errors import ConfigError
 from headwater.models.base import ModelSpec
 from headwater.models.parts import need_parts
 from headwater.specs import DISTILL, LOCAL, STRICT, AtLeastOne, Count, DistillSpec, LocalSpec, NotNegative, Positive
@@ -37,17 +34,7 @@ class Frame(Method):
     authors, submitted to ICLR 2023), with the sector ensembles of FedHEAD, the corrections of MTGC over the tree and
     the loss terms of MOON and FedHKD added. docs/methods.md shows which choices give which published method.
 
-    Corrections beside a student. Let a be the average and s what teaching made of it.
-    * Corrections are updated from averages: c_i is a mean gradient on the path from the received model, z_i + (w_i −
-      w_m) / (Hγ) = ḡ_m − ḡ_i and y_m + (w_m − a) / (HEγ) = ḡ − ḡ_m hold wherever the round started. Compared with s
-      instead of a, every y would gain (a − s) / (HEγ), in every round, and their sum would not be zero any more.
-    * The optimum x* with its corrections stays a fixed point where teaching leaves the average as it is. Otherwise the
-      model rests where the pull of teaching, step · (s − a), and that of training are equal.
-    * FedDyn sends a − h / α, where h sums up all past movement. A student that goes back to where its teachers are
-      undoes this shift, while h grows on. `corrections = "shift"` teaches a, and sends s − h / α.
-    * `corrections = "renew"` has variates belong to the model that they are used with: c_i = ∇F_i(s), z and y alike,
-      for a pass over the data and, in MTGC, one more exchange of gradients before each round.
-    * `step = "validated"` is the guard: by validation the model is never worse than the average.
+    `headwater.algorithms.frame_teaching` says how corrections and students live together.
 
     Cost: SCAFFOLD's variates go with every model to clients and back. MTGC's mean goes to sectors once more where
     somebody is taught. FedHKD's knowledge goes as in `FedHkd`.
@@ -166,12 +153,7 @@ class Frame(Method):
     @classmethod
     def defaults(cls, options: Mapping[str, Any]) -> Mapping[str, Mapping[str, Any]]:
         """The defaults of the trainer's own method. Teachers count equally where clients do."""
-        local = options.get("local", "fedavg")
-        own = dict(ALGORITHMS[local].info.defaults)
-        if "contrast" in (options.get("terms") or ()):
-            own["model"] = {**ALGORITHMS["moon"].info.defaults["model"], **own.get("model", {})}
-        equal = {stage: {"weights": "uniform"} for stage in ("sector", "server")}
-        return own | equal if local in (*rules.VARIATES, "feddyn", "hfeddyn") else own
+        return rules.defaults_of(options.get("local", "fedavg"), options.get("terms") or ())
 
     def __post_init__(self) -> None:
         if reason := rules.refusal(self):
@@ -186,16 +168,6 @@ class Frame(Method):
     @property
     def trainer(self) -> parts.Averaging:
         return rules.trainer_of(self)
-
-    @property
-    def loss_terms(self) -> tuple[LossTerm, ...]:
-        return terms_of(self)
-
-    @property
-    def hkd(self) -> FedHkd:
-        """FedHKD with the options of the term "knowledge"."""
-        named = {"lam": self.hkd_lam, "gamma": self.hkd_gamma, "temperature": self.hkd_temperature}
-        return FedHkd(**named, nu=self.hkd_nu, sigma=self.hkd_sigma, zeta=self.hkd_zeta)
 
     @property
     def led(self) -> bool:
@@ -214,17 +186,14 @@ class Frame(Method):
         return not {"contrast", "knowledge"}.isdisjoint(names_of(self))
 
     def privacy(self, rounds: int, dimension: int) -> dict[str, Any] | None:
-        return self.hkd.privacy(rounds, dimension) if "knowledge" in self.terms else None
+        return hkd_of(self).privacy(rounds, dimension) if "knowledge" in self.terms else None
 
     def init(self, fed: Federation, model: Located) -> parts.FrameState:
-        if len(fed.tree.archs) > 1 and (self.led or self.schedule == "blocks"):
-            raise ConfigError("model.also: neither leaders nor schedule = 'blocks' can work with unequal architectures")
-        if len(fed.tree.archs) > 1 and (self.local in rules.TREE or "knowledge" in self.terms):
-            raise ConfigError("model.also: neither trainers inside sectors nor knowledge can work with it; remove it")
+        rules.check_architectures(self, fed)
         models = drawn_models(fed, model, self.cohorts)
         val = hold_out(fed, self.val_source) if self.led else nothing(CLIENTS)
         memory = self.trainer.begin(fed, models)
-        for term in self.loss_terms:
+        for term in terms_of(self):
             memory |= term.begin(fed, models)
         return parts.FrameState(models, fed.tree.archs, self.server.mix, memory=memory, val=val)
 
@@ -237,10 +206,10 @@ class Frame(Method):
         inside = self.led or self.ensemble == "sector_means"
         through = inside or self.through_sectors or self.local in rules.TREE
         turn = parts.Turn(fed, rest, state.models, rules.dealt(self, fed), state.memory, through, inside)
-        turn = replace(turn, terms=tuple(one for term in self.loss_terms for one in term.terms(turn)))
+        turn = replace(turn, terms=tuple(one for term in terms_of(self) for one in term.terms(turn)))
         work = self.trainer.train(turn)
         memory = dict(work.memory)
-        for term in self.loss_terms:
+        for term in terms_of(self):
             memory |= term.finish(turn, work.local)
         then = replace(state, memory=memory)
         then = (leaders_learn if self.led else server_learns)(self, turn, then, work)

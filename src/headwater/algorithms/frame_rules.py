@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
+from headwater.algorithms import ALGORITHMS
 from headwater.algorithms.cohorts import deal_out
 from headwater.algorithms.frame_parts import Averaging, Corrected, Regularised
 from headwater.algorithms.frame_terms import names_of
 from headwater.algorithms.frame_tree import Nested, NestedDynamic, TwoTier
 from headwater.core.federation import Federation
 from headwater.core.sampling import Cohorts, turns
+from headwater.errors import ConfigError
 from headwater.tasks.corrections import check_path, check_steps
 
 if TYPE_CHECKING:
@@ -53,6 +56,28 @@ def trainer_of(frame: Frame) -> Averaging:
         case _:
             trainer = Averaging(spec)
     return replace(trainer, by=frame.by) if frame.by else trainer
+
+
+def defaults_of(local: str, terms: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """The defaults of the trainer's own method, and the projection of a contrast. Teachers count as clients do."""
+    own = {section: dict(table) for section, table in ALGORITHMS[local].info.defaults.items()}
+    if "contrast" in terms:
+        own["model"] = {**ALGORITHMS["moon"].info.defaults["model"], **own.get("model", {})}
+    alike = local in (*VARIATES, "feddyn", "hfeddyn")
+    return own | ({stage: {"weights": "uniform"} for stage in ("sector", "server")} if alike else {})
+
+
+def check_architectures(frame: Frame, fed: Federation) -> None:
+    """Raise ConfigError where clients have unequal architectures, and the slots need equal ones."""
+    if len(fed.tree.archs) == 1:
+        return
+    if frame.led or frame.schedule == "blocks":
+        raise ConfigError("model.also: neither leaders nor schedule = 'blocks' can work with unequal architectures")
+    if frame.local in TREE or frame.ensemble == "sector_means" or "knowledge" in frame.terms:
+        raise ConfigError(
+            "model.also: neither trainers inside sectors nor sector means nor knowledge can work with unequal "
+            "architectures; remove it, or choose other slots"
+        )
 
 
 def refusal(frame: Frame) -> str:

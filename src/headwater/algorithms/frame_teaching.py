@@ -1,4 +1,22 @@
-"""Who learns in `Frame`: leaders from the models of their sector, and the server from an ensemble."""
+"""Who learns in `Frame`: leaders from the models of their sector, and the server from an ensemble.
+
+Corrections beside a student. Let a be the average of a round and s what teaching made of it. The next round starts from
+a + step · (s − a).
+
+* Corrections are updated from averages, never from s. With w_i a client's model, w_m its sector's mean, ḡ mean
+  gradients along the paths, H steps, E sector rounds and the rate γ, z_i + (w_i − w_m) / (Hγ) = ḡ_m − ḡ_i and
+  y_m + (w_m − a) / (HEγ) = ḡ − ḡ_m hold wherever the round started, as long as all started from the same model. So sums
+  of z and of y stay zero. Compared with s, every y would gain (a − s) / (HEγ) in every round, which nothing takes back.
+* The optimum x* with its corrections stays a fixed point: there every client stays at x*, so teachers and student are
+  one model, and teaching has no gradient. Where teaching moves a by δ at x*, the model comes to rest at a distance in
+  proportion to step · δ.
+* FedDyn sends a − h / α, where h sums up how far the means have moved. A student that goes back to where its teachers
+  are undoes this shift, while h grows on. `corrections = "shift"` teaches a, and sends s − h / α.
+* `corrections = "renew"` has variates belong to the model that they are used with: before a round c_i = ∇F_i(s),
+  z_i = ∇f_m(s) − ∇F_i(s) and y_m = ∇f(s) − ∇f_m(s).
+* `step = "validated"` is the guard: of 0, ¼, ½, ¾ and 1 the best on the server's validation set. 0 is the average, so
+  by validation no round ends worse than averaging.
+"""
 
 from __future__ import annotations
 

@@ -89,10 +89,16 @@ def names_of(frame: Frame) -> tuple[TermName, ...]:
     return (*((own,) if own else ()), *frame.terms)
 
 
+def hkd_of(frame: Frame) -> FedHkd:
+    """FedHKD with the options of the term "knowledge"."""
+    release = {"nu": frame.hkd_nu, "sigma": frame.hkd_sigma, "zeta": frame.hkd_zeta}
+    return FedHkd(lam=frame.hkd_lam, gamma=frame.hkd_gamma, temperature=frame.hkd_temperature, **release)
+
+
 def terms_of(frame: Frame) -> tuple[LossTerm, ...]:
     made: dict[TermName, LossTerm] = {
         "proximal": Pulled(frame.prox_mu),
         "contrast": Contrasted(frame.moon_mu, frame.moon_tau, frame.cohorts),
-        "knowledge": Informed(frame.hkd),
+        "knowledge": Informed(hkd_of(frame)),
     }
     return tuple(made[name] for name in names_of(frame))
