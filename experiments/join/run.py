@@ -1,7 +1,7 @@
 """The join of the papers: which combination is best by validation, and what it does on data not used for choosing.
 
     python experiments/join/run.py choose --out runs/join [--seeds 0,1,2] [--only cifar10]
-    python experiments/join/run.py unseen --out runs/join --chosen "NAME" [--seeds 0,1,2,3,4] [--only digits]
+    python experiments/join/run.py unseen --out runs/join [--chosen "NAME"] [--seeds 0,1,2,3,4] [--only digits]
 
 `choose` trains every candidate of settings.py on Fashion-MNIST and CIFAR-10. Its score is the accuracy on images cut
 off the *training* set, which nobody trains on, distils on or validates with; the test sets are not read. `unseen`
@@ -23,6 +23,7 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
+from collect import ranked, read
 from settings import AROUND, CANDIDATES, CHOOSING, HELD, PAPERS, Tables, unseen
 
 from headwater.config import Config
@@ -88,7 +89,7 @@ def main() -> None:
     asked.add_argument("--out", type=Path, default=Path("runs/join"))
     asked.add_argument("--seeds", default="0,1,2")
     asked.add_argument("--only", default="", help="one data set")
-    asked.add_argument("--chosen", default="", help="name of the candidate, for `unseen`")
+    asked.add_argument("--chosen", default="", help="the candidate, for `unseen`; the best of `choose` if not given")
     given = asked.parse_args()
     seeds = [int(seed) for seed in given.seeds.split(",")]
     if given.stage == "choose":
@@ -97,6 +98,8 @@ def main() -> None:
                 made: Any = partial(prepare, data=without_test(name))
                 cells(data, CANDIDATES, made, given.out / "choose" / name, seeds)
         return
+    best = ranked(read(given.out / "choose", list(CHOOSING), list(CANDIDATES)))
+    given.chosen = given.chosen or (best[0][1] if best else "")
     if given.chosen not in CANDIDATES:
         asked.error(f"--chosen must be one of {', '.join(map(repr, CANDIDATES))}, got {given.chosen!r}")
     methods = PAPERS | {"joined": CANDIDATES[given.chosen]}

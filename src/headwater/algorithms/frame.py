@@ -37,7 +37,7 @@ class Frame(Method):
     `headwater.algorithms.frame_teaching` says how corrections and students live together.
 
     Cost: SCAFFOLD's variates go with every model to clients and back. MTGC's mean goes to sectors once more where
-    somebody is taught. FedHKD's knowledge goes as in `FedHkd`.
+    somebody is taught. Trainers inside sectors, and knowledge, send what their own methods send.
 
     Differences from the paper: its framework has neither sectors nor FedDyn and MOON. Each of several models has its
     own variates, duals, earlier models and knowledge.
