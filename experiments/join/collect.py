@@ -66,7 +66,7 @@ def ranked(found: Found) -> list[tuple[float, str]]:
     """Candidates that were trained on all data sets with all seeds that any has, by the mean of their means."""
     seeds = {data: {seed for d, _, seed in found if d == data} for data in CHOOSING}
     scores = {method: {data: values(found, data, method) for data in CHOOSING} for method in CANDIDATES}
-    whole = {m: s for m, s in scores.items() if all(s[data].keys() == seeds[data] for data in CHOOSING)}
+    whole = {m: s for m, s in scores.items() if all(s[data] and s[data].keys() == seeds[data] for data in CHOOSING)}
     return sorted(((fmean(fmean(s.values()) for s in by.values()), m) for m, by in whole.items()), reverse=True)
 
 
