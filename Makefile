@@ -6,7 +6,7 @@ SHARED_DATA := $(wildcard ../shared/data)
 export HEADWATER_DATA ?= $(abspath $(SHARED_DATA))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo deploy-demo test test-all check docs docs-tables build format bench bench-deploy bench-plan bench-defaults evidence compare-methods teacher-weights quadratics pipelining theory-bounds attacks papers traffic text-table cifar-fusion deploy-check soak clean
+.PHONY: help demo deploy-demo test test-all check docs docs-tables build format bench bench-deploy bench-plan bench-defaults evidence compare-methods teacher-weights quadratics pipelining theory-bounds attacks join papers traffic text-table cifar-fusion deploy-check soak clean
 
 help:
 	@echo "make demo      compare four methods on the embedded data set (a minute after the install)"
@@ -33,6 +33,7 @@ help:
 	@echo "make theory-bounds"
 	@echo "               measured gaps under the published bounds (half an hour)"
 	@echo "make attacks   methods under simulated attacks, with and without robust rules (an hour or two)"
+	@echo "make join      which combination of the papers' parts is best, and what it does on other data (some hours)"
 	@echo "make traffic   FedHEAD's traffic table at the paper's own scale (an hour or two)"
 	@echo "make text-table, cifar-fusion"
 	@echo "               FedHEAD's text table, and FedDF's and FedEED's comparisons on CIFAR-10, small (an hour each)"
@@ -146,6 +147,11 @@ theory-bounds: $(VENV)/.installed
 
 attacks: $(VENV)/.installed
 	$(BIN)/python experiments/attacks/run.py
+
+join: $(VENV)/.installed
+	$(BIN)/python experiments/join/run.py choose
+	$(BIN)/python experiments/join/run.py unseen --seeds 0,1,2,3,4
+	$(BIN)/python experiments/join/collect.py
 
 traffic: $(VENV)/.installed
 	$(BIN)/headwater reproduce experiments/traffic/table.toml --scale paper --out runs/traffic

@@ -17,9 +17,15 @@ from headwater.algorithms.feddf import FedDf
 from headwater.algorithms.feddyn import FedDyn
 from headwater.algorithms.fedeed import FedEed
 from headwater.algorithms.fedhead import FedHead, FedHeadPlus
+from headwater.algorithms.fedhkd import FedHkd, FedHkdStar
 from headwater.algorithms.fedprox import FedProx
 from headwater.algorithms.frame import Frame
+from headwater.algorithms.hfedavg import HFedAvg
+from headwater.algorithms.hfeddyn import HFedDyn
+from headwater.algorithms.hfedprox import HFedProx
+from headwater.algorithms.hscaffold import HScaffold
 from headwater.algorithms.moon import Moon
+from headwater.algorithms.mtgc import Mtgc
 from headwater.algorithms.scaffold import Scaffold
 from headwater.core.federation import SERVER
 from headwater.core.params import Params
@@ -34,6 +40,8 @@ TAUGHT = DistillSpec(epochs=2, batch=8, optimizer="sgd", lr=0.2, mix="logits", w
 BY_LABELS = replace(TAUGHT, mix="probs", weights="labels")
 BY_SAMPLES = replace(TAUGHT, mix="probs", weights="samples")
 JUDGED = replace(BY_LABELS, restore="best_or_init")
+KNOWN = {"lam": 0.3, "temperature": 0.7, "nu": 0.1, "sigma": 0.5, "zeta": 2.0}
+HKD = {f"hkd_{key}": value for key, value in KNOWN.items()} | {"hkd_gamma": 0.4}
 CLIENTS = [toys.blobs(n, seed=i) for i, n in enumerate((12, 5, 9, 7, 3))]
 SECTORS = (0, 1, 0, 1, 1)
 AROUND: dict[str, Any] = {"classes": 3, "reference": toys.blobs(20, seed=50).x, "validation": toys.blobs(15, seed=51)}
@@ -146,6 +154,41 @@ METHODS: dict[str, tuple[Any, Any]] = {
     "scaffold by samples": (Scaffold(LOCAL, by="samples"), frame("scaffold", "none", "none", by="samples")),
     "feddyn": (FedDyn(LOCAL, 0.1), frame("feddyn", "none", "none", dyn_alpha=0.1)),
     "moon": (Moon(LOCAL, 2.0, 0.3), frame("moon", "none", "none", moon_mu=2.0, moon_tau=0.3)),
+    "fedhead+ by labels": (
+        FedHeadPlus(LOCAL, BY_LABELS, BY_LABELS),
+        frame("fedavg", "sector", "leaders+server", sector=BY_LABELS, server=BY_LABELS),
+    ),
+    "hfedavg": (HFedAvg(LOCAL, 2), frame("hfedavg", "none", "none", sector_rounds=2)),
+    "hfedavg, alike": (
+        HFedAvg(LOCAL, 3, "uniform"),
+        frame("hfedavg", "none", "none", sector_rounds=3, by="uniform"),
+    ),
+    "hfedprox": (HFedProx(LOCAL, 2, 0.3), frame("hfedprox", "none", "none", sector_rounds=2, prox_mu=0.3)),
+    "hscaffold": (HScaffold(LOCAL, 2), frame("hscaffold", "none", "none", sector_rounds=2)),
+    "hscaffold by samples": (
+        HScaffold(LOCAL, 1, by="samples"),
+        frame("hscaffold", "none", "none", by="samples"),
+    ),
+    "hfeddyn": (HFedDyn(LOCAL, 2, 0.1), frame("hfeddyn", "none", "none", sector_rounds=2, dyn_alpha=0.1)),
+    "mtgc": (Mtgc(LOCAL, 2), frame("mtgc", "none", "none", sector_rounds=2)),
+    "mtgc by samples": (
+        Mtgc(LOCAL, 3, by="samples"),
+        frame("mtgc", "none", "none", sector_rounds=3, by="samples"),
+    ),
+    "fedhkd": (FedHkd(LOCAL, **KNOWN, gamma=0.4), frame("fedavg", "none", "none", terms=("knowledge",), **HKD)),
+    "fedhkd-star": (
+        FedHkdStar(LOCAL, **KNOWN),
+        frame("fedavg", "none", "none", terms=("knowledge",), **(HKD | {"hkd_gamma": 0.0})),
+    ),
+    "fedhkd through sectors": (
+        FedHkd(LOCAL, **KNOWN, gamma=0.4, through_sectors=True),
+        frame("fedavg", "none", "none", terms=("knowledge",), through_sectors=True, **HKD),
+    ),
+    "fedprox as a term": (FedProx(LOCAL, 0.3), frame("fedavg", "none", "none", terms=("proximal",), prox_mu=0.3)),
+    "moon as a term": (
+        Moon(LOCAL, 2.0, 0.3),
+        frame("fedavg", "none", "none", terms=("contrast",), moon_mu=2.0, moon_tau=0.3),
+    ),
 }
 
 
@@ -270,6 +313,14 @@ def test_unlike_architectures() -> None:
         ({"kept": 2}, "kept = 2 has no effect"),
         ({"through_sectors": True}, "needs averages as teachers, not ensemble = 'clients'"),
         ({"local": "feddyn", "by": "samples"}, "counts clients alike"),
+        ({"local": "mtgc", "ensemble": "clients"}, "inside their sectors, got ensemble = 'clients'"),
+        ({"local": "mtgc", "ensemble": "aggregated", "cohorts": 2}, "keeps one model"),
+        ({"sector_rounds": 2}, "needs a trainer of the tree"),
+        ({"local": "fedprox", "terms": ["proximal"]}, "has a term twice"),
+        ({"local": "scaffold", "corrections": "shift"}, "moves the student by FedDyn's"),
+        ({"local": "feddyn", "corrections": "renew"}, "takes variates anew"),
+        ({"ensemble": "none", "consolidate": "none", "step": 0.5}, "step = 0.5 has no effect"),
+        ({"step": 0.0}, "algorithm.step"),
         ({"local": "fedavgm"}, "algorithm.local must be one of 'fedavg'"),
     ],
 )

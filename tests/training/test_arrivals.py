@@ -74,6 +74,14 @@ class TestMeansOverAllClients:
             torch.testing.assert_close(after["s0"].vector, before["s0"].vector / 2, rtol=1e-5, atol=1e-7)
             assert torch.equal(after["s1"].vector, before["s1"].vector)
 
+    def test_hfeddyns_h_of_a_frame_changes_in_its_sector_only(self) -> None:
+        options = {"local": "hfeddyn", "ensemble": "none", "consolidate": "none"}
+        with after_two_rounds("frame", algorithm=options) as (lab, state):
+            whole = lab.fed.whole
+            before, after = (whole.read(whole.up(each.memory["h"][0])) for each in (lab.state, state))
+            torch.testing.assert_close(after["s0"].vector, before["s0"].vector / 2, rtol=1e-5, atol=1e-7)
+            assert torch.equal(after["s1"].vector, before["s1"].vector)
+
     @pytest.mark.parametrize(("local", "name"), [("scaffold", "common"), ("feddyn", "h")])
     def test_those_of_a_frame_too(self, local: str, name: str) -> None:
         with after_two_rounds("frame", algorithm={"local": local, "cohorts": 1}) as (lab, state):
@@ -90,15 +98,18 @@ class TestFirstValues:
             assert torch.equal(found[LATE], expected)
             assert set(found) == set(late.fed.tree.holders)
 
-    def test_a_new_sector_gets_the_present_model(self) -> None:
-        whole = tiny("mtgc", sizes=SIZES, rounds=3)
+    @pytest.mark.parametrize("method", ["mtgc", "frame"])
+    def test_a_new_sector_gets_the_present_model(self, method: str) -> None:
+        options = {"local": "mtgc", "ensemble": "none", "consolidate": "none"} if method == "frame" else {}
+        whole = tiny(method, sizes=SIZES, rounds=3, algorithm=options)
         late = {"c0": 18, "c1": 14}
         fewer = replace(whole, tree=whole.tree.with_sizes(dict.fromkeys(late, 0)))
         with lab_of(fewer) as lab:
             lab.round(1)
             joined = [Newcomer(2, client, rows) for client, rows in late.items()]
             fed, state, _ = admit(fewer, lab.fed, lab.state, nothing(CLIENTS), joined, 2)
-            starts = fed.whole.read(fed.whole.up(state.start))
+            start = state.memory["start"][0] if method == "frame" else state.start
+            starts = fed.whole.read(fed.whole.up(start))
             assert all(torch.equal(start.vector, lab.vector) for start in starts.values())
             assert set(starts) == {"s0", "s1"}
 

@@ -4,38 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
+from annotated_types import Ge, Gt, Le
 from pydantic.dataclasses import dataclass
 
-from headwater.algorithms import ALGORITHMS
 from headwater.algorithms import frame_parts as parts
+from headwater.algorithms import frame_rules as rules
 from headwater.algorithms.base import Method, MethodInfo
-from headwater.algorithms.cohorts import (
-    Models,
-    bring_by,
-    counted,
-    drawn_models,
-    over,
-    renewed,
-    sampled,
-    spread_by,
-    students_of,
-    together,
-)
+from headwater.algorithms.cohorts import drawn_models
 from headwater.algorithms.fedhead import ValSource, hold_out
-from headwater.core.federation import CLIENTS, SECTORS, SERVER, Federation, Located, maybe, nothing
+from headwater.algorithms.frame_teaching import leaders_learn, server_learns
+from headwater.algorithms.frame_terms import TermName, hkd_of, names_of, terms_of
+from headwater.core.federation import CLIENTS, Federation, Located, nothing
 from headwater.core.membership import with_newcomers
 from headwater.core.params import By
 from headwater.core.sampling import Leader, Remainder, choose
-from headwater.errors import ConfigError
 from headwater.models.base import ModelSpec
 from headwater.models.parts import need_parts
 from headwater.specs import DISTILL, LOCAL, STRICT, AtLeastOne, Count, DistillSpec, LocalSpec, NotNegative, Positive
-from headwater.tasks.average import Sampler, average
-from headwater.tasks.corrections import check_path
-from headwater.tasks.distill import distill
-from headwater.tasks.local import label_counts
+from headwater.tasks.average import Sampler
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -43,24 +31,35 @@ class Frame(Method):
     """The three stages of a round as slots: any local trainer, any teachers and any consolidation that go together.
 
     The generalised framework of FedEED: Efficient Federated Distillation with Ensemble of Aggregated Models (anonymous
-    authors, submitted to ICLR 2023), with the sector ensembles of FedHEAD added. docs/methods.md shows which choices
-    give which published method.
+    authors, submitted to ICLR 2023), with the sector ensembles of FedHEAD, the corrections of MTGC over the tree and
+    the loss terms of MOON and FedHKD added. docs/methods.md shows which choices give which published method.
 
-    Cost: SCAFFOLD's variates go with every model to clients and back.
+    `headwater.algorithms.frame_teaching` says how corrections and students live together.
+
+    Cost: SCAFFOLD's variates go with every model to clients and back. MTGC's mean goes to sectors once more where
+    somebody is taught. Trainers inside sectors, and knowledge, send what their own methods send.
 
     Differences from the paper: its framework has neither sectors nor FedDyn and MOON. Each of several models has its
-    own variates, duals and earlier models.
+    own variates, duals, earlier models and knowledge.
 
     Args:
-        local: the local trainer: fedavg, fedprox, scaffold, feddyn or moon.
-        ensemble: who teaches: none, sector; clients, bayesian, clients_multi; aggregated, aggregated_temporal.
+        local: the local trainer: fedavg, fedprox, scaffold, feddyn or moon; inside sectors hfedavg, hfedprox,
+            hscaffold, hfeddyn or mtgc.
+        ensemble: who teaches: none, sector; clients, bayesian, clients_multi; aggregated, aggregated_temporal;
+            sector_means.
         consolidate: who learns: none; basic, warm-up or designated at the server; leaders or leaders+server with
             sectors.
         training: local training, filled from the section `[local]`.
         sector: distillation at the leaders.
         server: distillation at the server, on the reference set.
+        terms: added to the local loss of any trainer: "proximal" (FedProx), "contrast" (MOON), "knowledge" (FedHKD).
+        sector_rounds: E, averages at sectors per round, for trainers inside sectors.
+        corrections: what a taught model means for corrections: "keep" them as training left them; "shift" the student
+            (feddyn); "renew" them at the student (scaffold, hscaffold, mtgc).
+        step: from the average to the student: 1 is the student, or "validated": the best of 0, ¼, ½, ¾ and 1 on the
+            server's validation set.
         cohorts: K, models kept at the same time.
-        kept: R, rounds whose averages teach.
+        kept: R, rounds whose averages, sector means or (leaders+server) leaders teach at the server.
         schedule: which clients train which model: "random" in each round, or in "blocks" of K rounds, as in
             Fed-ensemble.
         remainder: where clients go that an even split into cohorts leaves over, see `FedEed`.
@@ -70,10 +69,16 @@ class Frame(Method):
         sampler: how they are drawn, see `FedBe`.
         leader: who leads a sector, see `FedHead`.
         val_source: what leaders are judged on, see `FedHead`.
-        prox_mu: μ of the trainer "fedprox".
-        moon_mu: μ of the trainer "moon".
-        moon_tau: τ of the trainer "moon".
-        dyn_alpha: α of the trainer "feddyn".
+        prox_mu: μ of the proximal term.
+        moon_mu: μ of the contrast.
+        moon_tau: τ of the contrast.
+        dyn_alpha: α of the trainers "feddyn" and "hfeddyn".
+        hkd_lam: λ of the knowledge, see `FedHkd`.
+        hkd_gamma: γ of the knowledge.
+        hkd_temperature: T of the knowledge.
+        hkd_nu: ν of the knowledge.
+        hkd_sigma: σ of the knowledge.
+        hkd_zeta: ζ of the knowledge.
         shared_variates: one SCAFFOLD variate per client for all models, instead of one for each model.
         through_sectors: sectors average the clients of each cohort first; not where clients or sectors teach.
 
@@ -112,12 +117,16 @@ class Frame(Method):
         strengths=("dyn_alpha",),
     )
 
-    local: parts.Local = "fedavg"
-    ensemble: parts.Ensemble = "clients"
-    consolidate: parts.Consolidate = "designated"
+    local: rules.Local = "fedavg"
+    ensemble: rules.Ensemble = "clients"
+    consolidate: rules.Consolidate = "designated"
     training: LocalSpec = LOCAL
     sector: DistillSpec = DISTILL
     server: DistillSpec = DISTILL
+    terms: tuple[TermName, ...] = ()
+    sector_rounds: AtLeastOne = 1
+    corrections: rules.Corrections = "keep"
+    step: Annotated[float, Gt(0), Le(1)] | Literal["validated"] = 1.0
     cohorts: AtLeastOne = 1
     kept: AtLeastOne = 1
     schedule: Literal["random", "blocks"] = "random"
@@ -132,31 +141,33 @@ class Frame(Method):
     moon_mu: NotNegative = 1.0
     moon_tau: Positive = 0.5
     dyn_alpha: Positive = 0.01
+    hkd_lam: NotNegative = 0.05
+    hkd_gamma: NotNegative = 0.05
+    hkd_temperature: Positive = 0.5
+    hkd_nu: Annotated[float, Ge(0), Le(1)] = 0.25
+    hkd_sigma: NotNegative = 7.0
+    hkd_zeta: Positive = 3.0
     shared_variates: bool = False
     through_sectors: bool = False
 
     @classmethod
     def defaults(cls, options: Mapping[str, Any]) -> Mapping[str, Mapping[str, Any]]:
         """The defaults of the trainer's own method. Teachers count equally where clients do."""
-        local = options.get("local", "fedavg")
-        own = dict(ALGORITHMS[local].info.defaults)
-        equal = {stage: {"weights": "uniform"} for stage in ("sector", "server")}
-        return own | equal if local in ("scaffold", "feddyn") else own
+        return rules.defaults_of(options.get("local", "fedavg"), options.get("terms") or ())
 
     def __post_init__(self) -> None:
-        if reason := parts.refusal(self):
+        if reason := rules.refusal(self):
             raise ValueError(reason)
-        if self.local == "scaffold":
-            check_path(self.training, "local = 'scaffold'")
+        rules.check_training(self)
 
     def models(self, spec: ModelSpec) -> dict[str, ModelSpec]:
-        if self.local == "moon":
-            need_parts(spec, "local = 'moon'")
+        if self.uses_features():
+            need_parts(spec, "local = 'moon'" if self.local == "moon" else f"terms = {list(self.terms)}")
         return {}
 
     @property
     def trainer(self) -> parts.Averaging:
-        return parts.trainer_of(self)
+        return rules.trainer_of(self)
 
     @property
     def led(self) -> bool:
@@ -168,60 +179,38 @@ class Frame(Method):
     def validates_on_server_data(self, stage: str) -> bool:
         return stage != "sector" or self.val_source == "server"
 
+    def validation_options(self) -> tuple[str, ...]:
+        return ("step",) if self.step == "validated" else ()
+
     def uses_features(self) -> bool:
-        return self.local == "moon"
+        return not {"contrast", "knowledge"}.isdisjoint(names_of(self))
+
+    def privacy(self, rounds: int, dimension: int) -> dict[str, Any] | None:
+        return hkd_of(self).privacy(rounds, dimension) if "knowledge" in self.terms else None
 
     def init(self, fed: Federation, model: Located) -> parts.FrameState:
-        if len(fed.tree.archs) > 1 and (self.led or self.schedule == "blocks"):
-            raise ConfigError("model.also: neither leaders nor schedule = 'blocks' can work with unequal architectures")
+        rules.check_architectures(self, fed)
         models = drawn_models(fed, model, self.cohorts)
         val = hold_out(fed, self.val_source) if self.led else nothing(CLIENTS)
         memory = self.trainer.begin(fed, models)
+        for term in terms_of(self):
+            memory |= term.begin(fed, models)
         return parts.FrameState(models, fed.tree.archs, self.server.mix, memory=memory, val=val)
 
     def admit(self, fed: Federation, state: parts.FrameState, first: parts.FrameState) -> parts.FrameState:
-        return replace(with_newcomers(state, first), memory=self.trainer.admit(fed, state.memory))
+        memory = self.trainer.admit(fed, state.memory, state.models)
+        return with_newcomers(replace(state, memory=memory), first)
 
     def round(self, fed: Federation, state: parts.FrameState) -> parts.FrameState:
-        if self.led:
-            fed = fed.seat(choose(self.leader, fed))
-        cohorts, through = parts.dealt(self, fed), self.led or self.through_sectors
-        start = spread_by(fed, state.models, cohorts, through)
-        turn = parts.Turn(fed, state.models, cohorts, state.memory, through, start)
-        local, work = self.trainer.train(turn)
-        teams, means = parts.gathered(self, turn, local)
-        trained, memory = self.trainer.finish(turn, means, work)
+        rest, fed = fed, fed.seat(choose(self.leader, fed)) if self.led else fed
+        inside = self.led or self.ensemble == "sector_means"
+        through = inside or self.through_sectors or self.local in rules.TREE
+        turn = parts.Turn(fed, rest, state.models, rules.dealt(self, fed), state.memory, through, inside)
+        turn = replace(turn, terms=tuple(one for term in terms_of(self) for one in term.terms(turn)))
+        work = self.trainer.train(turn)
+        memory = dict(work.memory)
+        for term in terms_of(self):
+            memory |= term.finish(turn, work.local)
         then = replace(state, memory=memory)
-        return self._leaders(fed, then, trained[0], teams[0]) if self.led else self._server(turn, then, trained, teams)
-
-    def _leaders(self, fed: Federation, state: parts.FrameState, mean: Located, team: Located) -> parts.FrameState:
-        """Sectors teach their leaders, on the leaders' data, and leaders may teach the server."""
-        counts = fed.up(fed.run(label_counts, at=CLIENTS)) if self.sector.weights == "labels" else None
-        judged = {"val": maybe(state.val), "hold": 0.2 if self.val_source == "leader" else 0.0, "counts": counts}
-        students = fed.run(distill, at=SECTORS, start=fed.down(mean), teachers=team, spec=self.sector, **judged)
-        taught = fed.up(students)
-        model = fed.run(average, at=SERVER, models=taught)
-        if self.consolidate == "leaders+server":
-            model = fed.run(distill, at=SERVER, start=model, teachers=taught, spec=self.server)
-        return replace(state, models={0: fed.update(state.models[0], model)})
-
-    def _server(self, turn: parts.Turn, state: parts.FrameState, trained: Models, teams: Models) -> parts.FrameState:
-        """The ensemble at the server teaches some of the models, on the reference set."""
-        fed, averaged = turn.fed, self.ensemble.startswith("aggregated")
-        models = renewed(fed, state.models, trained)
-        averages = renewed(fed, state.ring[0] if state.ring else {}, trained)
-        ring, counts, teachers = (averages, *state.ring)[: self.kept], state.counts, nothing(SERVER)
-        if self.ensemble != "none":
-            bayesian = self.ensemble == "bayesian"
-            drawn = sampled(fed, turn.models, teams, averages, self.samples, self.sampler) if bayesian else {}
-            teachers = over(ring) if averaged else together(drawn | teams)
-        if self.server.weights == "labels" and self.ensemble != "none":
-            if averaged:
-                counts = counted(fed, counts, turn.cohorts, self.kept, turn.through)
-            else:
-                counts = (bring_by(fed, fed.run(label_counts, at=CLIENTS), turn.cohorts),)
-        weighs = (over(counts) if averaged else together(counts[0])) if counts else None
-        for k in students_of(self, fed.round, len(models)):
-            taught = fed.run(distill, at=SERVER, start=models[k], teachers=teachers, spec=self.server, counts=weighs)
-            models[k] = fed.update(models[k], taught)
-        return replace(state, models=models, ring=ring, counts=counts, teachers=teachers)
+        then = (leaders_learn if self.led else server_learns)(self, turn, then, work)
+        return replace(then, models=self.trainer.shifted(fed, then.models, work))

@@ -1,0 +1,152 @@
+"""Turn the run directories of run.py into what is committed beside this file.
+
+    python experiments/join/collect.py [--runs runs/join]
+
+Writes choose.csv and unseen.csv (a row a run), choose.md (candidates by their mean score), unseen.md (methods by data
+set, and in how many pairs of data set and seed the joined method is better) and machine.json. What is not there yet is
+left out; the candidate that is best so far is printed, and written as a preset with
+
+    python experiments/join/collect.py --preset src/headwater/presets/headwater/default.toml
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import platform
+import subprocess
+from datetime import UTC, datetime
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from settings import CANDIDATES, CHOOSING, PAPERS, unseen
+
+HERE = Path(__file__).parent
+COLUMNS = ("data", "method", "seed", "local_lr", "accuracy", "steps_taken", "model_sha256")
+Found = dict[tuple[str, str, int], dict[str, Any]]  # by data set, method and seed
+
+
+def read(folder: Path, data: list[str], methods: list[str]) -> Found:
+    found: Found = {}
+    for name in data:
+        for method in methods:
+            own = folder / name / method.replace(", ", "-").replace(" ", "_")
+            for path in sorted(own.glob("seed-*/result.json")):
+                result = json.loads(path.read_text(encoding="utf-8"))
+                tuned = json.loads((own / "tune.json").read_text(encoding="utf-8"))["best"]["local.lr"]
+                lines = (path.parent / "rounds.jsonl").read_text(encoding="utf-8").splitlines()
+                noted = [json.loads(line).get("distill", {}).get("server", {}).get("step") for line in lines]
+                steps = " ".join(f"{step:g}" for step in noted if step is not None)  # the guard's, round by round
+                found[name, method, result["seed"]] = result | {"local_lr": tuned, "steps_taken": steps}
+    return found
+
+
+def write(found: Found, path: Path) -> None:
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(COLUMNS)
+        for (data, method, seed), one in found.items():
+            numbers = (one["local_lr"], f"{one['accuracy']:.4f}", one["steps_taken"], one["model_sha256"])
+            writer.writerow([data, method, seed, *numbers])
+
+
+def values(found: Found, data: str, method: str) -> dict[int, float]:
+    return {seed: one["accuracy"] for (d, m, seed), one in found.items() if (d, m) == (data, method)}
+
+
+def cell(scores: dict[int, float]) -> str:
+    return (
+        f"{100 * fmean(scores.values()):.1f} ({', '.join(f'{100 * s:.1f}' for s in scores.values())})" if scores else ""
+    )
+
+
+def ranked(found: Found) -> list[tuple[float, str]]:
+    """Candidates that were trained on all data sets with all seeds that any has, by the mean of their means."""
+    seeds = {data: {seed for d, _, seed in found if d == data} for data in CHOOSING}
+    scores = {method: {data: values(found, data, method) for data in CHOOSING} for method in CANDIDATES}
+    whole = {m: s for m, s in scores.items() if all(s[data] and s[data].keys() == seeds[data] for data in CHOOSING)}
+    return sorted(((fmean(fmean(s.values()) for s in by.values()), m) for m, by in whole.items()), reverse=True)
+
+
+def chosen_table(found: Found) -> str:
+    """A row a candidate: the mean over data sets, each data set with every seed, and pairs beside FedAvg."""
+    order = {method: mean for mean, method in ranked(found)}
+    heads = ["candidate", "mean, %", *CHOOSING, "better than FedAvg, pairs"]
+    lines = ["| " + " | ".join(heads) + " |", "|---" * len(heads) + "|"]
+    for method in sorted(CANDIDATES, key=lambda m: -order.get(m, 0.0)):
+        scores = [values(found, data, method) for data in CHOOSING]
+        if any(scores):
+            better, pairs = paired(found, method, "fedavg")
+            mean = f"{100 * order[method]:.2f}" if method in order else ""
+            cells = [method, mean, *map(cell, scores), f"{better} of {pairs}" if method != "fedavg" else ""]
+            lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def paired(found: Found, method: str, other: str) -> tuple[int, int]:
+    """In how many of how many pairs of data set and seed a method is better than another; equal ones count as not."""
+    pairs = [
+        (one["accuracy"], found[data, other, seed]["accuracy"])
+        for (data, m, seed), one in found.items()
+        if m == method and (data, other, seed) in found
+    ]
+    return sum(a > b for a, b in pairs), len(pairs)
+
+
+def unseen_table(found: Found) -> str:
+    names = list(unseen())
+    heads = ["method", *names, "joined is better, pairs"]
+    lines = ["| " + " | ".join(heads) + " |", "|---" * len(heads) + "|"]
+    for method in [*PAPERS, "joined"]:
+        better, pairs = paired(found, "joined", method)
+        told = f"{better} of {pairs}" if method != "joined" else ""
+        cells = [method, *(cell(values(found, name, method)) for name in names), told]
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def preset(method: str) -> str:
+    """The candidate as a preset. Rates and epochs are left to the data, so that `headwater tune` can set them."""
+    lines = ["# the combination of the papers' parts that was best by validation on Fashion-MNIST and CIFAR-10"]
+    for section, table in CANDIDATES[method].items():
+        if section != "local":
+            lines += ["", f"[{section}]", *(f"{key} = {json.dumps(value)}" for key, value in table.items())]
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    asked = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    asked.add_argument("--runs", type=Path, default=Path("runs/join"))
+    asked.add_argument("--preset", type=Path, help="write the best candidate there, as a preset")
+    asked.add_argument("--commit", default="", help="of the code that ran, where it is not the one at hand")
+    given = asked.parse_args()
+    choose = read(given.runs / "choose", list(CHOOSING), list(CANDIDATES))
+    later = read(given.runs / "unseen", list(unseen()), [*PAPERS, "joined"])
+    for name, found, table in (("choose", choose, chosen_table), ("unseen", later, unseen_table)):
+        if found:
+            write(found, HERE / f"{name}.csv")
+            (HERE / f"{name}.md").write_text(table(found), encoding="utf-8")
+            print(table(found))
+    for mean, method in ranked(choose)[:1]:
+        print(f"best by validation so far: {method!r}, {100 * mean:.2f} %")
+        if given.preset:
+            given.preset.write_text(preset(method), encoding="utf-8")
+    here = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, cwd=HERE).stdout
+    runs = [*choose.values(), *later.values()]
+    chosen = given.runs / "unseen" / "chosen.json"
+    about = {
+        "command": "python experiments/join/run.py choose, then unseen, then collect.py",
+        "chosen": json.loads(chosen.read_text(encoding="utf-8"))["candidate"] if chosen.exists() else None,
+        "commit": given.commit or here.strip(),
+        "date": datetime.now(UTC).strftime("%Y-%m-%d"),
+        "machine": f"{platform.machine()}, shared with other work; times are not a benchmark",
+        "runs": len(runs),
+        "versions": runs[0]["versions"] if runs else {},
+    }
+    (HERE / "machine.json").write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

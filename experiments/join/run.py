@@ -1,0 +1,113 @@
+"""The join of the papers: which combination is best by validation, and what it does on data not used for choosing.
+
+    python experiments/join/run.py choose --out runs/join [--seeds 0,1,2] [--only cifar10]
+    python experiments/join/run.py unseen --out runs/join [--chosen "NAME"] [--seeds 0,1,2,3,4] [--only digits]
+
+`choose` trains every candidate of settings.py on Fashion-MNIST and CIFAR-10. Its score is the accuracy on images cut
+off the *training* set, which nobody trains on, distils on or validates with; the test sets are not read. `unseen`
+trains the chosen candidate and the papers' methods on digits, ISCX-VPN2016 and AG News, and scores them on the test
+sets.
+
+In both, every method's local rate is tuned first by the library's own tuning: five rates around the method's default,
+judged on the validation set, on a seed of its own, with the same number of rounds for each. Finished runs are kept; a
+stopped run carries on. `collect.py` turns the folder into what is committed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable
+from contextlib import nullcontext
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import Any
+
+from collect import ranked, read
+from settings import AROUND, CANDIDATES, CHOOSING, HELD, PAPERS, Tables, unseen
+
+from headwater.config import Config
+from headwater.config.tree import merge
+from headwater.data.base import Data
+from headwater.data.loading import load
+from headwater.errors import Diverged, TaskError
+from headwater.sweep.tuning import grid_for, points_of, tune
+from headwater.training.experiment import Experiment, prepare
+from headwater.training.loop import train
+
+TUNED_FOR, TUNED_ON = 6, 100  # rounds of a rate that reaches the end; the seed
+
+Prepare = Callable[[Config], Experiment]
+
+
+@lru_cache(maxsize=1)
+def without_test(name: str) -> Data:
+    """The training set, whose last images stand in for the test set."""
+    data = load(name)
+    cut = len(data) - HELD[name]
+    seen, held = data.take(range(cut)), data.take(range(cut, len(data)))
+    return Data(seen.x, seen.y, held.x, held.y, name=name, class_names=data.class_names)
+
+
+def config_of(data: Tables, method: Tables, seed: int) -> Config:
+    return Config(**merge(merge(AROUND, data), merge(method, {"seed": seed})))
+
+
+def rate_of(data: Tables, method: Tables, made: Prepare, out: Path) -> float:
+    """The local rate that validation chooses, from tune.json if it is there."""
+    config = config_of(data, method, TUNED_ON)
+    points = points_of(grid_for(made(config).config, [("local.lr", ())]))
+    configs = [config.merged({"local": {"lr": float(point["local.lr"])}}) for point in points]
+    found = tune(points, configs, made, out, TUNED_FOR, lambda name: nullcontext(None))
+    return float(found["best"]["local.lr"])
+
+
+def cells(data: Tables, methods: dict[str, Tables], made: Prepare, out: Path, seeds: list[int]) -> None:
+    """Every method with every seed: first all methods with the first seed, so that there is soon a picture."""
+    rates: dict[str, float] = {}
+    for seed in seeds:
+        for name, method in methods.items():
+            folder = out / name.replace(", ", "-").replace(" ", "_")
+            path = folder / f"seed-{seed}"
+            if (path / "result.json").exists() or (folder / "failed.json").exists():
+                continue
+            try:
+                if name not in rates:
+                    rates[name] = rate_of(data, method, made, folder)
+                config = config_of(data, method, seed).merged({"local": {"lr": rates[name]}})
+                run = train(made(config), out=path)
+                print(out.name, name, seed, f"lr {rates[name]:g}", f"{run.accuracy:.4f}", flush=True)
+            except (Diverged, TaskError) as error:
+                folder.mkdir(parents=True, exist_ok=True)
+                (folder / "failed.json").write_text(json.dumps({"seed": seed, "why": str(error)}), encoding="utf-8")
+                print(out.name, name, seed, "failed:", error, flush=True)
+
+
+def main() -> None:
+    asked = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    asked.add_argument("stage", choices=["choose", "unseen"])
+    asked.add_argument("--out", type=Path, default=Path("runs/join"))
+    asked.add_argument("--seeds", default="0,1,2")
+    asked.add_argument("--only", default="", help="one data set")
+    asked.add_argument("--chosen", default="", help="the candidate, for `unseen`; the best of `choose` if not given")
+    given = asked.parse_args()
+    seeds = [int(seed) for seed in given.seeds.split(",")]
+    if given.stage == "choose":
+        for name, data in CHOOSING.items():
+            if given.only in ("", name):
+                made: Any = partial(prepare, data=without_test(name))
+                cells(data, CANDIDATES, made, given.out / "choose" / name, seeds)
+        return
+    best = ranked(read(given.out / "choose", list(CHOOSING), list(CANDIDATES)))
+    given.chosen = given.chosen or (best[0][1] if best else "")
+    if given.chosen not in CANDIDATES:
+        asked.error(f"--chosen must be one of {', '.join(map(repr, CANDIDATES))}, got {given.chosen!r}")
+    methods = PAPERS | {"joined": CANDIDATES[given.chosen]}
+    for name, data in unseen().items():
+        if given.only in ("", name):
+            cells(data, methods, prepare, given.out / "unseen" / name, seeds)
+    (given.out / "unseen" / "chosen.json").write_text(json.dumps({"candidate": given.chosen}), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
