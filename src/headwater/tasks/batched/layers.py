@@ -146,6 +146,23 @@ class MemberNorm(nn.Module):
         self.running_var = (1 - rate) * self.running_var + rate * var
 
 
+class MemberGroupNorm(nn.Module):
+    """Group norm of one member, in plain operations: not every device has a batched one."""
+
+    def __init__(self, norm: nn.GroupNorm, held: dict[int, Any]) -> None:
+        super().__init__()
+        self.groups, self.eps = norm.num_groups, norm.eps
+        for name in ("weight", "bias"):
+            self.register_parameter(name, held.get(id(getattr(norm, name))))
+
+    def forward(self, x: Tensor) -> Tensor:
+        wide = (1, -1, *(1,) * (x.dim() - 2))
+        grouped = x.reshape(len(x), self.groups, -1)
+        away = grouped - grouped.mean(2, keepdim=True)
+        found = (away * torch.rsqrt(away.square().mean(2, keepdim=True) + self.eps)).reshape(x.shape)
+        return found if self.weight is None else found * self.weight.view(wide) + self.bias.view(wide)
+
+
 class MemberDropout(nn.Module):
     """Dropout of one member, by masks that were drawn before."""
 
@@ -178,6 +195,8 @@ def copied(module: nn.Module, layout: Layout) -> tuple[nn.Module, Now]:
     for part in module.modules():
         if isinstance(part, NORMS):
             held[id(part)] = MemberNorm(part, now, held)
+        elif isinstance(part, nn.GroupNorm):
+            held[id(part)] = MemberGroupNorm(part, held)
         elif isinstance(part, DROPOUTS):
             held[id(part)] = MemberDropout(part, now)
     return copy.deepcopy(module, held).train(), now

@@ -26,7 +26,7 @@ WIDEST = 32  # clients in a stack: more save few calls and leave little work for
 NUMBERS = 1 << 22  # parameters in a stack: more do not fit the processor's cache
 MEMORY = 1024.0  # megabytes of a stack of networks for images; the default of `engine.stack_memory`
 COPIES = 6  # of a model while it is trained: weights, result, two of the gradient, a correction, a centre
-KEPT = 4  # numbers that a step keeps for its backward pass, for each number that a layer returns
+KEPT = 2  # numbers that a step keeps for its backward pass, for each number that a layer returns
 
 
 @dataclass(frozen=True)
@@ -151,17 +151,16 @@ def _member_bytes(spec: ModelSpec, layout: Layout, local: LocalSpec, activations
 
 def _tried(kernel: Mapped, spec: ModelSpec) -> int | None:
     """Numbers that the layers return for one row, by a trial; None if vmap cannot batch the module."""
-    layout, rows = kernel.layout, spec.probe()
-    start = Params(
-        torch.zeros(sum(prod(shape) for _, shape in layout.trainable + layout.floats)),
-        torch.zeros(sum(prod(shape) for _, shape in layout.counters), dtype=torch.int64),
-        layout,
-    )
-    weights, labels = start.trainable.repeat(2, 1), torch.zeros(2, len(rows), dtype=torch.int64)
+    layout, place = kernel.layout, next(kernel.module.parameters()).device  # where nothing is computed, if it is listed
+    rows, numbers = spec.probe().to(place), sum(prod(shape) for _, shape in layout.trainable + layout.floats)
+    counted = torch.zeros(sum(prod(shape) for _, shape in layout.counters), dtype=torch.int64, device=place)
+    start = Params(torch.zeros(numbers, device=place), counted, layout)
+    weights, labels = start.trainable.repeat(2, 1), torch.zeros(2, len(rows), dtype=torch.int64, device=place)
     try:
         rest = kernel.rest([start, start], [0, 0], rows)
-        given = torch.stack([rows, rows]), labels, torch.full(labels.shape, 0.5)
-        kernel.gradient(weights, *given, torch.zeros_like(weights), rest, rest.masks([2, 2], 2))
+        given = torch.stack([rows, rows]), labels, torch.full(labels.shape, 0.5, device=place)
+        masks = [mask.to(place) for mask in rest.masks([2, 2], 2)]
+        kernel.gradient(weights, *given, torch.zeros_like(weights), rest, masks)
         return kernel.activations(start, rows) // len(rows)
     except Exception:  # the module may do anything
         return None
