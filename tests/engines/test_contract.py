@@ -712,7 +712,12 @@ def test_every_engine_gives_the_same_bits_of_stacked_convolutions(
     train_rows, test_rows = (toys.blobs(n, n, features=32, dtype=torch.float32) for n in (90, 31))
     x, test = (rows.x.view(-1, 2, 4, 4) for rows in (train_rows, test_rows))
     arrays = Data(x, train_rows.y, test, test_rows.y)
-    options: dict[str, Any] = {"arrays": arrays, "sizes": sizes, "model": convolved, "partition": {"participation": 0.8}}
+    options: dict[str, Any] = {
+        "arrays": arrays,
+        "sizes": sizes,
+        "model": convolved,
+        "partition": {"participation": 0.8},
+    }
     made, loop = (toys.tiny(method, rounds=2, engine={"stack": stack}, **options) for stack in ("on", "off"))
     assert (made.stacking.way, made.stacking.width) == ("vmap", 2)
     expected = train(made, engine=Inline(workers=1))

@@ -79,7 +79,9 @@ def test_stacked_convolutions_are_near_a_loop_and_the_same_everywhere(method: st
 
 
 def test_stacked_convolutions_in_worker_processes() -> None:
-    one, several = (image_run("fedavg", {"name": name, "workers": 2}, {"name": "resnet8"}) for name in ("inline", "pool"))
+    one, several = (
+        image_run("fedavg", {"name": name, "workers": 2}, {"name": "resnet8"}) for name in ("inline", "pool")
+    )
     assert one.result["model_sha256"] == several.result["model_sha256"]
 
 

@@ -54,7 +54,9 @@ class Dropped(nn.Module):
 def tied() -> nn.Module:
     """One batch norm at two places, whose statistics are the mean of all batches."""
     norm = nn.BatchNorm2d(2, momentum=None)
-    return nn.Sequential(norm, nn.Conv2d(2, 2, 3, bias=False), norm, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(2, 3))
+    return nn.Sequential(
+        norm, nn.Conv2d(2, 2, 3, bias=False), norm, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(2, 3)
+    )
 
 
 MODELS: dict[str, Callable[[], nn.Module]] = {
@@ -102,7 +104,7 @@ def compare(context: RunContext, spec: LocalSpec, options: Callable[[int], dict[
         expected, told = alone(context, ctx.home, given)
         assert result is not None
         moved = float((expected.vector - start.vector).norm())
-        assert 0 < moved
+        assert moved > 0
         assert (result.vector - expected.vector).norm() <= 1e-11 * max(1.0, moved), ctx.home
         assert result.counters.tolist() == expected.counters.tolist()
         assert ctx.notes.pop("together") == len(homes)

@@ -8,7 +8,6 @@ from functools import cached_property
 from math import prod
 from typing import Any, Protocol
 
-import torch
 from torch import Tensor, nn
 
 from headwater.core.params import Layout

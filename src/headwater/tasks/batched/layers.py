@@ -60,7 +60,9 @@ def obstacle(module: nn.Module, layout: Layout) -> str:
             return f"has batch norm without running statistics: {name}"
         if isinstance(leaf, DROPOUTS) and leaf.p == 1:
             return f"has a layer that drops everything: {name}"
-    kept = {f"{name}.{leaf}" for name, part in module.named_modules() if isinstance(part, NORMS) for leaf in _STATISTICS}
+    kept = {
+        f"{name}.{leaf}" for name, part in module.named_modules() if isinstance(part, NORMS) for leaf in _STATISTICS
+    }
     if other := [name for name, _ in (*layout.floats, *layout.counters) if name not in kept]:
         return f"has a buffer that is not stacked: {other[0]}"
     if layout.size > SMALL and not of_images(module):

@@ -15,7 +15,6 @@ from headwater.core.params import Layout, Params, Shapes, cut
 from headwater.tasks.batched.layers import Drop, MemberDropout, Now, copied, leaves, of_images
 
 
-
 @dataclass
 class Rest:
     """What members of a stack have beside their weights; one row or one item a member.

@@ -135,7 +135,9 @@ def _of_model(spec: ModelSpec, by_vmap: bool, specs: Sequence[LocalSpec], memory
             f"two clients of {spec.name} take about {2 * each / 2**20:.0f} MB, more than the {memory:g} of "
             "engine.stack_memory"
         )
-    return Stacking("vmap", width, f"{spec.name} has layers for images, and such a stack takes {_megabytes(width * each)}")
+    return Stacking(
+        "vmap", width, f"{spec.name} has layers for images, and such a stack takes {_megabytes(width * each)}"
+    )
 
 
 def _megabytes(size: int) -> str:

@@ -82,7 +82,9 @@ def prepare_together(
         stack.append(Member(ctx, own, rows, at, steps))
     for members in stacks.values():
         members.sort(key=lambda member: -member.steps)
-    formed = [(members, width) for (*_, width), members in stacks.items() if len(members) > 1 or paired(members[0].inputs.net)]
+    formed = [
+        (members, width) for (*_, width), members in stacks.items() if len(members) > 1 or paired(members[0].inputs.net)
+    ]
     drawn = [(members, _batches(members, width)) for members, width in formed]
     return lambda: _results(drawn, len(contexts))
 
@@ -175,7 +177,7 @@ def _by_optimizer(members: list[Member], buffers: Buffers, drawn: Drawn, room: T
 def _models(
     members: list[Member], matrix: Tensor, losses: Tensor, counters: Sequence[Tensor] | None = None
 ) -> ModelRows:
-    """The trained models, from the rows of a matrix; counters are those of the start unless given. Notes mean losses."""
+    """The trained models, from the rows of a matrix; counters are those of the start by default. Notes mean losses."""
     count, spec = len(members), members[0].inputs.spec
     seen = {rows: samples_read(rows, spec) for rows in {len(member.rows) for member in members}}
     models = []
