@@ -80,7 +80,7 @@ def is_stacked(facts: dict[str, Any]) -> None:
     assert facts["ways"] == ["vmap", "vmap", "loop", "loop"]
     here, cpu, _ = facts["hashes"]
     assert here == cpu
-    assert facts["gap"] < 1e-5
+    assert facts["gap"] < 5e-5
 
 
 def test_convolutions_are_stacked_on_the_device() -> None:

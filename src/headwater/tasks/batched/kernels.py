@@ -23,7 +23,7 @@ class Kernel(Protocol):
 
     @property
     def paired(self) -> bool:
-        """Whether a single member is computed twice, for the bits that it has among others; else it is trained alone."""
+        """Whether a single member is computed twice, for the bits that it has among others, or else trained alone."""
 
     def takes(self, shape: Sequence[int]) -> bool:
         """True if it computes what the module computes for inputs of this shape."""

@@ -1,7 +1,7 @@
 """Which layers torch's `vmap` stacks, and what takes the place of batch norm and dropout in a stack.
 
-`MemberNorm` keeps statistics by member and leaves out the rows that only fill up a batch. `MemberDropout` takes what was
-drawn from each member's own random stream.
+`MemberNorm` keeps statistics by member and leaves out the rows that only fill up a batch. `MemberDropout` takes what
+was drawn from each member's own random stream.
 """
 
 from __future__ import annotations

@@ -116,7 +116,7 @@ def _batches(members: list[Member], width: int) -> Drawn:
     first, steps = members[0].inputs, [member.steps for member in members]
     contexts, (table, own) = [member.ctx for member in members], _table(members)
     drawn = batches_of_all(contexts, own, first.spec, width, steps[0], first.start.vector.dtype)
-    rows = (drawn[1] > 0).sum(2).tolist()
+    rows = [] if first.at_once else (drawn[1] > 0).sum(2).tolist()
     index, share = (contexts[0].put(each) for each in drawn)
     labels = table.y.index_select(0, index.view(-1)).view(index.shape)
     counts = (np.arange(steps[0])[:, None] < np.array(steps)).sum(1).tolist()
