@@ -93,6 +93,7 @@ NETS = {
     "mapped": Net("on", model=layers),
     "normed": Net("off", model=lambda: toys.normed(4)),
     "conv": Net("off", images, convolutions),
+    "grouped": Net("on", images, convolutions),
 }
 
 

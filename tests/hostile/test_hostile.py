@@ -84,11 +84,16 @@ def test_methods_give_the_same_bits_with_clients_in_stacks(methods: list[str]) -
 
 @pytest.mark.thorough
 def test_every_method_gives_the_same_bits_with_one_client_after_the_other() -> None:
-    """Some also with torch's own batching, batch norm and convolutions."""
-    others = numbered(METHODS if SLOW else SOME, "mapped", "normed", "conv")
+    """Some also with torch's own batching, batch norm and convolutions, stacked and not."""
+    others = numbered(METHODS if SLOW else SOME, "mapped", "normed", "conv", "grouped")
     ways = same_everywhere(numbered(METHODS, "alone") + others, EVERY if SLOW else FEW)
     assert ways["loop"] == set(METHODS)
-    assert "fedavg" in ways["vmap"]
+    assert {"fedavg", "mtgc"} <= ways["vmap"]
+
+
+def test_stacked_convolutions_give_the_same_bits() -> None:
+    ways = same_everywhere(numbered(["scaffold"], "grouped"), MANY)
+    assert ways == {"vmap": {"scaffold"}}
 
 
 @pytest.mark.thorough

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import sys
 import tempfile
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -78,7 +79,9 @@ def both(name: str) -> dict[str, Any]:
     }
 
 
-def of_images(method: str, engine: dict[str, Any], model: dict[str, Any], local: dict[str, Any], arrays: str) -> Any:
+def of_images(
+    method: str, engine: dict[str, Any], model: dict[str, Any], local: dict[str, Any], arrays: str = "", **more: Any
+) -> Any:
     config = hw.Config(
         rounds=1,
         data={"name": "arrays"},
@@ -87,8 +90,45 @@ def of_images(method: str, engine: dict[str, Any], model: dict[str, Any], local:
         model=model,
         local={"epochs": 1} | local,
         algorithm={"name": method},
+        **more,
     )
     return prepare(config, data=images())
+
+
+# Networks for images, which are stacked on a device without being told to.
+STACKS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
+    "stacked: cnn": ("fedavg", {"name": "cnn", "widths": [4]}, {}),
+    "stacked: no norm": ("fedprox", {"name": "cnn", "widths": [4], "norm": "none"}, {}),
+    "stacked: group norm": ("scaffold", {"name": "cnn", "widths": [4], "norm": "group"}, {"momentum": 0.0}),
+    "stacked: feddyn": ("feddyn", {"name": "cnn", "widths": [4]}, {"augment": "crop-flip"}),
+    "stacked: resnet8": ("fedavg", {"name": "resnet8"}, {"optimizer": "adam", "lr": 0.001}),
+    "stacked: fedhead": ("fedhead", {"name": "resnet8", "shortcut": "padding"}, {}),
+}
+
+
+def stacked(name: str) -> dict[str, Any]:
+    """Stacked on the device, where that is the default, and on the CPU, where it is asked for; and a loop."""
+    method, model, local = STACKS[name]
+    local = {"batch": 8, "optimizer": "sgd", "lr": 0.05} | local
+    ways = (HERE, {"stack": "on"}, HERE | {"stack": "off"}, {})
+    made = [of_images(method, engine, model, local) for engine in ways]
+    runs = [train(each) for each in made[:3]]
+    here, _, loop = ({name: model.vector for name, model in run.params.items()} for run in runs)
+    return {
+        "hashes": [run.result["model_sha256"] for run in runs],
+        "ways": [each.stacking.way for each in made],
+        "gap": max(float((here[name] - loop[name]).abs().max()) for name in here),
+        "loss": [run.history[0].get("loss") for run in runs],
+    }
+
+
+def stacked_workers() -> dict[str, Any]:
+    """Stacks on the device in one process and in worker processes."""
+    method, model, local = STACKS["stacked: cnn"]
+    with sitecustomized():
+        engines = [HERE | {"name": name, "workers": 2} for name in ("inline", "pool")]
+        runs = [train(of_images(method, engine, model, local | {"batch": 8})) for engine in engines]
+    return {"hashes": [run.result["model_sha256"] for run in runs], "way": runs[0].result["stacking"]["way"]}
 
 
 def rows_of(run: Run) -> str:
@@ -119,12 +159,22 @@ def resumed() -> dict[str, Any]:
     return {"hashes": hashes, "refused": refused.replace(str(out), "DIR"), "predicted": predicted}
 
 
-def shared() -> dict[str, Any]:
-    """Worker processes that compute on the device, each of which has to pretend it first."""
+@contextmanager
+def sitecustomized() -> Iterator[None]:
+    """Worker processes, each of which has to pretend the device first."""
     with tempfile.TemporaryDirectory() as folder:
         here = str(Path(pretend.__file__).parent)
         (Path(folder) / "sitecustomize.py").write_text(f"import sys\nsys.path.insert(0, {here!r})\nimport pretend\n")
         sys.path.insert(0, folder)  # which workers inherit
+        try:
+            yield
+        finally:
+            sys.path.remove(folder)
+
+
+def shared() -> dict[str, Any]:
+    """Worker processes that compute on the device."""
+    with sitecustomized():
         runs = [toys.tiny_run("fedhead", engine={"name": name, "workers": 2} | HERE) for name in ("inline", "pool")]
     return {"hashes": [run.result["model_sha256"] for run in runs]}
 
@@ -171,6 +221,8 @@ def forgotten() -> dict[str, str]:
 OWN: dict[str, Callable[[], dict[str, Any]]] = {
     "resumed": resumed,
     "shared": shared,
+    "stacked workers": stacked_workers,
+    **{name: partial(stacked, name) for name in STACKS},
     "waits": waits,
     "forgotten": forgotten,
 }

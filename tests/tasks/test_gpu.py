@@ -5,12 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 import toys
 from headwater.algorithms import ALGORITHMS
+from headwater.config import Config
+from headwater.data.base import Data
 from headwater.errors import ConfigError
+from headwater.training.experiment import prepare
 from headwater.training.loop import Event, train
 from headwater.training.result import Run
 
@@ -46,6 +50,39 @@ def test_the_same_bits_every_time(method: str) -> None:
 def test_the_same_bits_in_worker_processes() -> None:
     alone, shared = (on("cuda", "fedhead", engine={"name": name, "workers": 2}) for name in ("inline", "pool"))
     assert alone.result["model_sha256"] == shared.result["model_sha256"]
+
+
+def image_run(method: str, engine: dict[str, Any], model: dict[str, Any]) -> Run:
+    rng = np.random.default_rng(0)
+    x, y = rng.standard_normal((50, 3, 8, 8)).astype("float32"), np.arange(50) % 3
+    config = Config(
+        rounds=2,
+        data={"name": "arrays"},
+        partition={"clients": 4, "sectors": 2, "scheme": "iid"},
+        engine={"name": "inline", "device": "cuda"} | engine,
+        model=model,
+        local={"epochs": 1, "batch": 4, "optimizer": "sgd", "momentum": 0.0, "lr": 0.05},
+        algorithm={"name": method},
+    )
+    return train(prepare(config, data=Data(x[:36], y[:36], x[36:], y[36:], class_names=["a", "b", "c"])))
+
+
+@pytest.mark.parametrize("model", [{"name": "cnn", "norm": norm} for norm in ("batch", "group", "none")], ids=str)
+@pytest.mark.parametrize("method", ["fedavg", "fedprox", "scaffold", "feddyn", "fedhead"])
+def test_stacked_convolutions_are_near_a_loop_and_the_same_everywhere(method: str, model: dict[str, Any]) -> None:
+    stacked, again = (image_run(method, {}, model) for _ in range(2))
+    loop = image_run(method, {"stack": "off"}, model)
+    assert (stacked.result["stacking"]["way"], loop.result["stacking"]["way"]) == ("vmap", "loop")
+    assert stacked.result["model_sha256"] == again.result["model_sha256"]
+    for name, found in stacked.params.items():
+        torch.testing.assert_close(found.vector, loop.params[name].vector, atol=1e-3, rtol=1e-3)
+
+
+def test_stacked_convolutions_in_worker_processes() -> None:
+    one, several = (
+        image_run("fedavg", {"name": name, "workers": 2}, {"name": "resnet8"}) for name in ("inline", "pool")
+    )
+    assert one.result["model_sha256"] == several.result["model_sha256"]
 
 
 def test_the_same_bits_after_a_stop(tmp_path: Path) -> None:

@@ -16,7 +16,8 @@ import pytest
 from headwater.algorithms import ALGORITHMS
 
 TESTS = Path(__file__).parent.parent
-QUICK = ("fedavg", "fedhead", "momentum, stacked", "waits", "forgotten")
+QUICK = ("fedavg", "fedhead", "momentum, stacked", "waits", "forgotten", "stacked: cnn")
+STACKS = ("stacked: no norm", "stacked: group norm", "stacked: feddyn", "stacked: resnet8", "stacked: fedhead")
 OPTIONS = (
     "adam, clipped",
     "one bit",
@@ -72,6 +73,31 @@ def test_a_forgotten_tensor_is_noticed() -> None:
 def test_training_waits_for_the_device_once() -> None:
     """Losses are read at the end, so more steps do not mean more waiting."""
     assert outcomes(*QUICK)["waits"] == {"3": 1, "30": 1}
+
+
+def is_stacked(facts: dict[str, Any]) -> None:
+    """By itself on the device, with the bits of a stack on the CPU, and as near to a loop as float32 allows."""
+    assert facts["ways"] == ["vmap", "vmap", "loop", "loop"]
+    here, cpu, _ = facts["hashes"]
+    assert here == cpu
+    assert facts["gap"] < 5e-5
+
+
+def test_convolutions_are_stacked_on_the_device() -> None:
+    is_stacked(outcomes(*QUICK)["stacked: cnn"])
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("case", STACKS)
+def test_every_kind_of_convolutions_is_stacked_on_the_device(case: str) -> None:
+    is_stacked(outcomes(*STACKS, "stacked workers")[case])
+
+
+@pytest.mark.thorough
+def test_stacks_have_the_same_bits_in_worker_processes() -> None:
+    facts = outcomes(*STACKS, "stacked workers")["stacked workers"]
+    assert facts["way"] == "vmap"
+    assert facts["hashes"][0] == facts["hashes"][1]
 
 
 @pytest.mark.thorough

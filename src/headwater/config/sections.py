@@ -193,7 +193,8 @@ class ModelConfig(Chosen):
 class EngineConfig(Section):
     """Where a run is computed.
 
-    Only `device`, `threads`, `server_threads` and `stack` may change last digits of a result; `precision` changes more.
+    Only `device`, `threads`, `server_threads`, `stack` and `stack_memory` may change last digits of a result;
+    `precision` changes more.
 
     Args:
         name: "inline": in this process; "pool": worker processes; "ray": a Ray cluster; "auto": the likely fastest; or
@@ -201,7 +202,7 @@ class EngineConfig(Section):
         workers: number of workers; 0: as many as there are cores. With "inline", threads for clients trained together.
         threads: threads of every task.
         server_threads: threads of a student at the server, which all other tasks wait for; 0: as `threads`.
-        stack: train small models of many clients as one; "on": also by vmap.
+        stack: train models of many clients as one: "auto" perceptrons, and on a GPU networks for images; "on" both.
         memory: MB of values that may wait in memory, more are kept on disk; 0: a quarter of the memory.
         address: of the Ray cluster to use, as host:port, or auto; empty: one is started on this machine.
         overlap: begin a round while the one before is still computed, where nothing depends on it.
@@ -209,6 +210,7 @@ class EngineConfig(Section):
         precision: of forward passes: "float32", or "bfloat16" for the operations that torch's autocast chooses.
             Weights, optimisers and averages are always float32.
         device_memory: MB of rows that each process keeps on a GPU; 0: a quarter of the memory that it has free.
+        stack_memory: MB of a stack of networks for images, by an estimate; it limits how many clients are one.
     """
 
     name: str = "auto"
@@ -222,6 +224,7 @@ class EngineConfig(Section):
     device: Annotated[str, AfterValidator(_device), Says("'auto', 'cpu', 'cuda', 'cuda:N' or 'mps'")] = "auto"
     precision: Literal["float32", "bfloat16"] = "float32"
     device_memory: Annotated[float, Ge(0)] = 0.0
+    stack_memory: Annotated[float, Ge(0)] = 1024.0
 
 
 class PrivacyConfig(Section):

@@ -72,7 +72,7 @@ def choose_engine(config: Config, experiments: Sequence[Experiment]) -> tuple[st
         return "inline", 1, "one process keeps a GPU busy; several can share it with 'pool'"
     if workers <= 1:
         return "inline", workers, "there is one worker"
-    if all(each.stacking.width > 1 for each in experiments):
+    if all(each.stacking.way == "hand" for each in experiments):  # the only way that threads share
         return "inline", workers, "clients that are trained together need no worker processes"
     if sum(map(_work, experiments)) > POOL_PAYS:
         return "pool", workers, "there is enough to train to be worth starting workers"

@@ -10,7 +10,6 @@ from typing import Any
 import torch
 
 from headwater.core import serialization
-from headwater.core.rng import derive
 from headwater.core.serialization import ValueInfo
 from headwater.engines.base import Done
 from headwater.engines.job_groups import JobGroup
@@ -232,7 +231,7 @@ def _resolved(job: Job, fetch: Fetch, streamed: Collection[str] = ()) -> dict[st
 def _call(
     job: Job, context: RunContext, ctx: TaskContext, inputs: dict[str, Any], streams: Mapping[str, Stream] | None = None
 ) -> Any:
-    before, seed = torch.default_generator.get_state(), derive(context.seed, "torch", *job.key)
+    before, seed = torch.default_generator.get_state(), ctx.torch_seed
     try:
         torch.default_generator.manual_seed(seed)
         if context.on_host:

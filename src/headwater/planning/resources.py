@@ -127,7 +127,10 @@ def memory_of(
     row = experiment.split.train.x[0].nbytes + 8 if len(experiment.split.train) else 0
     # Per worker: the module with its gradients, the optimiser's state, a copy to return and one to restore.
     frozen = sum(size.frozen for size in sizes.values())  # once a process
-    training = (4 + state) * model + frozen + max(measured.saved.values(), default=0) + largest * row
+    # Stacks of another kind are of models so small that they do not matter here.
+    by_vmap = experiment.stacking.way == "vmap" and meant(experiment.config.engine.device)[0] == CPU
+    stacked = min(trained, experiment.stacking.width) if by_vmap else 1
+    training = frozen + stacked * ((4 + state) * model + max(measured.saved.values(), default=0) + largest * row)
     models = (kept + (trained if pool else max(at_once, STREAMED))) * model
     models = min(models, budget_of(experiment.config.engine.memory))  # values beyond it are on disk
     parts = {"process and data": now, "models": models, "training": training * (workers if pool else 1)}
@@ -150,9 +153,7 @@ def device_of(experiment: Experiment, sizes: Mapping[str, ModelSize], measured: 
     specs = (value for value in vars(experiment.method).values() if isinstance(value, LocalSpec | DistillSpec))
     state = max((OPTIMIZER_STATE[spec.optimizer] + bool(spec.momentum) for spec in specs), default=0)
     width = experiment.stacking.width
-    training = (3 + state) * model * width + max(
-        measured.saved.values(), default=0
-    ) * width  # inputs, weights, gradients
+    training = width * ((3 + state) * model + max(measured.saved.values(), default=0))  # inputs, weights, gradients
     outputs = len(split.reference) * split.classes * 4 * 3  # mean, targets and one teacher's
     rows = data_bytes(experiment)
     parts = {"training": training, "teachers' outputs": outputs, "rows": rows}

@@ -24,6 +24,7 @@ from headwater.engines.jobs import Job, refs_in
 from headwater.planning.rehearsal import Work
 from headwater.specs import LocalSpec
 from headwater.tasks.cost import Cost
+from headwater.tasks.devices import CPU, meant
 from headwater.tasks.local import local_train
 from headwater.tasks.task import RunContext
 from headwater.training.experiment import Experiment
@@ -92,6 +93,7 @@ def measure(experiment: Experiment, works: Sequence[Work]) -> Measured:
     trained = {name: _sample(groups, name) for name in experiment.tree.archs}
     present = {name: group for name, group in trained.items() if group}
     engine = experiment.config.engine
+    on_cpu = meant(engine.device)[0] == CPU  # stacks on a device take another time there
     context = replace(experiment.context(), stack=experiment.stacking.way)
     each = BUDGET / max(1, sum(3 if len(group) > 1 else 2 for group in present.values()))
     steps: dict[str, TimePerCall] = {}
@@ -106,7 +108,7 @@ def measure(experiment: Experiment, works: Sequence[Work]) -> Measured:
             first = SampleTraining(context, largest, experiment)
             steps[name] = _rate(first.step, (first.most, max(1, first.most // 4)), each)
             overhead = max(overhead, timed(lambda first=first: first.run(0), each / 10))  # type: ignore[misc]
-            if len(group) > 1 and experiment.stacking.width > 1:
+            if len(group) > 1 and experiment.stacking.width > 1 and on_cpu:
                 stacks[name] = _stack_rate(context, group, each)
             passes[name] = _rate(first.ask, (ASKED, ASKED // 8), each)
             saved[name], batch[name] = first.saved(), first.most

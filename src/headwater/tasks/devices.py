@@ -14,7 +14,7 @@ CPU = torch.device("cpu")
 KNOWN = "'auto', 'cpu', 'cuda', 'cuda:N' or 'mps'"
 LESS_MEMORY = (
     "lower batch in [local], [sector] or [server], engine.workers, or engine.device_memory (MB of rows that stay "
-    "there), or set engine.stack = 'off' or engine.device = 'cpu'"
+    "there) or engine.stack_memory, or set engine.stack = 'off' or engine.device = 'cpu'"
 )
 
 

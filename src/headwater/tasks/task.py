@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from headwater.core.params import Params
-from headwater.core.rng import Key, stream
+from headwater.core.rng import Key, derive, stream
 from headwater.core.tree import ROOT
 from headwater.data.base import Examples
 from headwater.data.split import Split
@@ -116,6 +116,11 @@ class TaskContext:
     def augment_rng(self) -> np.random.Generator:
         """Random generator for changes of training inputs, apart from `rng` so that batches stay the same."""
         return stream(self._context.seed, "augment", *self._key)
+
+    @property
+    def torch_seed(self) -> int:
+        """Seed of torch's generators while this task runs, from which dropout draws."""
+        return derive(self._context.seed, "torch", *self._key)
 
     @property
     def rows(self) -> np.ndarray | None:

@@ -102,7 +102,8 @@ class Experiment:
     def stacking(self) -> Stacking:
         """Whether clients are trained as one, and how many at a time."""
         engine = self.config.engine
-        how = (engine.stack, engine.threads, devices.present(engine.device), engine.precision)
+        there, here = devices.meant(engine.device)[0], devices.present(engine.device)
+        how = (engine.stack, engine.threads, there, engine.precision, engine.stack_memory, here)
         return stacking(self.method, self.models, *how)
 
     def after_round(self, fed: Federation, state: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import torch
 from torch import Tensor
 
 import toys
+from headwater.models.base import ModelSpec
 from headwater.specs import LocalSpec
 from headwater.tasks.batched import descent, policy
 from headwater.training.experiment import Experiment
@@ -90,3 +92,50 @@ def test_it_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
     for _ in range(3):
         assert policy.same_alone(experiment().model, SPECS["sgd"], 8, 1)
     assert asked == [8]
+
+
+# -- networks for images
+
+
+@dataclass
+class Method:
+    local: LocalSpec
+
+    def uses_features(self) -> bool:
+        return False
+
+
+def found(name: str, asked: str, device: str = "cpu", memory: float = 1024.0, **local: Any) -> policy.Stacking:
+    method = Method(replace(LocalSpec(epochs=1, batch=16, lr=0.1), **local))
+    spec = ModelSpec(name, (3, 16, 16), 10)
+    return policy.stacking(method, {name: spec}, asked, device=torch.device(device), memory=memory)
+
+
+@pytest.mark.parametrize(
+    ("asked", "device", "way"),
+    [("auto", "cpu", "loop"), ("on", "cpu", "vmap"), ("auto", "cuda", "vmap"), ("off", "cuda", "loop")],
+)
+def test_convolutions_are_stacked_by_default_where_it_pays(asked: str, device: str, way: str) -> None:
+    """By the configuration alone: this machine need not have the device."""
+    assert found("cnn", asked, device).way == way
+
+
+def test_the_memory_of_a_stack_bounds_its_clients() -> None:
+    widths = [found("resnet8", "on", memory=memory).width for memory in (5000.0, 100.0, 50.0)]
+    assert widths[0] == policy.WIDEST
+    assert widths[0] > widths[1] > widths[2] >= 2
+    assert found("resnet8", "on", memory=100.0, batch=32).width < widths[1]
+    little = found("resnet8", "on", memory=5.0)
+    assert little.way == "loop"
+    assert "more than the 5 of engine.stack_memory" in little.why
+
+
+def test_it_says_which_layer_prevents_a_stack() -> None:
+    spec = ModelSpec("bilstm", (7,), 3, {"words": 9}, tokens=True)
+    why = policy.stacking(Method(SPECS["sgd"]), {"bilstm": spec}, "on").why
+    assert "bilstm has a layer that is not stacked: " in why
+
+
+def test_augmented_images_are_stacked_for_convolutions_alone() -> None:
+    assert found("cnn", "on", augment="flip").way == "vmap"
+    assert found("mlp", "on", augment="flip").why == "augmented images are stacked for convolutions alone"

@@ -16,7 +16,8 @@ from headwater.core.params import Layout, Params
 from headwater.data.base import Examples
 from headwater.models.base import Net
 from headwater.specs import LocalSpec
-from headwater.tasks.batched.kernels import Chain, Mapped, kernel_of
+from headwater.tasks.batched.kernels import Chain, kernel_of
+from headwater.tasks.batched.mapped import Mapped
 from headwater.tasks.batched.trainer import train_together
 from headwater.tasks.local import local_train
 from headwater.tasks.task import RunContext
@@ -195,11 +196,11 @@ class Loss(nn.Linear):
         (tied, Mapped),
         (one_weight, Mapped),
         (hooked, type(None)),
-        (toys.normed, type(None)),
+        (toys.normed, Mapped),
         (frozen, type(None)),
         (lambda: Loss(3, 3), type(None)),
-        (lambda: nn.Sequential(nn.Linear(3, 3), nn.Dropout(0.5)), type(None)),
-        (lambda: nn.Sequential(nn.Conv1d(1, 1, 1), nn.Linear(3, 3)), type(None)),
+        (lambda: nn.Sequential(nn.Linear(3, 3), nn.Dropout(0.5)), Mapped),
+        (lambda: nn.Sequential(nn.Conv1d(1, 1, 1), nn.Linear(3, 3)), Mapped),
         (lambda: nn.Sequential(nn.Linear(3, 3), nn.Softplus()), type(None)),
         (lambda: nn.Linear(1000, 101), Chain),
         (lambda: nn.Sequential(nn.Linear(1000, 100), nn.GELU(), nn.Linear(100, 10)), type(None)),  # too large for vmap

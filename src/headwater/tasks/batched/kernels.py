@@ -2,29 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 from typing import Any, Protocol
 
-import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
-from headwater.core.params import Layout, cut
+from headwater.core.params import Layout
 from headwater.models.base import Net
 from headwater.tasks.batched import descent
 from headwater.tasks.batched.buffers import Buffers
-
-SMALL = 100_000  # numbers of a model up to which `vmap` pays
-ACTIVATIONS: tuple[type[nn.Module], ...] = (nn.ReLU, nn.Tanh, nn.Sigmoid)
-PLAIN = (nn.Flatten, nn.Identity)
-GENERIC = (*ACTIVATIONS, *PLAIN, nn.Linear, nn.Bilinear, nn.LayerNorm, nn.GELU, nn.ELU, nn.SiLU, nn.LeakyReLU)
+from headwater.tasks.batched.layers import ACTIVATIONS, hooked, obstacle
+from headwater.tasks.batched.mapped import Mapped
 
 
 class Kernel(Protocol):
     """Computes the gradients of many models of one architecture."""
+
+    @property
+    def paired(self) -> bool:
+        """Whether a single member is computed twice, for the bits that it has among others, or else trained alone."""
 
     def takes(self, shape: Sequence[int]) -> bool:
         """True if it computes what the module computes for inputs of this shape."""
@@ -42,24 +41,11 @@ class Kernel(Protocol):
 
 
 def kernel_of(module: nn.Module, layout: Layout) -> Kernel | None:
-    """The kernel for a module; None for one that is trained alone."""
-    statistics = layout.floats or layout.counters
-    if statistics or layout.frozen or hasattr(module, "loss"):  # a loss of its own
-        return None
-    if any(part._forward_hooks or part._forward_pre_hooks or part._backward_hooks for part in module.modules()):
-        return None
-    if (found := _chain(module)) is not None:
+    """The kernel for a module; None for one that is trained alone (`obstacle` says why)."""
+    simple = not (layout.floats or layout.counters or layout.frozen or hasattr(module, "loss"))
+    if simple and not hooked(module) and (found := _chain(module)) is not None:
         return Chain.of(module, *found, layout)
-    if layout.size <= SMALL and all(type(leaf) in GENERIC for leaf in _leaves(module)):
-        return Mapped(module, layout)
-    return None
-
-
-def _leaves(module: nn.Module) -> Iterator[nn.Module]:
-    """The modules that hold parameters of their own or no modules."""
-    for each in module.modules():
-        if not list(each.children()) or list(each.parameters(recurse=False)):
-            yield each
+    return None if obstacle(module, layout) else Mapped(module, layout)
 
 
 def _chain(module: nn.Module) -> tuple[list[nn.Module], bool] | None:
@@ -106,6 +92,7 @@ class Chain:
 
     layers: tuple[Layer, ...]
     flattens: bool  # otherwise it takes flat inputs only
+    paired: bool = True
 
     @staticmethod
     def of(module: nn.Module, layers: list[nn.Module], flattens: bool, layout: Layout) -> Chain:
@@ -170,30 +157,3 @@ def _matrix(rows: Tensor, layer: Layer) -> Tensor:
     """(member, out, in): a layer's weights as a view of all members' rows."""
     assert layer.weight is not None
     return rows[:, layer.weight].view(len(rows), *layer.shape)
-
-
-@dataclass(frozen=True, eq=False)
-class Mapped:
-    """Any small module without statistics or random numbers, by torch's `vmap`.
-
-    Some of torch's functions round by the position of a number in a tensor, so the last digits may depend on the other
-    members of the stack.
-    """
-
-    module: nn.Module
-    layout: Layout
-
-    def takes(self, shape: Sequence[int]) -> bool:
-        return True
-
-    def gradient(self, weights: Tensor, x: Tensor, y: Tensor, share: Tensor, out: Tensor) -> Tensor:
-        def loss(vector: Tensor, x: Tensor, y: Tensor, share: Tensor) -> tuple[Tensor, Tensor]:
-            output = torch.func.functional_call(self.module, cut(vector, self.layout.trainable), (x,))
-            found = (F.cross_entropy(output, y, reduction="none") * share).sum()
-            return found, found
-
-        models = weights[:, : self.layout.size]
-        grads, losses = torch.func.vmap(torch.func.grad(loss, has_aux=True))(models, x, y, share)
-        out[:, : self.layout.size] = grads
-        done: Tensor = losses.detach()
-        return done

@@ -33,7 +33,7 @@ class Inputs:
     def of(ctx: TaskContext, given: Mapping[str, Any], known: Iterable[Inputs | None]) -> Inputs | None:
         """Inputs of a client, or None if it cannot be stacked. `known` are those of other clients."""
         spec, start = given["spec"], given["start"]
-        if given.get("data") is not None or spec.low_bit != "none" or spec.augment != "none":
+        if given.get("data") is not None or spec.low_bit != "none":
             return None
         terms, corrections = given.get("terms", ()), given.get("corrections", ())
         if not all("quadratic" in vars(type(term)) and not hasattr(term, "begin") for term in terms):
@@ -41,7 +41,7 @@ class Inputs:
         others = [each for each in known if each is not None]
         same = next((each for each in others if each.start.layout is start.layout), None)
         net = _fit(ctx, start.layout) if same is None else same.net
-        if net is None:
+        if net is None or (spec.augment != "none" and paired(net)):  # augmented rows are for kernels of images
             return None
         # Comparing two specs is slow, and most often all clients have the same object.
         alike = next((each.spec for each in others if each.spec is spec or each.spec == spec), spec)
@@ -82,3 +82,9 @@ def kernel(net: FlatModule) -> Kernel | None:
     if net not in _KERNELS:
         _KERNELS[net] = kernel_of(net.module, net.layout)
     return _KERNELS[net]
+
+
+def paired(net: FlatModule) -> bool:
+    """Whether a net's kernel computes a single member twice, for the bits that it has among others."""
+    gradients = kernel(net)
+    return gradients is not None and gradients.paired

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from math import prod
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -14,13 +15,18 @@ from headwater.data.base import Examples
 from headwater.data.split import Split
 from headwater.models.base import ModelSpec
 from headwater.specs import LocalSpec
-from headwater.tasks.batched.kernels import Chain, Kernel, kernel_of
+from headwater.tasks.batched.kernels import Chain, kernel_of
+from headwater.tasks.batched.layers import obstacle
+from headwater.tasks.batched.mapped import Mapped
 from headwater.tasks.batched.trainer import train_together
 from headwater.tasks.devices import CPU
 from headwater.tasks.task import RunContext, TaskContext
 
 WIDEST = 32  # clients in a stack: more save few calls and leave little work for other threads
 NUMBERS = 1 << 22  # parameters in a stack: more do not fit the processor's cache
+MEMORY = 1024.0  # megabytes of a stack of networks for images; the default of `engine.stack_memory`
+COPIES = 6  # of a model while it is trained: weights, result, two of the gradient, a correction, a centre
+KEPT = 2  # numbers that a step keeps for its backward pass, for each number that a layer returns
 
 
 @dataclass(frozen=True)
@@ -54,6 +60,8 @@ def stacking(
     threads: int = 1,
     device: torch.device = CPU,
     precision: str = "float32",
+    memory: float = MEMORY,
+    here: torch.device | None = None,
 ) -> Stacking:
     """Decide how the clients of a method are trained.
 
@@ -61,11 +69,13 @@ def stacking(
         method: the method.
         models: all architectures of the run.
         asked: `engine.stack`. "off" trains each client alone. "auto" stacks sequences of linear layers and activations,
-            if this machine gives a client the same bits alone as in a stack. "on" always stacks these, and other models
-            by `vmap`.
+            if this machine gives a client the same bits alone as in a stack, and on a device other than the CPU also
+            models that need `vmap`. "on" always stacks both.
         threads: of every task.
         device: where clients are trained.
         precision: of forward passes.
+        memory: megabytes of a stack of networks for images.
+        here: where bits are compared; None for `device`.
     """
     if asked == "off":
         return alone("engine.stack is off")
@@ -76,17 +86,17 @@ def stacking(
         return alone("the method trains no clients")
     if any(spec.low_bit != "none" for spec in specs):
         return alone("weights of one bit are trained alone")
-    if any(spec.augment != "none" for spec in specs):
-        return alone("augmented images are trained alone")
     if any(spec.lr_schedule == "shared-counter" for spec in specs):
         return alone("with a shared counter each client has a learning rate of its own")
     if method.uses_features():
         return alone("the method's loss looks at features")
-    found = [_of_model(spec, asked) for spec in models.values()]
-    chosen = min(found, key=lambda each: each.width)  # one decision for all architectures
-    if asked == "auto" and chosen.width > 1:
+    found = [_of_model(spec, asked == "on" or device != CPU, specs, memory) for spec in models.values()]
+    chosen = min(found, key=lambda each: (each.width, each.way != "vmap"))  # one decision for all architectures
+    if chosen.way != "loop" and any(each.way == "vmap" for each in found):
+        chosen = replace(chosen, way="vmap")  # which stacks the others by hand all the same
+    if asked == "auto" and chosen.way == "hand":
         for model in models.values():
-            if not all(same_alone(model, spec, chosen.width, threads, device) for spec in specs):
+            if not all(same_alone(model, spec, chosen.width, threads, here or device) for spec in specs):
                 return alone(
                     f"this machine's libraries give a client of {model.name} other bits in a stack than alone; "
                     "engine.stack = 'on' stacks all the same"
@@ -94,32 +104,68 @@ def stacking(
     return chosen
 
 
-def _of_model(spec: ModelSpec, asked: str) -> Stacking:
+def _of_model(spec: ModelSpec, by_vmap: bool, specs: Sequence[LocalSpec], memory: float) -> Stacking:
     module = spec.outline()
     layout = Layout.of(module, spec.name)
     kernel = kernel_of(module, layout)
-    width = min(WIDEST, NUMBERS // max(1, layout.size))
-    if kernel is None or not kernel.takes(spec.shape):
-        return alone(f"{spec.name} is not linear layers and activations in a row on flat inputs")
-    if width < 2:
-        return alone(f"{spec.name} is so large that a client alone keeps a core busy")
+    if kernel is None:
+        return alone(f"{spec.name} {obstacle(module, layout)}")
+    if not kernel.takes(spec.shape):
+        return alone(f"{spec.name} is linear layers in a row, but its inputs are not flat")
+    augments = any(local.augment != "none" for local in specs)
+    if kernel.paired and augments:
+        return alone("augmented images are stacked for convolutions alone")
+    if isinstance(kernel, Mapped) and not by_vmap:
+        return alone(f"{spec.name} could be stacked by torch's vmap; engine.stack = 'on' does it")
+    if kernel.paired:
+        width = min(WIDEST, NUMBERS // max(1, layout.size))
+        if width < 2:
+            return alone(f"{spec.name} is so large that a client alone keeps a core busy")
     if isinstance(kernel, Chain):
         return Stacking("hand", width, f"{spec.name} is linear layers and activations in a row")
-    if asked != "on":
-        return alone(f"{spec.name} could be stacked by torch's vmap; engine.stack = 'on' does it")
-    if not _works(kernel, layout, spec.shape):
+    activations = _tried(kernel, spec)
+    if activations is None:
         return alone(f"torch's vmap cannot stack {spec.name}")
-    return Stacking("vmap", width, f"{spec.name} is small and has neither statistics nor chance in it")
+    if kernel.paired:
+        return Stacking("vmap", width, f"{spec.name} is small and has neither statistics nor chance in it")
+    each = max(_member_bytes(spec, layout, local, activations) for local in specs)
+    width = min(WIDEST, int(memory * 2**20) // each)
+    if width < 2:
+        return alone(
+            f"two clients of {spec.name} take about {2 * each / 2**20:.0f} MB, more than the {memory:g} of "
+            "engine.stack_memory"
+        )
+    return Stacking(
+        "vmap", width, f"{spec.name} has layers for images, and such a stack takes {_megabytes(width * each)}"
+    )
 
 
-def _works(kernel: Kernel, layout: Layout, shape: tuple[int, ...]) -> bool:
-    """Whether vmap can batch a module of the user's own, by a trial."""
-    weights = torch.zeros(2, layout.size)
+def _megabytes(size: int) -> str:
+    return f"about {max(1, round(size / 2**20))} MB"
+
+
+def _member_bytes(spec: ModelSpec, layout: Layout, local: LocalSpec, activations: int) -> int:
+    """Bytes of one client in a stack: its model, optimiser and batch."""
+    numbers = sum(prod(shape) for _, shape in layout.trainable + layout.floats)
+    state = {"sgd": bool(local.momentum)}.get(local.optimizer, 2)
+    return 4 * (numbers * (COPIES + state) + local.batch * (prod(spec.shape) + KEPT * activations))
+
+
+def _tried(kernel: Mapped, spec: ModelSpec) -> int | None:
+    """Numbers that the layers return for one row, by a trial; None if vmap cannot batch the module."""
+    layout, place = kernel.layout, next(kernel.module.parameters()).device  # where nothing is computed, if it is listed
+    rows, numbers = spec.probe().to(place), sum(prod(shape) for _, shape in layout.trainable + layout.floats)
+    counted = torch.zeros(sum(prod(shape) for _, shape in layout.counters), dtype=torch.int64, device=place)
+    start = Params(torch.zeros(numbers, device=place), counted, layout)
+    weights, labels = start.trainable.repeat(2, 1), torch.zeros(2, len(rows), dtype=torch.int64, device=place)
     try:
-        kernel.gradient(weights, torch.zeros(2, 2, *shape), torch.zeros(2, 2).long(), torch.ones(2, 2), weights)
+        rest = kernel.rest([start, start], [0, 0], rows)
+        given = torch.stack([rows, rows]), labels, torch.full(labels.shape, 0.5, device=place)
+        masks = [mask.to(place) for mask in rest.masks([2, 2], 2)]
+        kernel.gradient(weights, *given, torch.zeros_like(weights), rest, masks)
+        return kernel.activations(start, rows) // len(rows)
     except Exception:  # the module may do anything
-        return False
-    return True
+        return None
 
 
 def alone(why: str) -> Stacking:

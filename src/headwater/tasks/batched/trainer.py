@@ -2,12 +2,12 @@
 
 A step of a small model takes more time in calls than in arithmetic, and a stack needs each call once. Two kernels
 compute the gradients of all members at once: `Chain`, written out for sequential linear layers and activations, and
-`Mapped`, torch's `vmap` of the module itself.
+`Mapped`, torch's `vmap` of the module itself, which also serves convolutions and batch norm.
 
 The members of a stack follow from the configuration and the participants alone, and one thread computes a stack, with
 the configured number of threads inside an operation. So all engines give the same bits. Whether a member also gets the
 same bits with other members is tested where it matters (see `policy`). A single member is computed twice, since
-products of one may be computed by another kernel.
+products of one may be computed by another kernel; with convolutions it is trained as any client alone.
 
 The batch of a smaller client is filled up with rows that have no share in the loss. A client leaves the stack when its
 steps are done.
@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -28,12 +28,12 @@ from headwater.core.params import ModelRows, Params
 from headwater.data.base import Examples
 from headwater.tasks.batched.batches import Ints, batches_of_all
 from headwater.tasks.batched.buffers import Buffers, whole_lines
-from headwater.tasks.batched.descent import twice
 from headwater.tasks.batched.kernels import Chain
-from headwater.tasks.batched.members import Inputs, Member, kernel
+from headwater.tasks.batched.members import Inputs, Member, kernel, paired
+from headwater.tasks.batched.steps import Steps, starts_of
 from headwater.tasks.devices import CPU
 from headwater.tasks.flat_module import FlatModule
-from headwater.tasks.optimizers import FusedOptimizer, learning_rate, samples_read, total_steps
+from headwater.tasks.optimizers import learning_rate, samples_read, total_steps
 from headwater.tasks.task import ALONE, TaskContext
 
 
@@ -82,7 +82,10 @@ def prepare_together(
         stack.append(Member(ctx, own, rows, at, steps))
     for members in stacks.values():
         members.sort(key=lambda member: -member.steps)
-    drawn = [(members, _batches(members, width)) for (*_, width), members in stacks.items()]
+    formed = [
+        (members, width) for (*_, width), members in stacks.items() if len(members) > 1 or paired(members[0].inputs.net)
+    ]
+    drawn = [(members, _batches(members, width)) for members, width in formed]
     return lambda: _results(drawn, len(contexts))
 
 
@@ -97,19 +100,28 @@ def _results(drawn: Sequence[tuple[list[Member], Drawn]], count: int) -> Sequenc
     return [results.get(at) for at in range(count)]
 
 
-# All inputs; labels, rows and shares by (step, member, place); members of each step; learning rates
-Drawn = tuple[Tensor, Tensor, Tensor, Tensor, list[int], list[float]]
+class Drawn(NamedTuple):
+    """Batches of a stack: labels, rows and shares are by (step, member, place)."""
+
+    table: Tensor  # all inputs
+    labels: Tensor
+    index: Tensor  # rows of the table
+    share: Tensor
+    counts: list[int]  # members that take part in a step
+    rates: list[float]
+    rows: list[list[int]]  # in the batch of each member, by step
 
 
 def _batches(members: list[Member], width: int) -> Drawn:
     first, steps = members[0].inputs, [member.steps for member in members]
     contexts, (table, own) = [member.ctx for member in members], _table(members)
     drawn = batches_of_all(contexts, own, first.spec, width, steps[0], first.start.vector.dtype)
+    rows = [] if first.at_once else (drawn[1] > 0).sum(2).tolist()
     index, share = (contexts[0].put(each) for each in drawn)
     labels = table.y.index_select(0, index.view(-1)).view(index.shape)
     counts = (np.arange(steps[0])[:, None] < np.array(steps)).sum(1).tolist()
     rates = [learning_rate(first.spec, step, steps[0]) for step in range(steps[0])]
-    return table.x, labels, index, share, counts, rates
+    return Drawn(table.x, labels, index, share, counts, rates, rows)
 
 
 def _table(members: list[Member]) -> tuple[Examples, list[Ints]]:
@@ -124,139 +136,58 @@ def _table(members: list[Member]) -> tuple[Examples, list[Ints]]:
 
 
 @torch.no_grad()
-def _train(members: list[Member], batches: Drawn) -> ModelRows:
-    first, (x, _, index, *_) = members[0].inputs, batches
+def _train(members: list[Member], drawn: Drawn) -> ModelRows:
+    first, x = members[0].inputs, drawn.table
     if first.net not in _MEMORY.buffers:
         _MEMORY.buffers[first.net] = Buffers(None if first.net.vector.device == CPU else first.net.vector.device)
     buffers = _MEMORY.buffers[first.net]
-    room = buffers.scratch("x", (len(members) * index.shape[2], *x.shape[1:]), x.dtype)
-    trained = _at_once if first.at_once else _by_optimizer
-    return _models(members, *trained(members, buffers, (*batches, room)))
+    room = buffers.scratch("x", (len(members) * drawn.index.shape[2], *x.shape[1:]), x.dtype)
+    return (_at_once if first.at_once else _by_optimizer)(members, buffers, drawn, room)
 
 
-# All inputs; what was drawn; memory for a batch
-Plan = tuple[Tensor, Tensor, Tensor, Tensor, list[int], list[float], Tensor]
-
-
-def _at_once(members: list[Member], buffers: Buffers, plan: Plan) -> tuple[Tensor, Tensor]:
-    """Plain gradient descent of a chain, without storing gradients: models, and losses summed over all samples."""
-    chain, starts = kernel(members[0].inputs.net), _starts(members)
+def _at_once(members: list[Member], buffers: Buffers, drawn: Drawn, room: Tensor) -> ModelRows:
+    """Plain gradient descent of a chain, without storing gradients."""
+    chain, starts = kernel(members[0].inputs.net), starts_of(members)
     assert isinstance(chain, Chain)
-    table, labels, index, share, counts, rates, room = plan
-    layers = chain.apart(starts, buffers)
-    losses = chain.descend(layers, table, labels, index, share, counts, rates, room.flatten(1))
+    layers, (table, *batches, _) = chain.apart(starts, buffers), drawn
+    losses = chain.descend(layers, table, *batches, room.flatten(1))
     size = starts.shape[1]
     models = buffers.lasting((len(starts), whole_lines(size, starts.dtype)), starts.dtype)
     chain.join(layers, models)
     models[:, size:] = 0
-    return models[:, :size], losses
+    return _models(members, models[:, :size], losses)
 
 
-def _by_optimizer(members: list[Member], buffers: Buffers, plan: Plan) -> tuple[Tensor, Tensor]:
-    """Any optimiser, with additions to the gradients: models, and losses summed over all samples."""
-    table, labels, index, share, counts, rates, room = plan
+def _by_optimizer(members: list[Member], buffers: Buffers, drawn: Drawn, room: Tensor) -> ModelRows:
+    """Any optimiser, with additions to the gradients, statistics and dropout."""
+    table, labels, index, share, counts, rates, rows_of = drawn
     losses, seen = share.new_zeros(len(members)), (share > 0).sum(2)
-    descent = _Descent(members, buffers)
+    steps = Steps(members, buffers, table.index_select(0, index.view(-1)[:2]))
     for step, (now, lr) in enumerate(zip(counts, rates, strict=True)):
         rows = index[step, :now]
         flat = rows.reshape(-1)
-        x = torch.index_select(table, 0, flat, out=room[: len(flat)]).view(*rows.shape, *table.shape[1:])
-        loss = descent.step(now, (x, labels[step, :now], share[step, :now]), lr)
+        x = torch.index_select(table, 0, flat, out=room[: len(flat)])
+        batch = steps.changed(x, rows_of[step][:now]).reshape(*rows.shape, *table.shape[1:])
+        loss = steps.step((batch, labels[step, :now], share[step, :now]), rows_of[step][:now], lr)
         losses[:now].addcmul_(loss, seen[step, :now])
-    return descent.models(), losses
+    matrix, counters = steps.models()
+    return _models(members, matrix, losses, counters)
 
 
-Step = tuple[Tensor, Tensor, Tensor]  # inputs, labels and shares of one batch of each member
-
-
-class _Descent:
-    """Steps of a stack with any optimiser, and with additions to the gradients."""
-
-    def __init__(self, members: list[Member], buffers: Buffers) -> None:
-        first, starts = members[0].inputs, _starts(members)
-        gradients = kernel(first.net)
-        assert gradients is not None
-        first.net.train(2)  # it may be in evaluation mode
-        # Each model fills whole cache lines: vector instructions then round every one alike.
-        size = starts.shape[1]
-        shape = (len(starts), whole_lines(size, starts.dtype))
-        weights, grad = buffers.lasting(shape, starts.dtype), buffers.scratch("gradient", shape, starts.dtype)
-        weights[:, :size], weights[:, size:] = starts, 0
-        self._kernel, self._clip, self._size = gradients, first.spec.clip, size
-        self._weights, self._grad, self._optimizer = weights, grad.zero_(), FusedOptimizer(first.spec, weights)
-        self._extra, self._pull = (None, None) if first.plain else _additions(members, weights)
-
-    def step(self, now: int, batch: Step, lr: float) -> Tensor:
-        weights, grad = self._weights[:now], self._grad[:now]
-        if now > 1:
-            loss = self._kernel.gradient(weights, *batch, grad)
-        else:
-            both, (x, y, share) = twice(grad), batch
-            loss = self._kernel.gradient(twice(weights), twice(x), twice(y), twice(share), both)[:1]
-            grad.copy_(both[:1])
-        _correct(grad, weights, self._extra, self._pull, self._clip)
-        self._optimizer.step(self._grad, lr, now)
-        return loss
-
-    def models(self) -> Tensor:
-        return self._weights[:, : self._size]
-
-
-def _starts(members: list[Member]) -> Tensor:
-    """The starting models, one row each."""
-    first = members[0].inputs.start
-    if all(member.inputs.start.vector is first.vector for member in members):  # as after a broadcast
-        return first.trainable.expand(len(members), -1)
-    return torch.stack([member.inputs.start.trainable for member in members])
-
-
-def _additions(members: list[Member], weights: Tensor) -> tuple[Tensor | None, tuple[Tensor, Tensor] | None]:
-    """What is added to every gradient: one row per member, and a pull (strength, towards which model)."""
-    rows, strengths = [], []
-    for member in members:
-        directions = [c.trainable if isinstance(c, Params) else c for c in member.inputs.given.get("corrections", ())]
-        strength = 0.0
-        for term in member.inputs.given.get("terms", ()):
-            mu, direction = term.quadratic
-            strength += mu
-            directions.append(direction)
-        added = [d for d in directions if d is not None]
-        rows.append(sum(added[1:], added[0]) if added else None)
-        strengths.append(strength)
-    extra = None
-    if any(row is not None for row in rows):
-        extra = torch.zeros_like(weights)
-        for at, row in enumerate(rows):
-            if row is not None:
-                extra[at, : len(row)] = row
-    column = torch.tensor(strengths, dtype=weights.dtype, device=weights.device).unsqueeze(1)
-    return extra, (column, weights.clone()) if any(strengths) else None
-
-
-def _correct(
-    grad: Tensor, weights: Tensor, extra: Tensor | None, pull: tuple[Tensor, Tensor] | None, clip: float | None
-) -> None:
-    now = len(grad)
-    if pull is not None:
-        strength, start = pull
-        grad.add_((weights - start[:now]).mul_(strength[:now]))
-    if extra is not None:
-        grad.add_(extra[:now])
-    if clip is not None:
-        grad.mul_(torch.clamp(clip / (grad.norm(dim=1, keepdim=True) + 1e-6), max=1.0))
-
-
-def _models(members: list[Member], matrix: Tensor, losses: Tensor) -> ModelRows:
-    """The trained models, from the rows of a matrix. Notes each member's mean loss."""
+def _models(
+    members: list[Member], matrix: Tensor, losses: Tensor, counters: Sequence[Tensor] | None = None
+) -> ModelRows:
+    """The trained models, from the rows of a matrix; counters are those of the start by default. Notes mean losses."""
     count, spec = len(members), members[0].inputs.spec
     seen = {rows: samples_read(rows, spec) for rows in {len(member.rows) for member in members}}
     models = []
-    for member, vector, loss in zip(members, matrix.unbind(), losses.tolist(), strict=True):
+    counted = counters or [member.inputs.start.counters for member in members]
+    for member, vector, counter, loss in zip(members, matrix.unbind(), counted, losses.tolist(), strict=True):
         inputs, rows = member.inputs, len(member.rows)
         if member.steps:
             member.ctx.note(loss=loss / seen[rows], together=count)
         else:
             member.ctx.note(together=count)
         weight = float(rows) if inputs.by_samples else 1.0
-        models.append(Params(vector, inputs.start.counters, inputs.start.layout, weight))
+        models.append(Params(vector, counter, inputs.start.layout, weight))
     return ModelRows(models, matrix)
