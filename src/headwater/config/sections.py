@@ -13,6 +13,7 @@ from headwater.config.adversity import AttackConfig, FaultsConfig, RobustConfig
 from headwater.config.fields import Says
 from headwater.config.links import LinksConfig
 from headwater.config.section import Section, Share
+from headwater.config.secure import SecureConfig
 from headwater.data import well_formed
 from headwater.errors import ConfigError
 from headwater.specs import AtLeastOne, Count, Positive
@@ -226,8 +227,8 @@ class EngineConfig(Section):
     device_memory: Annotated[float, Ge(0)] = 0.0
 
 
-class PrivacyConfig(Section):
-    """Takes no keys yet."""
+class PrivacyConfig(SecureConfig):
+    __doc__ = SecureConfig.__doc__
 
 
 class DeployConfig(Section):

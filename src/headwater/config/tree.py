@@ -11,6 +11,7 @@ from headwater.config import catalog
 from headwater.config.fields import MISSING, NONE, Setting, build, check, plain, shown
 from headwater.config.links import LinksConfig
 from headwater.config.sections import DeployConfig
+from headwater.config.secure import check_secure
 from headwater.data import REFERENCES, Reference, columns
 from headwater.errors import ConfigError
 from headwater.partition import PARTITIONS
@@ -253,6 +254,7 @@ def _check_together(tree: Tree) -> None:
             f"partition.clients must be at most {most:,} with scheme {split['scheme']!r}, got {split['clients']:,}"
             + ("" if built.SHARED else "; 'drawn' allows more")
         )
+    check_secure(tree)
     check_assign(split["assign"], split["clients"], split["sectors"])
     if split["assign"] == "balanced" and built.SHARED and split["clients"] > MOST_COUNTED:
         raise ConfigError(
