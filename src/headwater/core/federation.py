@@ -167,7 +167,9 @@ class Federation:
         Raises:
             PlaceError: if an input is not where the task runs.
         """
-        return runs.run(self, task, at, secure_sums.summed(self, task, at, inputs) if self.session.secure.on else inputs)
+        return runs.run(
+            self, task, at, secure_sums.summed(self, task, at, inputs) if self.session.secure.on else inputs
+        )
 
     # -- moving
 

@@ -39,6 +39,12 @@ def up(fed: Federation, x: Located, to: Place | None) -> Located:
         return _sealed_up(fed, x)
     if not setting.masks_up(upper):
         return moves.up(fed, x, to)
+    if fed.purpose == "export":
+        raise ConfigError(
+            f"privacy.secure = {setting.mode!r} hides single models from the server, but this method has no global "
+            "model: every client's own model is sent to the server at the end; use a method with a global model, or "
+            "privacy.secure = 'sectors'"
+        )
     check_installed()
     refs: dict[str, dict[str, Ref]] = {}
     for child in fed.nodes_of(x.place, x.nodes):
@@ -91,8 +97,8 @@ def _refusal(fed: Federation, title: str, at: Place, name: str, why: str) -> Con
     other = {"both": "'sectors' or 'server'", "sectors": "'server'", "server": "'sectors'"}[mode]
     given = f" (input {name!r} of {title})" if name else ""
     return ConfigError(
-        f"privacy.secure = {mode!r} hides single values from {place}, but {title} needs them there: {why}{given}; use a "
-        f"method or an option that only needs sums at {place}, or, if it needs only sums elsewhere, {other}"
+        f"privacy.secure = {mode!r} hides single values from {place}, but {title} needs them there: {why}{given}; use "
+        f"a method or an option that only needs sums at {place}, or, if it needs only sums elsewhere, {other}"
     )
 
 
@@ -109,7 +115,9 @@ def _sum(x: Located, at: Place, wanted: Sum) -> Located:
     low = CLIENTS if next(iter(members)) in tree.sector_of else SECTORS
     for parent, team in teams.items():
         _check_members(view, parent, team.refs)
-    alone = view.among(client for client in view.clients if (client if low is CLIENTS else tree.sector_of[client]) in members)
+    alone = view.among(
+        client for client in view.clients if (client if low is CLIENTS else tree.sector_of[client]) in members
+    )
     least = {parent: setting.threshold(len(team.refs)) for parent, team in teams.items()}
     own = {child: least[parent] for parent, team in teams.items() for child in team.refs}
     many = each({parent: len(team.refs) for parent, team in teams.items()})
@@ -127,19 +135,13 @@ def _sum(x: Located, at: Place, wanted: Sum) -> Located:
     own_secret = keys["secret"]
     shares = alone.run(secure.share_seeds, at=low, secret=own_secret, roster=roster, threshold=below, **real)
     named = each({parent: tuple(team.refs) for parent, team in teams.items()})
-    passed = alone.run(
-        secure.pass_shares, at=at, sealed=sent(shares["sealed"]), members=named, threshold=above
-    )
+    passed = alone.run(secure.pass_shares, at=at, sealed=sent(shares["sealed"]), members=named, threshold=above)
     inbox = alone.down({child: passed["inbox"][child] for child in members}, to=low)
     held = {"secret": own_secret, "roster": roster, "inbox": inbox}
-    words = alone.run(
-        secure.mask_value, at=low, value=value, **held, **common, exponent=exponent, range=setting.range
-    )
+    words = alone.run(secure.mask_value, at=low, value=value, **held, **common, exponent=exponent, range=setting.range)
     added = alone.run(secure.add_masked, at=at, masked=sent(words), threshold=above, members=many)
     alive = alone.down(added["alive"], to=low)
-    told = alone.run(
-        secure.reveal_shares, at=low, **held, kept=shares["kept"], alive=alive, threshold=below, **real
-    )
+    told = alone.run(secure.reveal_shares, at=low, **held, kept=shares["kept"], alive=alive, threshold=below, **real)
     total = alone.run(
         secure.open_sum,
         at=at,

@@ -21,7 +21,7 @@ SEED, KEY, TAG = 16, 32, 16  # bytes of a secret that is shared, of a key, and o
 def check_installed() -> None:
     """Refuse if the libraries are not there."""
     try:
-        import Crypto.Protocol.SecretSharing
+        import Crypto.Protocol.SecretSharing  # noqa: F401
         import cryptography.hazmat.primitives.ciphers.aead  # noqa: F401
     except ImportError:
         raise MissingExtra("privacy.secure", "secure") from None
@@ -87,7 +87,9 @@ def opened(key: bytes, text: bytes, about: str, number: int = 0) -> bytes:
     try:
         return ChaCha20Poly1305(key).decrypt(number.to_bytes(12, "little"), text, about.encode())
     except InvalidTag:
-        raise ValueError(f"a sealed text about {about!r} cannot be opened: it was changed, or is not for here") from None
+        raise ValueError(
+            f"a sealed text about {about!r} cannot be opened: it was changed, or is not for here"
+        ) from None
 
 
 def split(secret: bytes, threshold: int, count: int) -> list[bytes]:

@@ -19,7 +19,7 @@ from headwater.secure import primitives, protocol
 from headwater.secure.fixed_point import from_words, to_words
 from headwater.secure.primitives import KEY, SEED, TAG
 from headwater.secure.protocol import PUBLIC, SHARES, Secret, TooFew
-from headwater.tasks.cost import ITSELF, Cost, shaped
+from headwater.tasks.cost import Cost, shaped
 from headwater.tasks.sums import Sum
 from headwater.tasks.task import TaskContext, task
 
