@@ -122,7 +122,7 @@ def _sum(x: Located, at: Place, wanted: Sum) -> Located:
     own = {child: least[parent] for parent, team in teams.items() for child in team.refs}
     many = each({parent: len(team.refs) for parent, team in teams.items()})
     above, below = each(least), each(own)
-    common = {"sum": wanted, "real": setting.masks or view.losing}
+    common = {"sum": wanted, "real": setting.masks}
     real, value = {"real": common["real"]}, Located(low, members)
     exponent = setting.exponent(sum(tree.client_sizes.values()) + len(members))
 

@@ -71,6 +71,11 @@ def check(config: Config, out: Path, *, force: bool) -> None:
             f"method {config.method!r} cannot be deployed: it pools every client's rows in one place, which is what a "
             "federation exists to avoid; train it with `headwater run`, or choose another algorithm.name"
         )
+    if config.privacy.secure != "none" and not config.privacy.secure_masks:
+        raise ConfigError(
+            "privacy.secure_masks = false leaves out the masks of a simulation, and a deployed federation needs them; "
+            "set privacy.secure_masks = true"
+        )
     if config.attack.kind != "none":
         raise ConfigError(
             f"attack.kind = {config.attack.kind!r} simulates an attack, and parties of a deployed federation do not; "
