@@ -172,7 +172,7 @@ def test_fixed_point_rounds_to_the_step_and_refuses_what_64_bits_cannot_hold() -
     values = np.random.default_rng(0).normal(size=1000)
     assert np.abs(from_words(to_words(values, 20), 20) - values).max() <= 2.0**-21
     assert from_words(to_words(np.array([-3.5]), 1), 1).tolist() == [-3.5]
-    with pytest.raises(ConfigError, match="a secure sum got a value of 1e.12"):
+    with pytest.raises(ConfigError, match="a secure sum got a value of"):
         to_words(np.array([1e12]), 30)
 
 

@@ -27,6 +27,7 @@ from headwater.deploy.rehearsed_rounds import RehearsedRun
 from headwater.deploy.transport import PORTS, Address
 from headwater.errors import ConfigError, OutputError
 from headwater.training.experiment import Experiment
+from headwater.training.needs import check_needs
 
 MOST = 1000  # clients, since each gets a folder
 
@@ -116,6 +117,7 @@ def init(experiment: Experiment, out: Path, *, force: bool = False, enrol: bool 
     """
     config = experiment.config
     check(config, out, force=force)
+    check_needs(experiment, None)  # in all rounds
     portable = _portable(config)
     partition = experiment.partition
     lengths = partition.lengths.tolist()
