@@ -91,7 +91,7 @@ def test_a_host_relays_what_it_cannot_read(tmp_path: Path) -> None:
 
 def test_masks_that_are_left_out_are_refused(tmp_path: Path) -> None:
     config = small("fedavg", **ONE, privacy__secure="server", privacy__secure_masks=False).config
-    with pytest.raises(ConfigError, match="privacy.secure_masks = false leaves out the masks of a simulation"):
+    with pytest.raises(ConfigError, match="secure_masks = false leaves out the masks of a simulation"):
         check(config, tmp_path, force=False)
 
 

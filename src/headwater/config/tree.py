@@ -31,6 +31,7 @@ ELSEWHERE = (
     "engine.overlap",
     "engine.device",  # a run that is taken up on another kind of device is refused by itself
     "engine.device_memory",
+    "privacy.secure_masks",
     "faults.availability",
     "faults.period",
     *(f"links.{key}" for key in LinksConfig.model_fields),

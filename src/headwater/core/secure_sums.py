@@ -83,11 +83,13 @@ def refuse_hidden(fed: Federation, title: str, at: Place, name: str, x: Located)
     Raises:
         ConfigError: with the reason and the place.
     """
+    hidden: set[str] | None = None
     for node, held in x.nodes.items() if x.place is not CLIENTS else ():
         refs = held.refs.values() if isinstance(held, Bundle) else [held]
-        if isinstance(held, Hidden) or any(
-            ref.home != fed.home(node) and (ref.key, ref.part) in fed.session.hidden for ref in refs
-        ):
+        away = [ref.key for ref in refs if ref.home != fed.home(node)]  # a method may have put them into another handle
+        if away and hidden is None:
+            hidden = {key for key, _ in fed.session.hidden}
+        if isinstance(held, Hidden) or (hidden and not hidden.isdisjoint(away)):
             raise _refusal(fed, title, at, name, "it uses the value of each sender by itself")
 
 
@@ -169,7 +171,7 @@ def _check_members(view: Federation, parent: str, refs: Mapping[str, Ref]) -> No
             f"{least}: use fewer sectors or cohorts, or more clients in a round"
         )
     hidden, keys = view.session.hidden, [(ref.key, ref.part) for ref in refs.values()]
-    if any(hidden[key] for key in keys):
+    if any(hidden.get(key) for key in keys):
         raise ConfigError(
             f"privacy.secure: {place} would get two sums of the same values, whose difference may tell single ones; "
             "use an option of the method that needs one sum"
