@@ -18,6 +18,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "callbacks",
         "errors",
         "registry",
+        "secure",
         "specs",
         "startup",
         "core.links",

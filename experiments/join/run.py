@@ -27,7 +27,7 @@ from collect import ranked, read
 from settings import AROUND, CANDIDATES, CHOOSING, HELD, PAPERS, Tables, unseen
 
 from headwater.config import Config
-from headwater.config.tree import merge
+from headwater.config.plain_tables import merge
 from headwater.data.base import Data
 from headwater.data.loading import load
 from headwater.errors import Diverged, TaskError

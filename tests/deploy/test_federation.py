@@ -116,6 +116,16 @@ def test_processes_give_the_bits_of_the_simulation_and_the_bytes_of_the_ledger(t
 
 
 @slow
+def test_secure_sums_give_the_bits_of_the_simulation(tmp_path: Path) -> None:
+    cohorts = ("algorithm.cohorts=2", "privacy.secure=server")
+    asked = config(*SIX, "algorithm.name=fedeed", *cohorts, "rounds=2")
+    with started(tmp_path / "federation", asked) as federation:
+        pass
+    assert federation.result()["model_sha256"] == simulated(asked)
+    same_bytes(federation)
+
+
+@slow
 @pytest.mark.parametrize("method", ["fedavg", "fedhead+", "mtgc", "fedeed", "fedhkd"])
 def test_methods_give_the_bits_of_the_simulation(method: str, tmp_path: Path) -> None:
     asked = config(*SIX, "rounds=2", f"algorithm.name={method}", "deploy.secret_noise=false")

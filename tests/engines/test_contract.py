@@ -676,6 +676,22 @@ def test_every_engine_gives_the_same_bits(method: str, opened: Any) -> None:
         assert without_times(found) == without_times(expected), (name, workers)
 
 
+def test_every_engine_gives_the_same_bits_of_secure_sums(opened: Any) -> None:
+    """With clients that are lost between the steps of a sum."""
+    sizes = ((9, 25, 14, 11, 8, 13), (0, 0, 0, 1, 1, 1))
+    made = toys.tiny(
+        "hfedavg",
+        arrays=toys.tiny_data(150),
+        sizes=sizes,
+        rounds=2,
+        faults={"dropout": 0.05},
+        privacy={"secure": "both"},
+    )
+    expected = train(made, engine=Inline(workers=1))
+    for name, workers in CREWS[:2]:
+        assert without_times(train(made, engine=opened(name, workers))) == without_times(expected)
+
+
 TOGETHER = ("scaffold", "fedprox", "feddyn", "fedhead")
 
 

@@ -11,6 +11,7 @@ from headwater.config import catalog
 from headwater.config.adversity import LinksConfig
 from headwater.config.fields import MISSING, NONE, Setting, build, check, plain, shown
 from headwater.config.sections import DeployConfig
+from headwater.config.secure import check_secure
 from headwater.data import REFERENCES, Reference, columns
 from headwater.errors import ConfigError
 from headwater.partition import PARTITIONS
@@ -30,6 +31,7 @@ ELSEWHERE = (
     "engine.overlap",
     "engine.device",  # a run that is taken up on another kind of device is refused by itself
     "engine.device_memory",
+    "privacy.secure_masks",
     "faults.availability",
     "faults.period",
     *(f"links.{key}" for key in LinksConfig.model_fields),
@@ -253,6 +255,7 @@ def _check_together(tree: Tree) -> None:
             f"partition.clients must be at most {most:,} with scheme {split['scheme']!r}, got {split['clients']:,}"
             + ("" if built.SHARED else "; 'drawn' allows more")
         )
+    check_secure(tree)
     check_assign(split["assign"], split["clients"], split["sectors"])
     if split["assign"] == "balanced" and built.SHARED and split["clients"] > MOST_COUNTED:
         raise ConfigError(

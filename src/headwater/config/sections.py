@@ -11,6 +11,7 @@ from pydantic import AfterValidator, ConfigDict
 
 from headwater.config.adversity import AttackConfig, FaultsConfig, LinksConfig, RobustConfig
 from headwater.config.fields import Says, Section, Share
+from headwater.config.secure import SecureConfig
 from headwater.data import well_formed
 from headwater.errors import ConfigError
 from headwater.specs import AtLeastOne, Count, Positive
@@ -227,8 +228,8 @@ class EngineConfig(Section):
     stack_memory: Annotated[float, Ge(0)] = 1024.0
 
 
-class PrivacyConfig(Section):
-    """Takes no keys yet."""
+class PrivacyConfig(SecureConfig):
+    __doc__ = SecureConfig.__doc__
 
 
 class DeployConfig(Section):

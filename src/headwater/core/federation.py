@@ -14,7 +14,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from headwater.core import moves, submission
+from headwater.core import moves, secure_sums, submission
 from headwater.core.lazy_clients import Joined
 from headwater.core.ledger import Path
 from headwater.core.rng import Key, stream
@@ -167,7 +167,8 @@ class Federation:
         Raises:
             PlaceError: if an input is not where the task runs.
         """
-        return submission.run(self, task, at, inputs)
+        hidden = self.session.secure.on
+        return submission.run(self, task, at, secure_sums.summed(self, task, at, inputs) if hidden else inputs)
 
     # -- moving
 
@@ -179,7 +180,7 @@ class Federation:
             to: `SECTORS` or `SERVER`; by default one tier up. From clients straight to the server, the sector only
                 relays, and the ledger charges both tiers.
         """
-        return moves.up(self, x, to)
+        return secure_sums.up(self, x, to) if self.session.secure.on else moves.up(self, x, to)
 
     def down(self, x: Located | Mapping[str, Located], to: Place | None = None) -> Located:
         """Move values away from the server. Each child gets its parent's value.
@@ -238,6 +239,8 @@ class Federation:
         value = x.nodes.get(ROOT)
         if value is None:
             return None
+        if self.session.secure.on:
+            secure_sums.refuse_hidden(self, "reading a value", SERVER, "", x)
         if isinstance(value, Ref):
             result = self.session.engine.read(value)
             return None if result is LOST else result
@@ -272,5 +275,6 @@ class Federation:
         """The view of a new round."""
         self.session.calls.clear()
         self.session.lost.clear()
+        self.session.hidden.clear()
         fresh: dict[str, Any] = {"seats": {}, "sat": frozenset(), "led": {}, "steps_before": {}}
         return replace(self, round=round, clients=clients, purpose="train", **fresh)

@@ -9,6 +9,7 @@ file can be used in place.
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import os
 import threading
@@ -49,14 +50,14 @@ NUMBER = ValueInfo(8, 0, "number")
 
 
 @lru_cache(maxsize=256)
-def _layout(text: str) -> Layout:
+def layout_from(text: str) -> Layout:
     arch, trainable, floats, counters, buffers, *frozen = json.loads(text)
     back = [tuple((n, tuple(s)) for n, s in part) for part in (trainable, floats, counters, *frozen)]
     return Layout(arch, back[0], back[1], back[2], buffers, *back[3:])
 
 
 @lru_cache(maxsize=256)
-def _layout_text(layout: Layout) -> str:
+def layout_text(layout: Layout) -> str:
     frozen = [layout.frozen] if layout.frozen else []
     return json.dumps([layout.arch, layout.trainable, layout.floats, layout.counters, layout.buffers, *frozen])
 
@@ -78,7 +79,7 @@ def _flat(v: Any, tensors: list[Tensor]) -> Any:
         tensors.append(v.detach().contiguous())
         return {"$": "tensor", "n": len(tensors) - 1}
     if isinstance(v, Layout):
-        return {"$": "layout", "v": _layout_text(v)}
+        return {"$": "layout", "v": layout_text(v)}
     if isinstance(v, tuple | list):
         return {"$": type(v).__name__, "v": [_flat(item, tensors) for item in v]}
     if isinstance(v, dict):
@@ -98,7 +99,7 @@ def rebuild(skeleton: Any, tensors: list[Tensor]) -> Any:
     if kind == "tensor":
         return tensors[skeleton["n"]]
     if kind == "layout":
-        return _layout(content)
+        return layout_from(content)
     if kind == "dict":
         return {rebuild(key, tensors): rebuild(item, tensors) for key, item in content}
     if kind in ("tuple", "list"):
@@ -219,13 +220,29 @@ def write(value: Any, file: BinaryIO) -> None:
     Laid.out(value).write(file)
 
 
+def to_bytes(value: Any) -> bytes:
+    """A value as the content of a file."""
+    write(value, file := io.BytesIO())
+    return file.getvalue()
+
+
+def from_bytes(content: bytes) -> Any:
+    """The value that `to_bytes` wrote."""
+    return _read(torch.frombuffer(bytearray(content), dtype=torch.uint8), len(content), "a message")
+
+
 def read(path: Path) -> Any:
     """Read a value. Its tensors are views of the memory-mapped file (copy on write)."""
-    size, at = path.stat().st_size, len(MAGIC) + 8
-    if size < at:
+    if not (size := path.stat().st_size):
         raise ValueError(f"{path} does not hold a value")
     whole = torch.from_file(str(path), shared=False, size=size, dtype=torch.uint8)  # unlike mmap, keeps no file open
-    mapped = whole.numpy()
+    return _read(whole, size, path)
+
+
+def _read(whole: Tensor, size: int, path: Path | str) -> Any:
+    mapped, at = whole.numpy(), len(MAGIC) + 8
+    if size < at:
+        raise ValueError(f"{path} does not hold a value")
     if mapped[: len(MAGIC)].tobytes() != MAGIC:
         raise ValueError(f"{path} does not hold a value")
     length = int.from_bytes(mapped[len(MAGIC) : at].tobytes(), "little")

@@ -14,6 +14,7 @@ from headwater.core.precompute import Precompute
 from headwater.engines.base import Engine
 from headwater.engines.job_groups import JobGroup
 from headwater.engines.jobs import Job
+from headwater.secure.setting import SecureSums
 
 
 @dataclass
@@ -34,6 +35,8 @@ class Session:
         rows: training rows per job where clients are not batched; 0 gives each client a job of its own.
         small: largest number of clients in such a job.
         precompute: which forward passes become jobs of their own.
+        secure: from whom single values are hidden.
+        hidden: values of this round that may only enter a sum, by name and part → whether they have.
         planned_steps: (clients, round) → steps of a round, for a learning rate that depends on the steps of all.
     """
 
@@ -51,6 +54,8 @@ class Session:
     small: int = 1 << 30
     precompute: Precompute = field(default_factory=Precompute)
     planned_steps: dict[tuple[int, int], int] = field(default_factory=dict)
+    secure: SecureSums = SecureSums()  # noqa: RUF009 (frozen)
+    hidden: dict[tuple[str, tuple[Any, ...]], bool] = field(default_factory=dict)
 
     @property
     def losing(self) -> bool:

@@ -27,6 +27,7 @@ from headwater.deploy.rehearsed_rounds import RehearsedRun
 from headwater.deploy.transport import PORTS, Address
 from headwater.errors import ConfigError, OutputError
 from headwater.training.experiment import Experiment
+from headwater.training.needs import check_needs
 
 MOST = 1000  # clients, since each gets a folder
 
@@ -71,6 +72,11 @@ def check(config: Config, out: Path, *, force: bool) -> None:
             f"method {config.method!r} cannot be deployed: it pools every client's rows in one place, which is what a "
             "federation exists to avoid; train it with `headwater run`, or choose another algorithm.name"
         )
+    if config.privacy.secure != "none" and not config.privacy.secure_masks:
+        raise ConfigError(
+            "privacy.secure_masks = false leaves out the masks of a simulation, and a deployed federation needs them; "
+            "set privacy.secure_masks = true"
+        )
     if config.attack.kind != "none":
         raise ConfigError(
             f"attack.kind = {config.attack.kind!r} simulates an attack, and parties of a deployed federation do not; "
@@ -111,6 +117,7 @@ def init(experiment: Experiment, out: Path, *, force: bool = False, enrol: bool 
     """
     config = experiment.config
     check(config, out, force=force)
+    check_needs(experiment, None)  # in all rounds
     portable = _portable(config)
     partition = experiment.partition
     lengths = partition.lengths.tolist()

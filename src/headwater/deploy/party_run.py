@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import quote, unquote
@@ -181,6 +181,9 @@ class PartyRun:
     log_from_below: Callable[[str], None] = lambda line: None
     refused: Callable[[int, str, str], None] = lambda round, by, why: None
     updates: UpdateCheck = field(default_factory=UpdateCheck)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "context", replace(self.context, party=True))
 
     def head(self) -> dict[str, Any]:
         """Head fields of every message of this run."""

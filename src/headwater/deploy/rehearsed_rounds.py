@@ -15,7 +15,6 @@ from typing import Any
 
 import torch
 
-from headwater.algorithms.base import outputs
 from headwater.core import serialization
 from headwater.core.federation import SERVER, Federation, Located
 from headwater.core.ledger import Ledger
@@ -36,6 +35,7 @@ from headwater.tasks.task import TaskContext
 from headwater.training.arrivals import admit
 from headwater.training.evaluation import submit_evaluation, tests_for
 from headwater.training.experiment import Experiment
+from headwater.training.finish import export
 from headwater.training.opening import open_federation, run_context
 
 MOST_WAITS = 1000  # of a method in one round; after so many nothing is lost any more, so that its loops end
@@ -264,16 +264,8 @@ class RehearsedRun:
         if number >= last or number % config.eval_every == 0:
             submit_evaluation(fed, state, self._tests, self._own_tests, number >= last)
         if number >= last:
-            _export(fed, state)
+            export(fed, state)
         return state
-
-
-def _export(fed: Federation, state: Any) -> None:
-    """Personal models are sent to the server at the end, where there is no global one."""
-    shown = outputs(state)
-    if shown.model is None and shown.personal is not None:
-        fed = fed.whole.with_purpose("export")
-        fed.up(shown.personal, to=SERVER)
 
 
 def _rehearsal_experiment(agreement: Agreement, census: Mapping[str, int]) -> Experiment:

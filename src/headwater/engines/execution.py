@@ -17,6 +17,7 @@ from headwater.engines.jobs import LOST, Bundle, Call, Job, LostInput, Stream, r
 from headwater.engines.nan_check import BAD, Complaint, all_sound
 from headwater.engines.refs import Ref, RefGroup
 from headwater.errors import ConfigError, Diverged, TaskError, UserError
+from headwater.secure.protocol import TooFew
 from headwater.tasks import device_memory, devices
 from headwater.tasks.attack import sent
 from headwater.tasks.task import ALONE, RunContext, TaskContext
@@ -238,7 +239,7 @@ def _call(
             return job.task(ctx, **inputs, **(streams or {}))
         with devices.seeded(context.device, seed):
             return device_memory.on_host(job.task(ctx, **context.put(inputs), **(streams or {})))
-    except LostInput:
+    except (LostInput, TooFew):
         return LOST
     finally:  # the generator's state outside tasks belongs to the user
         torch.default_generator.set_state(before)

@@ -140,6 +140,20 @@ class Bundle:
 
 
 @dataclass(frozen=True)
+class Hidden(Bundle):
+    """Values that are still at the parent's children, and that only enter a sum.
+
+    Args:
+        view: the view of the federation that `up` was called on.
+    """
+
+    view: Any = None
+
+    def __getitem__(self, key: Any) -> Hidden:
+        return Hidden(parts_of(self.refs, key), self.view)
+
+
+@dataclass(frozen=True)
 class Perhaps:
     """Optional input: the task gets None if its value was lost."""
 

@@ -29,6 +29,7 @@ from headwater.tasks.cost import ITSELF, Cost
 from headwater.tasks.task import RunContext, TaskContext
 from headwater.training.evaluation import submit_evaluation, tests_for
 from headwater.training.experiment import Experiment
+from headwater.training.finish import export
 from headwater.training.opening import charge_preparation, open_federation, run_context
 
 JOBS = 20_000  # most client tasks that are rehearsed; a longer run is extrapolated from its first rounds
@@ -277,6 +278,8 @@ def rehearse(experiment: Experiment) -> Rehearsal | None:
             fed.keep([state, tests])
             moved.append(of_round(ledger, number, before))
             waits.append(ledger.waits.get(number, dict.fromkeys(TIERS, 0)))
+        if fed.session.secure.on:
+            export(fed, state)
     except Unforeseen:
         return None
     seconds = (time.process_time() - begun - (engine.seconds - aside)) / rounds

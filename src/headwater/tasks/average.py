@@ -15,13 +15,14 @@ from torch import Tensor
 from headwater.core.params import By, Params, average_of, cut, mean
 from headwater.tasks.cost import first_of
 from headwater.tasks.robust import fused
+from headwater.tasks.sums import ArraySum, models_by
 from headwater.tasks.task import TaskContext, task
 
 Sampler = Literal["gaussian", "gaussian-as-coded", "dirichlet"]
 _FLOOR = 1e-5  # smallest variance of a unit delta, as in FedBE's code
 
 
-@task("average", streaming=("models",), returns=first_of("models"))
+@task("average", streaming=("models",), returns=first_of("models"), sums=("models", models_by))
 def average(ctx: TaskContext, models: Mapping[str, Params], by: By = "samples") -> Params:
     """The weighted mean of models, folded as they arrive; by the rule of `[robust]` where one is set for this tier.
 
@@ -43,7 +44,7 @@ def average_like(ctx: TaskContext, models: Mapping[str, Params], like: Params, b
     return fused(alike, by, ctx.robust) if alike else like
 
 
-@task("average", returns=first_of("models"))
+@task("average", returns=first_of("models"), sums=("models", lambda **_: ArraySum()))
 def tally(ctx: TaskContext, models: Mapping[str, Tensor]) -> Tensor:
     """The sum of several senders' label counts."""
     return torch.stack(list(models.values())).sum(0)

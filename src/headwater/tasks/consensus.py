@@ -16,6 +16,7 @@ from headwater.data.base import Examples
 from headwater.specs import LocalSpec
 from headwater.tasks.cost import ITSELF, Cost, passes_through, shaped, training_cost
 from headwater.tasks.optimizers import FusedOptimizer, Stepper, batches, total_steps
+from headwater.tasks.sums import ArraySum
 from headwater.tasks.task import TaskContext, task
 
 Public = Examples | Tensor  # with labels if the public set has any
@@ -55,7 +56,13 @@ def predict(ctx: TaskContext, model: Params, public: Public, rows: Rows, tempera
     return output if temperature is None else torch.softmax(output / temperature, dim=1)
 
 
-@task("distill", streaming=("models",), cost=Cost(), returns=ITSELF)
+@task(
+    "distill",
+    streaming=("models",),
+    cost=Cost(),
+    returns=ITSELF,
+    sums=("models", lambda **_: ArraySum(mean=True)),
+)
 def mean_of(ctx: TaskContext, models: Mapping[str, Tensor | tuple[Tensor, int]]) -> tuple[Tensor, int]:
     """The mean of predictions, in which every client counts alike, and the number of clients in it.
 

@@ -22,6 +22,7 @@ from headwater.models.building import has_batch_norm
 from headwater.specs import LocalSpec
 from headwater.tasks.cost import Cost, first_of
 from headwater.tasks.optimizers import total_steps
+from headwater.tasks.sums import ModelSum
 from headwater.tasks.task import TaskContext, task
 
 # -- arithmetic
@@ -53,7 +54,12 @@ def minus(ctx: TaskContext, a: Params, b: Params | None) -> Params:
     return bare(a if b is None else a - b)
 
 
-@task("average", streaming=("models",), returns=first_of("models"))
+@task(
+    "average",
+    streaming=("models",),
+    returns=first_of("models"),
+    sums=("models", lambda **_: ModelSum(mean=False)),
+)
 def total(ctx: TaskContext, models: Mapping[str, Params]) -> Params:
     """The sum of models, each times its weight. Its own weight is 1, so that a sum of sums is the sum."""
     return replace(reduce(add, (model * model.weight for model in models.values())), weight=1.0)

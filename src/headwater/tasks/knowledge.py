@@ -18,6 +18,7 @@ from headwater.core.params import By, Params
 from headwater.specs import LocalSpec
 from headwater.tasks.cost import ITSELF, Cost, passes_through, shaped
 from headwater.tasks.local import Batch, Term, local_cost, local_train
+from headwater.tasks.sums import pooled
 from headwater.tasks.task import TaskContext, task
 
 Sensitivity = Literal["per_coordinate", "l2"]
@@ -171,7 +172,7 @@ def _weight(count: int, by: By) -> int:
 # -- above clients
 
 
-@task("distill", streaming=("models",), cost=Cost(), returns=ITSELF)
+@task("distill", streaming=("models",), cost=Cost(), returns=ITSELF, sums=("models", pooled))
 def pool(ctx: TaskContext, models: Mapping[str, Counted], how: Literal["mean", "last"] = "mean") -> Counted:
     """Pool the knowledge of several senders.
 

@@ -46,6 +46,7 @@ class RunContext:
         period: seconds from one arrival of a client to the next (simulated).
         sector_of: client → its sector, for engines that place work; tasks do not see it.
         secret: known to this party alone, where noise has to hide something from the others.
+        party: whether this process is a party of its own, whose keys nobody else may be able to repeat.
         helpers: threads of this process, for parts of a task that do not depend on each other.
         start: architecture → the model that the run starts from; others are drawn.
         device: where tasks compute. Values outside of tasks are in the memory of the host.
@@ -70,6 +71,7 @@ class RunContext:
     period: float = 10.0
     sector_of: Mapping[str, str] = field(default_factory=dict)
     secret: str = ""
+    party: bool = False
     helpers: Helpers | None = None
     start: Mapping[str, Params] = field(default_factory=dict)
     device: torch.device = CPU

@@ -6,6 +6,7 @@ nothing of sectors, engines or ledgers.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
@@ -24,6 +25,7 @@ from headwater.tasks.cost import Ask, Cost, shaped_model
 from headwater.tasks.flat_module import FlatModule
 from headwater.tasks.robust import Robust
 from headwater.tasks.run_context import ALONE, RunContext
+from headwater.tasks.sums import Sums
 
 __all__ = ["ALONE", "RunContext", "TaskContext", "task"]
 
@@ -41,6 +43,7 @@ def task(
     returns: str | Callable[..., Any] | None = None,
     shows_rows: bool = False,
     noisy: bool = False,
+    sums: Sums | None = None,
 ) -> Callable[[Function], Function]:
     """Mark a function as a task, which a method runs with `fed.run(function, at=…, name=input, …)`.
 
@@ -62,6 +65,9 @@ def task(
         shows_rows: whether the result holds rows of the home's data. A deployed client refuses such a task.
         noisy: whether the result is protected by `ctx.noise`. A deployed client draws it once a round, also if the
             round is repeated.
+        sums: (input, function) if the task uses a mapping input only through a sum; the function takes the other inputs
+            and returns the kind of sum (see `headwater.tasks.sums`), or why there is none. `privacy.secure` hides
+            single values from such tasks, and refuses others.
 
     Example:
         A task that trains and returns only the change, with its cost and its size declared::
@@ -77,6 +83,7 @@ def task(
         function.stacked, function.asks = stacked, asks or {}  # type: ignore[attr-defined]
         function.cost, function.returns = cost, returns  # type: ignore[attr-defined]
         function.shows_rows, function.noisy = shows_rows, noisy  # type: ignore[attr-defined]
+        function.sums = sums  # type: ignore[attr-defined]
         return function
 
     return mark
@@ -111,6 +118,10 @@ class TaskContext:
         """A generator that no other party can repeat if this party has a secret; otherwise `rng`."""
         secret = self._context.secret
         return stream(self._context.seed, "secret", secret, *self._key) if secret else self.rng
+
+    def entropy(self, count: int) -> bytes:
+        """Random bytes for keys: the system's where parties are separate, else such that a run can be repeated."""
+        return os.urandom(count) if self._context.party else stream(self._context.seed, "keys", *self._key).bytes(count)
 
     @cached_property
     def augment_rng(self) -> np.random.Generator:

@@ -31,6 +31,7 @@ from headwater.tasks.evaluate import (
     validate,
     validate_team,
 )
+from headwater.tasks.secure import TOO_FEW
 
 PHASES = ("train", "distill", "evaluate")
 MOST_EXPECTED = 100  # clients for which the expected accuracy under their own label distribution is computed
@@ -218,6 +219,8 @@ def _notes(fed: Federation, done: Sequence[Done]) -> dict[str, Any]:
     noted = [each for each in noted if BAD not in each[2]]
     losses = {node: notes["loss"] for d, node, notes in noted if d.phase == "train" and "loss" in notes}
     row: dict[str, Any] = {"bad_updates": bad} if bad else {}
+    if short := {node: int(notes[TOO_FEW]) for _, node, notes in noted if TOO_FEW in notes}:
+        row[TOO_FEW] = short
     sizes = {node: fed.tree.sizes[node] for node in losses}
     if losses and all(sizes.values()):
         row["train_loss"] = weighted(losses, sizes)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from headwater.algorithms.base import outputs
 from headwater.core import numerics
-from headwater.core.federation import SERVER, Federation
+from headwater.core.federation import SERVER, Federation, Located
 from headwater.core.membership import Newcomer
 from headwater.core.params import Params, digest
 from headwater.inference.card import FILE as CARD
@@ -48,10 +48,19 @@ def exported(fed: Federation, state: Any) -> dict[str, Params]:
         return {"": fed.read(shown.model)}
     if shown.personal is None:
         return {name: fed.read(member) for name, member in named(state.team.members).items()}
-    fed = fed.whole.with_purpose("export")
-    members: dict[str, Params] = fed.read(fed.up(shown.personal, to=SERVER)) or {}
+    sent = export(fed, state)
+    assert sent is not None
+    members: dict[str, Params] = fed.read(sent) or {}
     fed.session.settle(fed.round)
     return members
+
+
+def export(fed: Federation, state: Any) -> Located | None:
+    """Send personal models to the server, where there is no global one; None if there is one."""
+    shown = outputs(state)
+    if shown.model is not None or shown.personal is None:
+        return None
+    return fed.whole.with_purpose("export").up(shown.personal, to=SERVER)
 
 
 def result_of(

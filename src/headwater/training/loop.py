@@ -42,8 +42,9 @@ from headwater.training.finish import exported, result_of, write_files
 from headwater.training.guessing import guess_note
 from headwater.training.hooks import Hooks
 from headwater.training.model_tensors import describe_model, frozen_of, tensors_of
+from headwater.training.needs import check_needs
 from headwater.training.opening import charge_preparation, open_federation, run_context
-from headwater.training.remarks import cautions
+from headwater.training.remarks import cautions, lost_in_round
 from headwater.training.result import Event, Progress, Run
 from headwater.training.run_directory import RunDirectory
 from headwater.training.run_lock import RunLock
@@ -90,6 +91,7 @@ def train(
     Raises:
         OutputError: `out` holds another run, or another process writes to it.
     """
+    check_needs(experiment, engine)
     directory = RunDirectory(out, experiment.config) if out is not None else None
     locked = RunLock(out) if out is not None else nullcontext()
     opened = open_engine(experiment.config, [experiment]) if engine is None else nullcontext(engine)
@@ -230,10 +232,8 @@ class _Loop:
             self.open.clear()
         if found:
             self.progress.accuracy = row["accuracy"]
-        if bad := row.get("bad_updates"):
-            phase = next(d.phase for d in done if d.title == bad[0]["task"])
-            complaint = Complaint(self.context, phase, bad[0]["task"], bad[0]["node"], number, len(bad) - 1)
-            self.progress.say("warning", number, text=complaint.dropped)
+        for words in lost_in_round(self.context, row, done):
+            self.progress.say("warning", number, text=words)
         if found and (words := guess_note(self.experiment, self.history, final=False)):
             self.progress.say("warning", number, text=words)
         self.progress.round_closed(number)

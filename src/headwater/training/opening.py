@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import torch
 
+from headwater.config.secure import secure_sums
 from headwater.core.federation import Federation
 from headwater.core.ledger import Ledger
 from headwater.core.precompute import Precompute
@@ -98,5 +99,6 @@ def open_federation(experiment: Experiment, engine: Engine, context: RunContext)
         rows=int(SMALL / (BACKWARD * precompute.work * epochs)) if precompute.work and epochs else 0,
         small=NUMBERS // max(1, experiment.model.count()),  # at most as many models as in a batched computation
         precompute=precompute,
+        secure=secure_sums(config.privacy),
     )
     return Federation(experiment.tree, session, experiment.tree.holders, purpose="setup")

@@ -1,16 +1,19 @@
-"""What there is to say of a run in sentences: before it begins, and of the privacy that it spent."""
+"""What there is to say of a run in sentences: before it begins, of a round, and of the privacy that it spent."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 
 from headwater.algorithms import SameAs
 from headwater.data.table_columns import Encoded
+from headwater.engines.base import Done
+from headwater.engines.nan_check import Complaint
 from headwater.models.parts import width_of
 from headwater.tasks.attack import attack_of
+from headwater.tasks.task import RunContext
 from headwater.training.experiment import Experiment
 
 
@@ -45,6 +48,20 @@ def releases(history: Sequence[dict[str, Any]]) -> tuple[dict[str, int], int]:
             if classes:
                 often[client] = often.get(client, 0) + 1
     return often, unknown + max(often.values(), default=0)
+
+
+def lost_in_round(context: RunContext, row: Mapping[str, Any], done: Sequence[Done]) -> Iterator[str]:
+    """A sentence for results of a round that were left out, and one for sums that too few were left for."""
+    if bad := row.get("bad_updates"):
+        phase = next(d.phase for d in done if d.title == bad[0]["task"])
+        yield Complaint(context, phase, bad[0]["task"], bad[0]["node"], row["round"], len(bad) - 1).dropped
+    if lost := row.get("secure_too_few"):
+        node, left = next(iter(lost.items()))
+        more = f" (and at {len(lost) - 1} more)" if len(lost) > 1 else ""
+        yield (
+            f"round {row['round']}: a secure sum at {node}{more} was lost, because only {left} of its members were "
+            "left (privacy.secure_share); what it was for keeps its old value"
+        )
 
 
 def same_as(experiment: Experiment) -> SameAs | None:

@@ -1,0 +1,183 @@
+"""Secure sums between party objects that exchange bytes: exact, hidden, and with members lost in every step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+
+from headwater.errors import ConfigError
+from headwater.secure import primitives, protocol
+from headwater.secure.fixed_point import from_words, to_words
+from headwater.secure.protocol import PUBLIC, Secret, TooFew
+from headwater.secure.setting import SecureSums
+
+EXPONENT = 30
+STEPS = ("keys", "shares", "value", "reveal")
+
+
+@dataclass
+class Party:
+    """A member that knows only what it made and what was sent to it."""
+
+    name: str
+    values: np.ndarray
+    number: int = 0
+    inbox: dict[str, bytes] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.secret = Secret.of(f"{self.name} {self.number}".encode() * 8)
+
+    def share(self, roster: dict[str, bytes], threshold: int) -> dict[str, bytes]:
+        self.roster, self.threshold = roster, threshold
+        boxes, self.kept = protocol.shared(self.secret, self.name, roster, threshold)
+        return boxes
+
+    def mask(self) -> bytes:
+        words = to_words(self.values, EXPONENT)
+        return protocol.masked(words, self.secret, self.name, self.roster, self.inbox).tobytes()
+
+    def reveal(self, alive: list[str]) -> dict[str, bytes]:
+        mine = (self.secret, self.name, self.roster, self.inbox, self.kept)
+        return protocol.revealed(*mine, alive, self.threshold)
+
+
+def parties(count: int, length: int = 50, number: int = 0) -> list[Party]:
+    rng = np.random.default_rng(5)
+    return [Party(f"client{i}", rng.normal(size=length), number) for i in range(count)]
+
+
+def secure_sum(members: list[Party], lost: dict[str, str] | None = None, share: float = 0.6) -> np.ndarray:
+    """The sum as the aggregator gets it; `lost` says before which step a member is lost."""
+    lost, threshold = lost or {}, SecureSums(share=share).threshold(len(members))
+    gone: set[str] = set()
+
+    def here(step: str) -> list[Party]:
+        gone.update(name for name, at in lost.items() if at == step)
+        return [member for member in members if member.name not in gone]
+
+    roster = {member.name: member.secret.advertised() for member in here("keys")}
+    protocol.enough(list(roster), threshold, len(members), "advertised keys")
+    boxes = {member.name: member.share(roster, threshold) for member in here("shares")}
+    for member in members:
+        member.inbox = {sender: sent[member.name] for sender, sent in boxes.items() if member.name in sent}
+    sent = {member.name: np.frombuffer(member.mask(), np.uint64) for member in here("value")}
+    protocol.enough(list(sent), threshold, len(members), "sent their masked values")
+    total = np.sum(list(sent.values()), axis=0, dtype=np.uint64)
+    told = {member.name: member.reveal(list(sent)) for member in here("reveal")}
+    return protocol.unmasked(total, roster, list(boxes), list(sent), told, threshold)
+
+
+def plain_sum(members: list[Party]) -> np.ndarray:
+    words = [to_words(member.values, EXPONENT) for member in members]
+    return np.sum(words, axis=0, dtype=np.uint64)
+
+
+@pytest.mark.parametrize("count", [2, 3, 7])
+def test_masks_cancel_to_the_bit(count: int) -> None:
+    members = parties(count)
+    assert (secure_sum(members) == plain_sum(members)).all()
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_sum_is_that_of_the_members_whose_values_arrived(step: str) -> None:
+    members = parties(5)
+    left = members if step == "reveal" else members[1:2] + members[3:]
+    total = secure_sum(members, {"client0": step, "client2": step})
+    assert (total == plain_sum(left)).all()
+
+
+def test_members_lost_in_different_steps() -> None:
+    members = parties(8)
+    lost = {"client1": "keys", "client4": "shares", "client6": "value", "client7": "reveal"}
+    left = [member for member in members if lost.get(member.name) in (None, "reveal")]
+    assert (secure_sum(members, lost, share=0.5) == plain_sum(left)).all()
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_fewer_than_the_threshold_open_nothing(step: str) -> None:
+    lost = {f"client{i}": step for i in range(3)}
+    with pytest.raises(TooFew, match=r"^2 of 5 members .+, and 3 must \(privacy.secure_share\): the sum cannot be"):
+        secure_sum(parties(5), lost)
+
+
+def test_a_masked_value_tells_nothing_of_the_value() -> None:
+    """The same value under other keys, and another value under the same keys, look like other random words."""
+    length = 20_000
+    members, others = parties(3, length), parties(3, length, number=1)
+    secure_sum(members)
+    secure_sum(others)
+    one, other = (np.frombuffer(each[0].mask(), np.uint64) for each in (members, others))
+    assert (members[0].values == others[0].values).all()
+    assert not (one == other).any()
+    plain = to_words(members[0].values, EXPONENT)
+    bits = np.unpackbits(one.view(np.uint8))
+    assert abs(bits.mean() - 0.5) < 5 * 0.5 / np.sqrt(len(bits))
+    for words in (plain, other):
+        correlation = np.corrcoef(one.astype(float), words.view(np.int64).astype(float))[0, 1]
+        assert abs(correlation) < 5 / np.sqrt(length)
+
+
+def test_all_other_members_together_do_not_unmask_a_value() -> None:
+    """Its own mask remains when all pairwise masks are taken off."""
+    members = parties(4)
+    secure_sum(members)
+    words = np.frombuffer(members[0].mask(), np.uint64).copy()
+    for other in members[1:]:  # each adds for the first what it added for it
+        protocol._add_pair(words, other.name, "client0", other.roster, other.secret.mask)
+    rest = words - to_words(members[0].values, EXPONENT)
+    own = primitives.stream(primitives.derived(members[0].secret.own, "own mask"), len(words))
+    assert (rest == own).all()
+
+
+def test_fewer_shares_than_the_threshold_give_another_secret() -> None:
+    secret = bytes(range(16))
+    shares = dict(enumerate(primitives.split(secret, 3, 5), 1))
+    assert primitives.joined({n: shares[n] for n in (5, 2, 3)}) == secret
+    assert primitives.joined({n: shares[n] for n in (5, 2)}) != secret
+
+
+def test_a_share_that_was_changed_or_sent_on_is_refused() -> None:
+    members = parties(3)
+    secure_sum(members)
+    first = members[0]
+    box = first.inbox["client1"]
+    first.inbox["client1"] = box[:-1] + bytes([box[-1] ^ 1])
+    with pytest.raises(ValueError, match="'client1 to client0' cannot be opened"):
+        first.reveal(["client0", "client1"])
+    first.inbox["client1"] = members[2].inbox["client1"]
+    with pytest.raises(ValueError, match="cannot be opened"):
+        first.reveal(["client0", "client1"])
+
+
+def test_a_member_reveals_one_share_of_each_and_nothing_of_a_sum_without_it() -> None:
+    members = parties(3)
+    secure_sum(members)
+    told = members[0].reveal(["client0", "client1"])
+    assert {name: len(share) for name, share in told.items()} == dict.fromkeys(("client0", "client1", "client2"), 16)
+    with pytest.raises(ValueError, match="'client0' is asked to open a secure sum that it is not in"):
+        members[0].reveal(["client1", "client2"])
+
+
+def test_keys_of_somebody_else_under_ones_name_are_noticed() -> None:
+    members = parties(2)
+    roster = {member.name: members[1].secret.advertised() for member in members}
+    assert len(roster["client0"]) == PUBLIC
+    with pytest.raises(ValueError, match="under the name of 'client0' that are not its own"):
+        members[0].share(roster, 2)
+
+
+def test_fixed_point_rounds_to_the_step_and_refuses_what_64_bits_cannot_hold() -> None:
+    values = np.random.default_rng(0).normal(size=1000)
+    assert np.abs(from_words(to_words(values, 20), 20) - values).max() <= 2.0**-21
+    assert from_words(to_words(np.array([-3.5]), 1), 1).tolist() == [-3.5]
+    with pytest.raises(ConfigError, match="a secure sum got a value of"):
+        to_words(np.array([1e12]), 30)
+
+
+def test_the_step_leaves_room_for_the_largest_sum() -> None:
+    setting = SecureSums(range=100.0)
+    for weight in (1, 17, 60_000):
+        exponent = setting.exponent(weight)
+        assert 2.0**61 <= 100.0 * weight * 2.0 ** (exponent + 1) <= 2.0**63
