@@ -12,6 +12,7 @@ from pydantic import AfterValidator, ConfigDict
 from headwater.config.adversity import AttackConfig, FaultsConfig, RobustConfig
 from headwater.config.fields import Says
 from headwater.config.links import LinksConfig
+from headwater.config.privacy_dp import NoiseConfig
 from headwater.config.section import Section, Share
 from headwater.data import well_formed
 from headwater.errors import ConfigError
@@ -226,8 +227,8 @@ class EngineConfig(Section):
     device_memory: Annotated[float, Ge(0)] = 0.0
 
 
-class PrivacyConfig(Section):
-    """Takes no keys yet."""
+class PrivacyConfig(NoiseConfig):
+    __doc__ = NoiseConfig.__doc__
 
 
 class DeployConfig(Section):

@@ -13,7 +13,9 @@ import torch
 from torch import Tensor
 
 from headwater.core.params import By, Params, average_of, cut, mean
+from headwater.core.tree import ROOT
 from headwater.tasks.cost import first_of
+from headwater.tasks.privacy import mean_and_influence
 from headwater.tasks.robust import fused
 from headwater.tasks.task import TaskContext, task
 
@@ -21,9 +23,10 @@ Sampler = Literal["gaussian", "gaussian-as-coded", "dirichlet"]
 _FLOOR = 1e-5  # smallest variance of a unit delta, as in FedBE's code
 
 
-@task("average", streaming=("models",), returns=first_of("models"))
+@task("average", streaming=("models",), returns=first_of("models"), derived=True)
 def average(ctx: TaskContext, models: Mapping[str, Params], by: By = "samples") -> Params:
-    """The weighted mean of models, folded as they arrive; by the rule of `[robust]` where one is set for this tier.
+    """The weighted mean of models, folded as they arrive; by the rule of `[robust]` where one is set for this tier, and
+    with noise where `[privacy]` adds it here.
 
     Args:
         ctx: where it runs.
@@ -33,14 +36,22 @@ def average(ctx: TaskContext, models: Mapping[str, Params], by: By = "samples") 
     Returns:
         The mean. Its weight is the sum of the models' weights.
     """
-    return fused(models, by, ctx.robust)
+    return _combined(ctx, models, by)
 
 
-@task("average", returns="like")
+@task("average", returns="like", derived=True)
 def average_like(ctx: TaskContext, models: Mapping[str, Params], like: Params, by: By = "samples") -> Params:
     """The mean of those models that have the architecture of `like`, or `like` itself where none has."""
     alike = {name: model for name, model in models.items() if model.layout.arch == like.layout.arch}
-    return fused(alike, by, ctx.robust) if alike else like
+    return _combined(ctx, alike, by) if alike else like
+
+
+def _combined(ctx: TaskContext, models: Mapping[str, Params], by: By) -> Params:
+    privacy = ctx.privacy
+    if not privacy.adds_noise(at="server" if ctx.home == ROOT else "sector"):
+        return fused(models, by, ctx.robust)
+    mean, most = mean_and_influence(models.values(), by)
+    return ctx.hidden(mean, privacy.noise * privacy.clip * most)
 
 
 @task("average", returns=first_of("models"))
@@ -49,7 +60,7 @@ def tally(ctx: TaskContext, models: Mapping[str, Tensor]) -> Tensor:
     return torch.stack(list(models.values())).sum(0)
 
 
-@task("average", returns=lambda ctx, arch, **_: ctx.outline(arch))
+@task("average", returns=lambda ctx, arch, **_: ctx.outline(arch), derived=True)
 def initial(ctx: TaskContext, arch: str, number: int = 0) -> Params:
     """A freshly drawn model.
 

@@ -149,6 +149,7 @@ def prototypes(ctx: TaskContext, model: Params, by: By = "samples") -> Counted:
     "train",
     cost=local_cost,
     returns=lambda ctx, start, by="samples", **_: {"model": start, "prototypes": _prototype_outline(ctx, start, by)},
+    update="start",
 )
 def train_collecting(
     ctx: TaskContext, start: Params, spec: LocalSpec, terms: tuple[Term, ...] = (), by: By = "samples"

@@ -18,6 +18,7 @@ from headwater.tasks.batched.trainer import prepare_together, train_together
 from headwater.tasks.cost import ITSELF, Cost, shaped, shaped_rows, training_cost
 from headwater.tasks.flat_module import FlatModule, precise
 from headwater.tasks.optimizers import Stepper, batches, picked, steps_per_epoch, total_steps
+from headwater.tasks.row_gradients import train_by_rows
 from headwater.tasks.task import TaskContext, task
 
 
@@ -90,7 +91,15 @@ def local_cost(
     return cost
 
 
-@task("train", together=train_together, prepare=prepare_together, stacked=True, cost=local_cost, returns="start")
+@task(
+    "train",
+    together=train_together,
+    prepare=prepare_together,
+    stacked=True,
+    cost=local_cost,
+    returns="start",
+    update="start",
+)
 def local_train(
     ctx: TaskContext,
     start: Params,
@@ -121,6 +130,8 @@ def local_train(
     rows = data if data is not None else ctx.data
     if rows is None:
         raise LookupError(f"{ctx.home} holds no training data")
+    if ctx.privacy.row_clip:
+        return train_by_rows(ctx, start, rows, spec, corrections, terms, by)
     terms = tuple(term.begin(ctx, start) if hasattr(term, "begin") else term for term in terms)
     in_two_parts = any(getattr(term, "FEATURES", False) for term in terms)
     net = ctx.flat_module(start)

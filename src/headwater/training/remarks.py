@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -12,10 +12,19 @@ from headwater.data.table_columns import Encoded
 from headwater.models.parts import width_of
 from headwater.tasks.attack import attack_of
 from headwater.training.experiment import Experiment
+from headwater.training.spending import Spending
 
 
-def method_report(experiment: Experiment, history: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """What the method itself has to say of a finished run: remarks in sentences, and the privacy that it spent."""
+def method_report(
+    experiment: Experiment, history: Sequence[dict[str, Any]], spent_on_noise: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """What the method itself has to say of a finished run: remarks in sentences, and the privacy that it spent.
+
+    Args:
+        experiment: the run.
+        history: its rows.
+        spent_on_noise: what the noise of `[privacy]` spent.
+    """
     method, spec = experiment.method, experiment.model
     remarks = [*cautions(experiment), *(() if same_as(experiment) else method.remarks(history))]
     found: dict[str, Any] = {"remarks": remarks} if remarks else {}
@@ -26,6 +35,11 @@ def method_report(experiment: Experiment, history: Sequence[dict[str, Any]]) -> 
         if shared and "sentence" in spent:
             clients, rounds = len(experiment.tree.holders), "1 round" if most == 1 else f"{most} rounds"
             found["privacy"]["sentence"] += f" {len(shared)} of {clients} clients shared a class, in {rounds} at most."
+    if spent_on_noise:
+        own = found.get("privacy")
+        found["privacy"] = dict(spent_on_noise) | ({"representations": own} if own else {})
+        if own:
+            found["privacy"]["sentence"] += f" {own['sentence']}"
     config = experiment.config
     wanted = config.attack
     if (attack := attack_of(wanted.kind, wanted.share, wanted.strength, config.seed, experiment.tree)) is not None:
@@ -56,8 +70,13 @@ def same_as(experiment: Experiment) -> SameAs | None:
     return experiment.method.same_as(torch.bincount(labels[own], minlength=classes).tolist() for own in rows)
 
 
-def cautions(experiment: Experiment) -> tuple[str, ...]:
-    """What there is to say of a run before it begins."""
+def cautions(experiment: Experiment, spending: Spending | None = None) -> tuple[str, ...]:
+    """What there is to say of a run before it begins.
+
+    Args:
+        experiment: the run.
+        spending: what its noise is worth; None leaves that out.
+    """
     part, said = experiment.config.partition, list[str]()
     if part.local_test > 0 and part.local_test_source == "train" and experiment.partition.rule is not None:
         said.append(
@@ -68,4 +87,5 @@ def cautions(experiment: Experiment) -> tuple[str, ...]:
         said.append(f"this run is the same as {other.method}, since {other.because}; lower it to share more")
     if experiment.exchange is not None and isinstance(way := experiment.exchange.way, Encoded):
         said += way.cautions(len(experiment.split.train))
+    said += spending.cautions if spending is not None else ()
     return (*experiment.method.cautions(experiment.model, part.participation), *said)

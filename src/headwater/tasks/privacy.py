@@ -1,0 +1,219 @@
+"""Bounds and noise on what clients send, for differential privacy. No method knows of them.
+
+An update is the difference between the model that a client trained and the one that it was given. It is shortened to
+the L2 norm `clip`, and weighs the same as that of any other client. So a client changes a mean of m updates by at most
+clip / m, compared with an update of zero. Noise in units of this bound is added by the client itself, or once to the
+mean, by the sector or the server that forms it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from headwater.core.params import By, Layout, Params, mean
+from headwater.core.rng import Key, SecretStream, stream
+from headwater.errors import ConfigError
+from headwater.models.base import ModelSpec
+from headwater.models.norms import has_batch_norm
+from headwater.specs import NoiseAt
+from headwater.tasks.attack import Attack, sent
+
+SHRINK = 1 - 1e-6  # so that rounding does not bring a shortened update beyond the bound
+PUBLIC_NOTES = ("released", "bad_update")  # numbers that a client may report although its rows are protected
+
+
+@dataclass(frozen=True)
+class Privacy:
+    """What protects clients and their rows.
+
+    Args:
+        clip: largest norm of a client's update; 0: no bound.
+        noise: standard deviation of the noise, in units of what one client can change.
+        at: who adds it.
+        row_clip: largest norm of the gradient of a row; 0: no bound.
+        row_noise: standard deviation of the noise on the sum of such gradients, in units of `row_clip`.
+    """
+
+    clip: float = 0.0
+    noise: float = 0.0
+    at: NoiseAt = "client"
+    row_clip: float = 0.0
+    row_noise: float = 0.0
+
+    @property
+    def active(self) -> bool:
+        """Whether there is noise anywhere. Clients then report no losses."""
+        return bool(self.noise or self.row_noise)
+
+    def adds_noise(self, at: NoiseAt) -> bool:
+        """Whether updates get noise at this kind of place."""
+        return bool(self.noise) and self.at == at
+
+
+class Keys(Protocol):
+    """The keys of `[privacy]` that matter here."""
+
+    clip: float
+    noise: float
+    at: NoiseAt
+    row_clip: float
+    row_noise: float
+
+
+def privacy_of(keys: Keys) -> Privacy:
+    """What protects clients and rows by these keys of the configuration."""
+    return Privacy(keys.clip, keys.noise, keys.at, keys.row_clip, keys.row_noise)
+
+
+def check(privacy: Privacy, rules: Mapping[str, str], models: Iterable[ModelSpec]) -> None:
+    """Refuse noise that would not protect.
+
+    Args:
+        privacy: what the configuration asks for.
+        rules: place → its rule of robust fusion.
+        models: all architectures of the run.
+
+    Raises:
+        ConfigError: it cannot be done.
+    """
+    for noise, clip, prefix in ((privacy.noise, privacy.clip, ""), (privacy.row_noise, privacy.row_clip, "row_")):
+        if noise and not 0 < clip < float("inf"):
+            raise ConfigError(
+                f"privacy.{prefix}noise = {noise:g} is a multiple of privacy.{prefix}clip, which must be above 0 and "
+                f"finite, got {clip:g}"
+            )
+    rule = rules.get(privacy.at, "none")
+    if privacy.noise and rule != "none":
+        raise ConfigError(
+            f"privacy.at = {privacy.at!r} adds noise that suits a mean, and robust.{privacy.at} = {rule!r} is none; set "
+            f"robust.{privacy.at} = 'none', or privacy.at = 'client'"
+        )
+    for model in models if privacy.active or privacy.row_clip else ():
+        module = model.outline()
+        if has_batch_norm(module) or Layout.of(module, model.name).floats:
+            raise ConfigError(
+                f"{model.name} has batch norm, which mixes the rows of a batch and sends statistics of them; noise of "
+                "[privacy] needs a model without, such as one with model.norm = 'group'"
+            )
+
+
+class Context(Protocol):
+    """The part of a run's context that matters here."""
+
+    seed: int
+    secret: str
+    rows: Mapping[str, Any]
+    privacy: Privacy
+    attack: Attack | None
+
+
+class Called(Protocol):
+    """The part of a job that matters here."""
+
+    @property
+    def phase(self) -> str: ...
+
+    @property
+    def task(self) -> Any: ...
+
+
+def as_sent(
+    context: Context, call: Called, node: str, inputs: Mapping[str, Any], key: tuple[Key, ...], value: Any
+) -> Any:
+    """What a node sends as the result of a task: bounded as `[privacy]` says, and changed by a simulated attack.
+
+    Args:
+        context: the run.
+        call: the job, or the group of jobs.
+        node: where it ran.
+        inputs: of the task.
+        key: names the random streams of the task.
+        value: the result; None if it is not computed yet.
+    """
+    if value is None:
+        return None
+    if context.privacy.clip and node in context.rows:
+        start = inputs.get(getattr(call.task, "update", ""))
+        if isinstance(start, Params):
+            value = _bounded(value, start, context, key)
+    return sent(context.attack, call, node, inputs, key, value)
+
+
+def _bounded(value: Any, start: Params, context: Context, key: tuple[Key, ...]) -> Any:
+    """The value with the update of every model in it bounded."""
+    if isinstance(value, Mapping):
+        return {name: _bounded(part, start, context, key) for name, part in value.items()}
+    if not isinstance(value, Params) or value.layout != start.layout:
+        return value
+    privacy = context.privacy
+    vector, update = value.vector, value.vector - start.vector
+    short = shortened(update, privacy.clip)
+    if short is not update:
+        vector = start.vector + short
+    model = replace(value, vector=vector, weight=1.0)
+    return with_noise(model, privacy.noise * privacy.clip, context, key) if privacy.adds_noise("client") else model
+
+
+def shortened(update: Tensor, bound: float) -> Tensor:
+    """The update itself if its norm is within the bound, else one in its direction that is. NaN counts as no update."""
+    length = float(update.double().norm())
+    if length <= bound:
+        return update
+    if not length < float("inf"):
+        return torch.zeros_like(update)
+    return update * (bound / length * SHRINK)
+
+
+def with_noise(model: Params, deviation: float, context: Context, key: tuple[Key, ...]) -> Params:
+    """The model with independent Gaussian noise on every number.
+
+    In a simulation, noise follows from the seed. A party with a secret draws it from that, and the stream depends on
+    the model too: if a round is repeated with another model, the difference of the two does not show what was hidden.
+
+    Args:
+        model: what is hidden.
+        deviation: standard deviation.
+        context: the run.
+        key: names the random streams of the task.
+    """
+    vector = model.vector
+    if context.secret:
+        digest = hashlib.sha256(vector.contiguous().numpy().tobytes()).hexdigest()
+        drawn = SecretStream(context.secret, "privacy", *key, digest).normal(len(vector))
+    else:
+        drawn = stream(context.seed, "privacy", *key).standard_normal(len(vector))
+    return replace(model, vector=(vector.double() + deviation * torch.from_numpy(drawn)).to(vector.dtype))
+
+
+def mean_and_influence(models: Iterable[Params], by: By) -> tuple[Params, float]:
+    """The weighted mean of models, and the largest share that a single client's update has in it.
+
+    The weight of a model is the number of clients in it, since every bounded update has the weight 1.
+
+    Args:
+        models: models of clients, or means of them.
+        by: weights, as in `average`.
+    """
+    shares: list[float] = []
+    total = 0.0
+
+    def weight_of(model: Params) -> float:
+        nonlocal total
+        weight = 1.0 if by == "uniform" else model.weight
+        total += weight
+        shares.append(weight / max(1.0, model.weight))
+        return weight
+
+    middle = mean(models, weight_of)
+    return middle, max(shares) / total if total else 0.0
+
+
+def told(numbers: Mapping[str, float], privacy: Privacy) -> Mapping[str, float]:
+    """Of the numbers that a client reports, those that may be known. Losses tell about its rows."""
+    return {name: n for name, n in numbers.items() if name in PUBLIC_NOTES} if privacy.active else numbers
