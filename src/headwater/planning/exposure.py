@@ -109,7 +109,7 @@ class Tracing(RehearsalEngine):
         self._known: dict[str, Known] = {}
         self.leaks: Counter[str] = Counter()
         self.releases: Counter[tuple[int, str]] = Counter()  # by round and client
-        self.specs: set[tuple[int | None, int | None, int, bool]] = set()  # of local training: how long, which batches
+        self.specs: set[LocalSpec] = set()  # of local training: how long, which batches
 
     def _rehearse(self, job: Job, group: int) -> tuple[Work, Value]:
         work, value = super()._rehearse(job, group)
@@ -161,7 +161,8 @@ class Tracing(RehearsalEngine):
         if noisy and (job.task is not local_train or job.inputs.get("data") is not None):
             return unknown
         if isinstance(spec := job.inputs.get("spec"), LocalSpec):
-            self.specs.add((spec.epochs, spec.steps, spec.batch, spec.drop_last))
+            length = {"epochs": spec.epochs, "steps": spec.steps}
+            self.specs.add(LocalSpec(**length, batch=spec.batch, drop_last=spec.drop_last))
         if noisy or self._privacy.adds_noise("client"):
             self.releases[job.round, job.node] += 1
             model = Known()
@@ -255,6 +256,4 @@ def exposure(experiment: Experiment, level: Level) -> Exposure:
         leaks.append("anything, since what this method sends depends on what training brings")
     if experiment.exchange is not None:
         leaks.append("statistics of the clients' rows, before round 1")
-    kinds = ("epochs", "steps", "batch", "drop_last")
-    specs = tuple(LocalSpec(**dict(zip(kinds, each, strict=True))) for each in engine.specs)
-    return Exposure((*leaks, *engine.leaks), max(engine.releases.values(), default=1), specs)
+    return Exposure((*leaks, *engine.leaks), max(engine.releases.values(), default=1), tuple(engine.specs))

@@ -56,18 +56,8 @@ class Privacy:
         return bool(self.noise) and self.at == at
 
 
-class Keys(Protocol):
-    """The keys of `[privacy]` that matter here."""
-
-    clip: float
-    noise: float
-    at: NoiseAt
-    row_clip: float
-    row_noise: float
-
-
-def privacy_of(keys: Keys) -> Privacy:
-    """What protects clients and rows by these keys of the configuration."""
+def privacy_of(keys: Any) -> Privacy:
+    """What protects clients and rows, by the section `[privacy]` of a configuration."""
     return Privacy(keys.clip, keys.noise, keys.at, keys.row_clip, keys.row_noise)
 
 
@@ -91,8 +81,8 @@ def check(privacy: Privacy, rules: Mapping[str, str], models: Iterable[ModelSpec
     rule = rules.get(privacy.at, "none")
     if privacy.noise and rule != "none":
         raise ConfigError(
-            f"privacy.at = {privacy.at!r} adds noise that suits a mean, and robust.{privacy.at} = {rule!r} is none; set "
-            f"robust.{privacy.at} = 'none', or privacy.at = 'client'"
+            f"privacy.at = {privacy.at!r} adds noise that suits a mean, and robust.{privacy.at} = {rule!r} is none; "
+            f"set robust.{privacy.at} = 'none', or privacy.at = 'client'"
         )
     for model in models if privacy.active or privacy.row_clip else ():
         module = model.outline()
@@ -101,6 +91,12 @@ def check(privacy: Privacy, rules: Mapping[str, str], models: Iterable[ModelSpec
                 f"{model.name} has batch norm, which mixes the rows of a batch and sends statistics of them; noise of "
                 "[privacy] needs a model without, such as one with model.norm = 'group'"
             )
+
+
+def draws_noise(task: Any, privacy: Privacy) -> bool:
+    """Whether the result of a task at a client is a release with noise, which is drawn once a round."""
+    trains = bool(getattr(task, "update", "")) and (privacy.adds_noise("client") or bool(privacy.row_noise))
+    return trains or bool(getattr(task, "noisy", False))
 
 
 class Context(Protocol):

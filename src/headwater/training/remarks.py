@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -12,7 +12,9 @@ from headwater.data.table_columns import Encoded
 from headwater.models.parts import width_of
 from headwater.tasks.attack import attack_of
 from headwater.training.experiment import Experiment
-from headwater.training.spending import Spending
+
+if TYPE_CHECKING:
+    from headwater.training.spending import Spending
 
 
 def method_report(

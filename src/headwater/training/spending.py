@@ -7,13 +7,15 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from headwater.core.sampling import participants
 from headwater.errors import ConfigError
-from headwater.planning.exposure import Exposure, Level, exposure
 from headwater.theory import accounting
 from headwater.training.experiment import Experiment
+
+if TYPE_CHECKING:
+    from headwater.planning.exposure import Exposure, Level
 
 WHOSE = {"client": "each client's update", "sector": "a sector's mean", "server": "the server's mean"}
 PUBLIC = "who takes part and how many rows a client has count as known"
@@ -50,6 +52,8 @@ class Spending:
     @cached_property
     def levels(self) -> dict[Level, Exposure]:
         """What is protected, and what leaves all the same."""
+        from headwater.planning.exposure import exposure  # loads what only plans need
+
         wanted: dict[Level, float] = {"clients": self._keys.noise, "rows": self._keys.row_noise}
         return {level: exposure(self.experiment, level) for level, noise in wanted.items() if noise}
 
@@ -108,7 +112,7 @@ class Spending:
         """What the result of so many rounds, or a plan of them, says; empty without noise."""
         if not self.active:
             return {}
-        found: dict[str, Any] = {
+        found: dict[Level, Any] = {
             level: self._spent(level, rounds) | self._terms(level, rounds) for level in self.levels
         }
         first = next(iter(found.values()))
