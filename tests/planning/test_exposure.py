@@ -16,8 +16,6 @@ CASES: list[tuple[str, str, dict[str, Any], tuple[str, ...], int]] = [
     ("fedavg", "server", {}, (), 1),
     ("fedavg", "sector", {}, (BARE,), 1),
     ("fedavg", "sector", {"through_sectors": True}, (), 1),
-    ("fedavg", "server", {"keep_local": True}, (), 1),  # measured at clients, told to a server that is trusted
-    ("fedavg", "client", {"keep_local": True}, ("accuracies of clients' own models, from clients to the server",), 1),
     ("fedavgm", "server", {}, (), 1),
     ("feddyn", "server", {}, (), 1),
     ("feddf", "client", {}, (), 1),

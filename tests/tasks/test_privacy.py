@@ -129,6 +129,19 @@ def test_the_noise_of_a_mean_is_scaled_by_the_clients_in_it(at: Any, home: str) 
     assert float(plain.vector.abs().max()) == 0.0
 
 
+def test_an_adapted_bound_costs_a_part_of_the_same_privacy() -> None:
+    privacy = Privacy(CLIP, 2.0, "server", quantile=0.5)
+    assert privacy.of_updates > 2.0
+    # Two Gaussian mechanisms together: of a sum with sensitivity clip, and of a count with sensitivity one half.
+    assert privacy.of_updates**-2 + (2 * privacy.of_shares) ** -2 == pytest.approx(2.0**-2)
+    silent = SimpleNamespace(standard_normal=lambda: 0.0)
+    for within, expected in (([1.0, 1.0], np.exp(-0.2 * 0.5)), ([0.0, 0.0], np.exp(0.2 * 0.5)), ([1.0, 0.0], 1.0)):
+        assert privacy.adapted(CLIP, within, silent) == pytest.approx(CLIP * expected)  # type: ignore[arg-type]
+    assert privacy.adapted(CLIP, [], silent) == CLIP  # type: ignore[arg-type]
+    found = sent(privacy, model(0.0, 0.0), model(3.0, 4.0))
+    assert float(found.vector.norm()) == pytest.approx(CLIP)
+
+
 def test_clients_report_no_losses_if_there_is_noise() -> None:
     for privacy, expected in ((Privacy(CLIP, 1.0), {"released": 2.0}), (Privacy(), {"loss": 0.5, "released": 2.0})):
         run = replace(context(ROWS, linear), privacy=privacy)
@@ -162,6 +175,7 @@ def test_a_training_with_noise_is_a_release() -> None:
         (Privacy(float("inf"), 1.0), {}, linear, "above 0 and finite, got inf"),
         (Privacy(row_noise=1.0), {}, linear, "a multiple of privacy.row_clip"),
         (Privacy(1.0, 1.0, "server"), {"server": "median"}, linear, "robust.server = 'median' is none"),
+        (Privacy(1.0, 1.0, quantile=0.5), {}, linear, "privacy.quantile = 0.5 adapts the bound"),
         (Privacy(1.0, 1.0), {}, normed, "has batch norm"),
         (Privacy(row_clip=1.0), {}, normed, "such as one with model.norm = 'group'"),
     ],
@@ -169,4 +183,8 @@ def test_a_training_with_noise_is_a_release() -> None:
 def test_noise_that_would_not_protect_is_refused(privacy: Privacy, rules: Any, maker: Any, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         check(privacy, rules, [ModelSpec("own", (3,), 3, builder=maker)])
-    check(replace(privacy, noise=0.0, row_noise=0.0, row_clip=0.0), rules, [ModelSpec("own", (3,), 3, builder=normed)])
+    check(
+        replace(privacy, noise=0.0, row_noise=0.0, row_clip=0.0, quantile=0.0),
+        rules,
+        [ModelSpec("own", (3,), 3, builder=normed)],
+    )

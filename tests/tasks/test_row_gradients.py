@@ -42,7 +42,7 @@ def test_two_parameters_by_hand() -> None:
 
 
 def test_all_rows_at_once_are_as_one_after_another() -> None:
-    rows = blobs(7, 0, features=3, classes=3, dtype=torch.float32)
+    rows = blobs(7, 0, features=3, classes=3)
     around = ctx(context([rows], net, classes=3))
     flat = around.flat_module(params(net()))
     (found,) = row_gradients(flat, rows.x, rows.y)
@@ -81,16 +81,16 @@ def test_proximal_pulls_are_added_without_noise() -> None:
     assert found.vector.tolist() == [-0.75, 0.0]
 
 
-def test_noise_and_batches_have_the_configured_size() -> None:
+def test_noise_has_the_configured_size_and_no_loss_is_told() -> None:
     rows = points(*[(0.0, 0)] * 50)  # without gradients: only noise is left
     around = replace(context([rows], slopes()), privacy=Privacy(row_clip=2.0, row_noise=3.0))
-    spec = LocalSpec(steps=400, batch=10, lr=1.0)
+    spec = LocalSpec(steps=100, batch=10, lr=1.0)
     found = local_train(ctx(around), params(Slopes()), spec)
-    # 400 steps of noise 3 · 2 / 10 on each of two weights; only two numbers, so the bound is wide.
-    assert 0.1 < float(found.vector.norm()) / (0.6 * 400**0.5 * 2**0.5) < 3
-    assert "loss" not in ctx(around).notes
-    drawn = [int((ctx(around, "c0").noise.random(50) < 0.2).sum()) for _ in range(1)]
-    assert 0 <= drawn[0] <= 50
+    # 100 steps of noise 3 · 2 / 10 on each of two weights; only two numbers, so the bound is wide.
+    assert 0.1 < float(found.vector.norm()) / (0.6 * 100**0.5 * 2**0.5) < 3
+    told = ctx(around)
+    local_train(told, params(Slopes()), spec)
+    assert told.notes == {}
 
 
 def test_a_loss_of_whole_batches_is_refused() -> None:

@@ -244,8 +244,8 @@ class DeployConfig(Section):
         max_norm: largest update that is accepted: the norm of its difference from the model that a client began with;
             0: compared with the other updates of the round.
         max_rows: most rows that a client may announce; 0: any number.
-        secret_noise: draw noise from a secret of the party that adds it, so that no other can subtract it; the result then
-            differs from the simulation's. With false, noise follows from the seed, which every party has.
+        secret_noise: draw noise from a secret of the party that adds it, so that no other can subtract it; the result
+            then differs from the simulation's. With false, noise follows from the seed, which every party has.
     """
 
     server_address: str = "127.0.0.1:9100"

@@ -34,6 +34,7 @@ class Session:
         rows: training rows per job where clients are not batched; 0 gives each client a job of its own.
         small: largest number of clients in such a job.
         precompute: which forward passes become jobs of their own.
+        bound: largest norm of an update in this round, where it is adapted; 0: it stays as it is.
         planned_steps: (clients, round) → steps of a round, for a learning rate that depends on the steps of all.
     """
 
@@ -50,6 +51,7 @@ class Session:
     rows: int = 0
     small: int = 1 << 30
     precompute: Precompute = field(default_factory=Precompute)
+    bound: float = 0.0
     planned_steps: dict[tuple[int, int], int] = field(default_factory=dict)
 
     @property

@@ -157,6 +157,8 @@ class Tracing(RehearsalEngine):
         unknown = Known(OPEN, source=job.title)
         if not isinstance(start, Ref) or self._of(start).state != SAFE:
             return unknown
+        if self._privacy.quantile and not getattr(job.task, "takes_bound", False):
+            return unknown  # it would not know the bound of the round
         noisy = self._level == "rows"
         if noisy and (job.task is not local_train or job.inputs.get("data") is not None):
             return unknown
@@ -251,7 +253,8 @@ def exposure(experiment: Experiment, level: Level) -> Exposure:
             state = experiment.after_round(fed, state)
             submit_evaluation(fed, state, tests, own_tests, by_client=False)
             fed.keep([state, tests])
-        engine.finals(state)
+        if not engine.leaks:
+            engine.finals(state)
     except Unforeseen:
         leaks.append("anything, since what this method sends depends on what training brings")
     if experiment.exchange is not None:

@@ -99,6 +99,7 @@ def local_cost(
     cost=local_cost,
     returns="start",
     update="start",
+    takes_bound=True,
 )
 def local_train(
     ctx: TaskContext,
@@ -108,6 +109,7 @@ def local_train(
     terms: tuple[Term, ...] = (),
     data: Examples | None = None,
     by: By = "samples",
+    bound: float = 0.0,
 ) -> Params:
     """Train a model on the home's own rows, with a fresh optimiser.
 
@@ -120,6 +122,7 @@ def local_train(
         data: rows to train on in place of the home's own.
         by: "samples" gives the result as many samples as it was trained on as its weight, "uniform" gives it 1, so
             that means of means are right either way.
+        bound: largest norm of the update in this round, which is kept after the task; 0: as `[privacy]` says.
 
     Returns:
         The trained model.

@@ -9,10 +9,12 @@ mean, by the sector or the server that forms it.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -25,7 +27,10 @@ from headwater.specs import NoiseAt
 from headwater.tasks.attack import Attack, sent
 
 SHRINK = 1 - 1e-6  # so that rounding does not bring a shortened update beyond the bound
-PUBLIC_NOTES = ("released", "bad_update")  # numbers that a client may report although its rows are protected
+WITHIN = "within"  # noted by clients: whether the update was within the bound
+PUBLIC_NOTES = ("released", "bad_update", WITHIN)  # what a client may report although its rows are protected
+SPLIT = 0.1  # share of the privacy that an adapted bound costs
+PACE = 0.2  # of its adaptation, as in the paper
 
 
 @dataclass(frozen=True)
@@ -38,6 +43,7 @@ class Privacy:
         at: who adds it.
         row_clip: largest norm of the gradient of a row; 0: no bound.
         row_noise: standard deviation of the noise on the sum of such gradients, in units of `row_clip`.
+        quantile: share of updates that an adapted `clip` shall not shorten; 0: `clip` stays as it is.
     """
 
     clip: float = 0.0
@@ -45,6 +51,32 @@ class Privacy:
     at: NoiseAt = "client"
     row_clip: float = 0.0
     row_noise: float = 0.0
+    quantile: float = 0.0
+
+    @property
+    def of_updates(self) -> float:
+        """Noise on updates: `noise`, or more if a part of the privacy is spent on how many were shortened."""
+        return self.noise / math.sqrt(1 - SPLIT) if self.quantile else self.noise
+
+    @property
+    def of_shares(self) -> float:
+        """Noise on the number of updates within the bound, of which one client changes at most a half."""
+        return self.noise / (2 * math.sqrt(SPLIT))
+
+    def adapted(self, bound: float, within: Sequence[float], generator: np.random.Generator) -> float:
+        """The bound of the next round.
+
+        Andrew, Thakkar, McMahan, Ramaswamy: Differentially Private Learning with Adaptive Clipping, NeurIPS 2021.
+
+        Args:
+            bound: of this round.
+            within: 1 for each client whose update was within it, 0 for the others.
+            generator: draws the noise.
+        """
+        if not within:
+            return bound
+        noisy = sum(each - 0.5 for each in within) + self.of_shares * float(generator.standard_normal())
+        return bound * math.exp(-PACE * (noisy / len(within) + 0.5 - self.quantile))
 
     @property
     def active(self) -> bool:
@@ -58,7 +90,7 @@ class Privacy:
 
 def privacy_of(keys: Any) -> Privacy:
     """What protects clients and rows, by the section `[privacy]` of a configuration."""
-    return Privacy(keys.clip, keys.noise, keys.at, keys.row_clip, keys.row_noise)
+    return Privacy(keys.clip, keys.noise, keys.at, keys.row_clip, keys.row_noise, keys.quantile)
 
 
 def check(privacy: Privacy, rules: Mapping[str, str], models: Iterable[ModelSpec]) -> None:
@@ -67,7 +99,7 @@ def check(privacy: Privacy, rules: Mapping[str, str], models: Iterable[ModelSpec
     Args:
         privacy: what the configuration asks for.
         rules: place → its rule of robust fusion.
-        models: all architectures of the run.
+        models: architectures of clients.
 
     Raises:
         ConfigError: it cannot be done.
@@ -78,6 +110,11 @@ def check(privacy: Privacy, rules: Mapping[str, str], models: Iterable[ModelSpec
                 f"privacy.{prefix}noise = {noise:g} is a multiple of privacy.{prefix}clip, which must be above 0 and "
                 f"finite, got {clip:g}"
             )
+    if privacy.quantile and not (privacy.noise and privacy.at == "server"):
+        raise ConfigError(
+            f"privacy.quantile = {privacy.quantile:g} adapts the bound of updates by what clients tell the server; set "
+            "privacy.at = 'server', and privacy.noise above 0"
+        )
     rule = rules.get(privacy.at, "none")
     if privacy.noise and rule != "none":
         raise ConfigError(
@@ -120,7 +157,13 @@ class Called(Protocol):
 
 
 def as_sent(
-    context: Context, call: Called, node: str, inputs: Mapping[str, Any], key: tuple[Key, ...], value: Any
+    context: Context,
+    call: Called,
+    node: str,
+    inputs: Mapping[str, Any],
+    key: tuple[Key, ...],
+    value: Any,
+    note: Callable[..., None] | None = None,
 ) -> Any:
     """What a node sends as the result of a task: bounded as `[privacy]` says, and changed by a simulated attack.
 
@@ -131,29 +174,33 @@ def as_sent(
         inputs: of the task.
         key: names the random streams of the task.
         value: the result; None if it is not computed yet.
+        note: reports a number of this node, where the bound is adapted.
     """
     if value is None:
         return None
     if context.privacy.clip and node in context.rows:
         start = inputs.get(getattr(call.task, "update", ""))
         if isinstance(start, Params):
-            value = _bounded(value, start, context, key)
+            bound = inputs.get("bound") or context.privacy.clip
+            if note is not None and context.privacy.quantile and isinstance(value, Params):
+                note(**{WITHIN: float((value.vector - start.vector).double().norm()) <= bound})
+            value = _bounded(value, start, bound, context, key)
     return sent(context.attack, call, node, inputs, key, value)
 
 
-def _bounded(value: Any, start: Params, context: Context, key: tuple[Key, ...]) -> Any:
+def _bounded(value: Any, start: Params, bound: float, context: Context, key: tuple[Key, ...]) -> Any:
     """The value with the update of every model in it bounded."""
     if isinstance(value, Mapping):
-        return {name: _bounded(part, start, context, key) for name, part in value.items()}
+        return {name: _bounded(part, start, bound, context, key) for name, part in value.items()}
     if not isinstance(value, Params) or value.layout != start.layout:
         return value
     privacy = context.privacy
     vector, update = value.vector, value.vector - start.vector
-    short = shortened(update, privacy.clip)
+    short = shortened(update, bound)
     if short is not update:
         vector = start.vector + short
     model = replace(value, vector=vector, weight=1.0)
-    return with_noise(model, privacy.noise * privacy.clip, context, key) if privacy.adds_noise("client") else model
+    return with_noise(model, privacy.noise * bound, context, key) if privacy.adds_noise("client") else model
 
 
 def shortened(update: Tensor, bound: float) -> Tensor:

@@ -45,6 +45,7 @@ def task(
     update: str = "",
     derived: bool | Callable[..., bool] = False,
     passes: Mapping[str, str] | None = None,
+    takes_bound: bool = False,
 ) -> Callable[[Function], Function]:
     """Mark a function as a task, which a method runs with `fed.run(function, at=…, name=input, …)`.
 
@@ -71,6 +72,7 @@ def task(
         derived: whether the result follows from the inputs alone and not from the home's rows, or a function of the
             inputs that says so. By it, `[privacy]` tells what leaves a client unprotected.
         passes: part of the result → the input that it is, unchanged.
+        takes_bound: whether the task has an input `bound`, the largest update of the round where that is adapted.
 
     Example:
         A task that trains and returns only the change, with its cost and its size declared::
@@ -87,6 +89,7 @@ def task(
         function.cost, function.returns = cost, returns  # type: ignore[attr-defined]
         function.shows_rows, function.noisy = shows_rows, noisy  # type: ignore[attr-defined]
         function.update, function.derived, function.passes = update, derived, passes or {}  # type: ignore[attr-defined]
+        function.takes_bound = takes_bound  # type: ignore[attr-defined]
         return function
 
     return mark

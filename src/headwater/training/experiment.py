@@ -169,7 +169,7 @@ def prepare(config: Config, *, data: Data | None = None, model: Callable[[], nn.
     experiment = Experiment(config.merged(settled), split, partition, *parts)
     for extra in experiment.models.values():
         extra.outline()  # a method may refuse the model, or add one that cannot be built
-    check(privacy_of(config.privacy), config.robust.model_dump(), experiment.models.values())
+    check(privacy_of(config.privacy), config.robust.model_dump(), (spec, *others))
     return experiment
 
 

@@ -118,7 +118,7 @@ class _Loop:
         self.config, self.hooks, self.arrivals = experiment.config, hooks, arrivals
         self.own_tests, self.partition = self.config.partition.local_test > 0, self.experiment.manifest()
         self.spending = Spending(experiment, drawn=not getattr(engine, "losing", False))
-        self.remarks: tuple[str, ...] = ()  # about checkpoints that could not be used
+        self.remarks: tuple[str, ...] = ()  # about checkpoints
         self.keeper = Keeper(directory.checkpoints, engine, directory.sync) if directory else None
 
     def run(self) -> Run:
@@ -131,10 +131,10 @@ class _Loop:
         device = devices.find(self.config.engine.device, elsewhere=self.config.engine.name == "ray")
         self.context = run_context(self.experiment, device)
         self.engine.start(self.context)
-        saved, first = self._begin()
+        (saved, first), found = self._begin(), None
         submitted = self.fed.session.submitted
         self.engine.watch = (lambda done: self.progress.task(done, submitted)) if self.progress.watch else None
-        found = None
+        ahead = self.config.engine.overlap and not (self.hooks.may_stop or self.spending.adapts)  # rounds left open
         self.progress.say("start", first - 1)
         for sentence in filter(None, (*self.remarks, *cautions(self.experiment, self.spending), numerics.too_late())):
             self.progress.say("warning", first - 1, text=sentence)
@@ -144,8 +144,7 @@ class _Loop:
                 break
             self._open(number, saved)
             saved = self.open[-1].saved
-            # With overlap, a round closes after the next is submitted.
-            while len(self.open) > (self.config.engine.overlap and not self.hooks.may_stop):
+            while len(self.open) > ahead:
                 found = self._close()
         while self.open:
             found = self._close()
@@ -191,6 +190,7 @@ class _Loop:
         """Submit a round and its evaluation. Does not wait, unless the method does."""
         saved = self._admit(number, saved)
         share, seed = self.config.partition.participation, self.config.seed
+        self.fed.session.bound = self.spending.bound(self.history)
         fed = self.fed = self.fed.begin(number, participants(self.fed.tree, share, seed, number))
         state = fed.restore_lost(saved.state, self.experiment.after_round(fed, saved.state))
         saved = Saved(state, saved.tests)
@@ -217,7 +217,7 @@ class _Loop:
         fed.session.settle(number)
         found = read_evaluation(fed, this.asked, self.own_tests) if this.asked else None
         done = self._take_reports(number)
-        row = row_of(fed, found, done) | self.spending.row(number)
+        row = row_of(fed, found, done) | self.spending.row(number, self.history, done)
         self.history.append(row)
         if self.directory and self.keeper:  # the row first, so that a checkpoint always has its rows
             self.directory.add_row(row)

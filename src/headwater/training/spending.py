@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from headwater.core.rng import stream
 from headwater.core.sampling import participants
+from headwater.engines.base import Done
 from headwater.errors import ConfigError
+from headwater.tasks.privacy import WITHIN, privacy_of
 from headwater.theory import accounting
 from headwater.training.experiment import Experiment
 
@@ -102,11 +105,34 @@ class Spending:
         said = [f"no ε holds for {level}: {self._open(found)}" for level, found in self.levels.items() if found.leaks]
         return (*said, *([f"the run is {self.ended}"] if self.ended else []))
 
-    def row(self, number: int) -> dict[str, Any]:
-        """What a row of rounds.jsonl says: (ε, δ) of all rounds so far; ε is null where none holds."""
+    @property
+    def adapts(self) -> bool:
+        """Whether the bound of updates follows from the round before."""
+        return bool(self._keys.quantile)
+
+    def bound(self, history: Sequence[Mapping[str, Any]]) -> float:
+        """The bound of updates in the round after these, if it is adapted; else 0."""
+        if not self.adapts:
+            return 0.0
+        return float(history[-1]["privacy"]["next_clip"]) if history else self._keys.clip
+
+    def row(self, number: int, history: Sequence[Mapping[str, Any]], done: Sequence[Done]) -> dict[str, Any]:
+        """What a row of rounds.jsonl says: (ε, δ) of all rounds so far; ε is null where none holds.
+
+        Args:
+            number: of the round.
+            history: rows before it.
+            done: reports of its tasks.
+        """
         if not self.active:
             return {}
-        return {"privacy": {level: self._spent(level, number) for level in self.levels}}
+        told: dict[str, Any] = {level: self._spent(level, number) for level in self.levels}
+        if self.adapts:
+            within = [notes[WITHIN] for each in done for notes in each.notes.values() if WITHIN in notes]
+            drawn = stream(self.experiment.config.seed, "privacy", number, "share of updates within the bound")
+            told["clip"] = self.bound(history)
+            told["next_clip"] = privacy_of(self._keys).adapted(told["clip"], within, drawn)
+        return {"privacy": told}
 
     def report(self, rounds: int) -> dict[str, Any]:
         """What the result of so many rounds, or a plan of them, says; empty without noise."""
@@ -184,6 +210,7 @@ class Spending:
             terms = {
                 "noise": keys.noise,
                 "clip": keys.clip,
+                **({"quantile": keys.quantile} if keys.quantile else {}),
                 "at": keys.at,
                 "releases": releases,
                 "neighbours": "the update of one client, or none (zero) in its place",
