@@ -12,7 +12,7 @@ from headwater.errors import ConfigError
 from headwater.specs import LocalSpec
 from headwater.tasks.local import local_train
 from headwater.tasks.privacy import Privacy
-from headwater.tasks.row_gradients import _one, bounded_sum, row_gradients
+from headwater.tasks.row_gradients import _batched, _one, bounded_sum, row_gradients
 from headwater.tasks.terms import Contrast, Proximal
 from toys import Slopes, blobs, context, ctx, net, params, points
 
@@ -47,7 +47,8 @@ def test_all_rows_at_once_are_as_one_after_another() -> None:
     flat = around.flat_module(params(net()))
     (found,) = row_gradients(flat, rows.x, rows.y)
     each = torch.stack([_one(flat, rows.x[i : i + 1], rows.y[i : i + 1]) for i in range(7)])
-    assert torch.allclose(found, each, atol=1e-6)
+    assert torch.allclose(found, each, atol=1e-12)  # gradients that are written out
+    assert torch.allclose(_batched(flat, rows.x, rows.y), each, atol=1e-12)  # by torch's vmap
     assert float(bounded_sum(flat, rows.x, rows.y, 0.01).norm()) <= 7 * 0.01 * (1 + 1e-5)
 
 

@@ -19,6 +19,7 @@ from headwater.data.base import Examples
 from headwater.errors import ConfigError
 from headwater.specs import LocalSpec
 from headwater.tasks.augment import augmented
+from headwater.tasks.batched.kernels import Chain, kernel_of
 from headwater.tasks.flat_module import FlatModule
 from headwater.tasks.optimizers import Stepper, picked, total_steps
 from headwater.tasks.task import TaskContext
@@ -88,16 +89,30 @@ def bounded_sum(net: FlatModule, x: Tensor, y: Tensor, bound: float) -> Tensor:
 def row_gradients(net: FlatModule, x: Tensor, y: Tensor) -> Iterator[Tensor]:
     """The gradients of rows, one per line, for some rows at a time.
 
-    All rows of a part are computed at once by torch's `vmap`; one by one, where it cannot batch the module.
+    A row counts as a client of a stack that has this row only, where gradients of the model are written out. Otherwise
+    all rows of a part are computed at once by torch's `vmap`; one by one, where it cannot batch the module.
     """
+    kernel = kernel_of(net.module, net.layout)
+    if isinstance(kernel, Chain) and not kernel.takes(x.shape[1:]):
+        kernel = None
     at_once = max(1, NUMBERS // max(1, len(net.grad)))
     for own_x, own_y in zip(torch.split(x, at_once), torch.split(y, at_once), strict=True):
         if not len(own_x):
+            continue
+        if isinstance(kernel, Chain):
+            yield _stacked(net, kernel, own_x, own_y)
             continue
         try:
             yield _batched(net, own_x, own_y)
         except (RuntimeError, NotImplementedError):
             yield torch.stack([_one(net, own_x[at : at + 1], own_y[at : at + 1]) for at in range(len(own_x))])
+
+
+def _stacked(net: FlatModule, kernel: Chain, x: Tensor, y: Tensor) -> Tensor:
+    found = torch.empty(len(x), len(net.grad), dtype=net.grad.dtype, device=net.grad.device)
+    share = torch.ones(len(x), 1, dtype=found.dtype, device=found.device)
+    kernel.gradient(net.flat.detach().expand(len(x), -1), x.unsqueeze(1), y.unsqueeze(1), share, found)
+    return found
 
 
 def _batched(net: FlatModule, x: Tensor, y: Tensor) -> Tensor:
