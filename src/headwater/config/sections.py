@@ -228,7 +228,7 @@ class EngineConfig(Section):
 
 
 class PrivacyConfig(NoiseConfig):
-    __doc__ = NoiseConfig.__doc__
+    """What protects clients and their rows. With `clip` above 0 all clients count alike."""
 
 
 class DeployConfig(Section):

@@ -22,6 +22,7 @@ from headwater.tasks.augment import augmented
 from headwater.tasks.batched.kernels import Chain, kernel_of
 from headwater.tasks.flat_module import FlatModule
 from headwater.tasks.optimizers import Stepper, picked, total_steps
+from headwater.tasks.privacy import SHRINK
 from headwater.tasks.task import TaskContext
 
 NUMBERS = 1 << 24  # of gradients that are held at a time
@@ -48,14 +49,16 @@ def train_by_rows(
                 "looks at whole batches; use a method without it, such as fedavg, fedprox, scaffold or feddyn"
             )
     net, privacy = ctx.flat_module(start), ctx.privacy
-    net.module.train()
-    added = sum((c.trainable if isinstance(c, Params) else c for c in corrections if c is not None), start=ctx.put(0))
+    net.train(batch=2)  # of any size but one, which batch norm would treat otherwise
+    vectors = (c.trainable if isinstance(c, Params) else c for c in corrections if c is not None)
+    added = sum(vectors, start=torch.zeros_like(net.grad))
     total, n = total_steps(len(rows), spec), len(rows)
     stepper = Stepper(net, spec, total)
     expected = min(float(spec.batch), float(n))
     for _ in range(total):
         batch = torch.from_numpy((ctx.noise.random(n) < expected / n).nonzero()[0]).to(ctx.device)
-        x = augmented(picked(rows.x, batch), spec.augment, ctx.augment_rng)
+        x = picked(rows.x, batch)
+        x = augmented(x, spec.augment, ctx.augment_rng) if len(x) else x
         noise = torch.from_numpy(ctx.noise.normal(size=len(net.grad))).to(net.grad)
         summed = bounded_sum(net, x, picked(rows.y, batch), privacy.row_clip)
         gradient = (summed + privacy.row_noise * privacy.row_clip * noise) / expected
@@ -80,7 +83,7 @@ def bounded_sum(net: FlatModule, x: Tensor, y: Tensor, bound: float) -> Tensor:
     result = torch.zeros_like(net.grad)
     for part in row_gradients(net, x, y):
         lengths = part.double().norm(dim=1)
-        factor = torch.where(lengths > bound, bound / lengths, torch.ones_like(lengths))
+        factor = torch.where(lengths > bound, bound / lengths * SHRINK, torch.ones_like(lengths))
         sound = torch.isfinite(lengths)
         result += (torch.where(sound, factor, 0).to(part) @ torch.where(sound.unsqueeze(1), part, 0)).view(-1)
     return result
