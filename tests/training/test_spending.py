@@ -150,6 +150,13 @@ def test_no_figure_where_something_else_leaves() -> None:
     assert "Representations only: ε" in both["sentence"]
 
 
+def test_noise_on_class_means_is_told_by_round_too() -> None:
+    run = tiny_run("fedhkd", algorithm={"nu": 0.0}, rounds=3)
+    told = [row["privacy"]["representations"] for row in run.history]
+    assert [each["epsilon"] for each in told] == sorted(each["epsilon"] for each in told)
+    assert told[-1] == {key: run.result["privacy"][key] for key in ("epsilon", "delta")}
+
+
 def test_rows_are_accounted_for_by_client() -> None:
     made = tiny("fedavg", rounds=2, privacy=ROWS, sizes=((24, 16), (0, 1)))
     run = train(made)

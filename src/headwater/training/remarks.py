@@ -49,7 +49,7 @@ def method_report(
     return found
 
 
-def releases(history: Sequence[dict[str, Any]]) -> tuple[dict[str, int], int]:
+def releases(history: Sequence[Mapping[str, Any]]) -> tuple[dict[str, int], int]:
     """How often each client shared class means, from the rows of a run, and the most that a client may have.
 
     Rows of an earlier version do not say who shared; each of them counts as once for everyone in the second figure.

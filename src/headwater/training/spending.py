@@ -9,13 +9,16 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from headwater.algorithms.base import Method
 from headwater.core.rng import stream
 from headwater.core.sampling import participants
 from headwater.engines.base import Done
 from headwater.errors import ConfigError
+from headwater.models.parts import width_of
 from headwater.tasks.privacy import WITHIN, privacy_of
 from headwater.theory import accounting
 from headwater.training.experiment import Experiment
+from headwater.training.remarks import releases
 
 if TYPE_CHECKING:
     from headwater.planning.exposure import Exposure, Level
@@ -124,15 +127,24 @@ class Spending:
             history: rows before it.
             done: reports of its tasks.
         """
-        if not self.active:
-            return {}
-        told: dict[str, Any] = {level: self._spent(level, number) for level in self.levels}
+        told: dict[str, Any] = self._of_means(history, done)
+        if self.active:
+            told |= {level: self._spent(level, number) for level in self.levels}
         if self.adapts:
             within = [notes[WITHIN] for each in done for notes in each.notes.values() if WITHIN in notes]
             drawn = stream(self.experiment.config.seed, "privacy", number, "share of updates within the bound")
             told["clip"] = self.bound(history)
             told["next_clip"] = privacy_of(self._keys).adapted(told["clip"], within, drawn)
-        return {"privacy": told}
+        return {"privacy": told} if told else {}
+
+    def _of_means(self, history: Sequence[Mapping[str, Any]], done: Sequence[Done]) -> dict[str, Any]:
+        """(ε, δ) of the noise that the method itself adds to representations, if it adds any."""
+        method = self.experiment.method
+        if type(method).privacy is Method.privacy or not (width := width_of(self.experiment.model)):
+            return {}
+        shared = {node: notes["released"] for each in done for node, notes in each.notes.items() if "released" in notes}
+        spent = method.privacy(releases([*history, {"released": shared}])[1], width)
+        return {"representations": {key: spent.get(key) for key in ("epsilon", "delta")}} if spent else {}
 
     def report(self, rounds: int) -> dict[str, Any]:
         """What the result of so many rounds, or a plan of them, says; empty without noise."""
