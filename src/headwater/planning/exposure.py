@@ -163,8 +163,8 @@ class Tracing(RehearsalEngine):
         if noisy and (job.task is not local_train or job.inputs.get("data") is not None):
             return unknown
         if isinstance(spec := job.inputs.get("spec"), LocalSpec):
-            length = {"epochs": spec.epochs, "steps": spec.steps}
-            self.specs.add(LocalSpec(**length, batch=spec.batch, drop_last=spec.drop_last))
+            how_long = LocalSpec(epochs=spec.epochs, steps=spec.steps, batch=spec.batch, drop_last=spec.drop_last)
+            self.specs.add(how_long)  # rates may differ from round to round
         if noisy or self._privacy.adds_noise("client"):
             self.releases[job.round, job.node] += 1
             model = Known()

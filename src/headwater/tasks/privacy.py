@@ -257,6 +257,6 @@ def mean_and_influence(models: Iterable[Params], by: By) -> tuple[Params, float]
     return middle, max(shares) / total if total else 0.0
 
 
-def told(numbers: Mapping[str, float], privacy: Privacy) -> Mapping[str, float]:
+def told(numbers: Mapping[str, float], privacy: Privacy) -> dict[str, float]:
     """Of the numbers that a client reports, those that may be known. Losses tell about its rows."""
-    return {name: n for name, n in numbers.items() if name in PUBLIC_NOTES} if privacy.active else numbers
+    return {name: n for name, n in numbers.items() if name in PUBLIC_NOTES or not privacy.active}

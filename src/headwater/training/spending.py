@@ -155,7 +155,8 @@ class Spending:
         }
         first = next(iter(found.values()))
         said = " ".join(self._sentence(level, rounds, figures) for level, figures in found.items())
-        return {"epsilon": first["epsilon"], "delta": first["delta"], **found, "sentence": said}
+        told: dict[str, Any] = {str(level): figures for level, figures in found.items()}
+        return {"epsilon": first["epsilon"], "delta": first["delta"], **told, "sentence": said}
 
     # -- figures
 
