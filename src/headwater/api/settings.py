@@ -45,7 +45,13 @@ PYTHON_NAMES = {  # keywords of other libraries, and what serves here
     "force": "choose another out=…, or remove that folder",
 }
 ARGUMENTS = ("callbacks", "data", "engine", "model", "out", "progress", "seeds", "standardize", "watch")
-WHOLE = ("deploy__", "robust__", "attack__", "links__")  # sections whose keys are given with the section's name
+WHOLE = (
+    "deploy__",
+    "privacy__",
+    "robust__",
+    "attack__",
+    "links__",
+)  # sections whose keys are given with the section's name
 COUNTS = {"client": "clients", "sector": "sectors"}  # keys that name columns, and those that count
 # What the messages say to users of the command, and what serves in Python.
 COMMAND_WORDS = (

@@ -96,6 +96,8 @@ def _lines(planned: Plan) -> Iterator[tuple[str, str]]:
         spent = planned.transfer
         whole = f"; {duration(spent['total'])} in all" if planned.rounds > 1 else ""
         yield "simulated sending", f"{duration(spent['a_round'])} a round over the links of [links]{whole}"
+    if planned.privacy:
+        yield "privacy", planned.privacy["sentence"]
     yield "memory", f"about {size(planned.memory['total'])}"
     yield "", _parts(planned.memory)
     if planned.seconds:

@@ -43,7 +43,7 @@ class Config(Top):
         sector: settings of distillation at leaders (`DistillSpec`).
         server: settings of distillation at the server (`DistillSpec`).
         engine: where tasks run.
-        privacy: what is hidden from whom.
+        privacy: what is hidden from whom, and noise that bounds what can be learnt about a client or a row.
         robust: fusion that a minority of wrong members cannot steer.
         attack: a simulated attack.
         faults: simulated losses and delays, and how results that are not finite are treated.

@@ -11,6 +11,7 @@ from pydantic import AfterValidator, ConfigDict
 
 from headwater.config.adversity import AttackConfig, FaultsConfig, LinksConfig, RobustConfig
 from headwater.config.fields import Says, Section, Share
+from headwater.config.privacy_dp import NoiseConfig
 from headwater.config.secure import SecureConfig
 from headwater.data import well_formed
 from headwater.errors import ConfigError
@@ -228,8 +229,8 @@ class EngineConfig(Section):
     stack_memory: Annotated[float, Ge(0)] = 1024.0
 
 
-class PrivacyConfig(SecureConfig):
-    __doc__ = SecureConfig.__doc__
+class PrivacyConfig(SecureConfig, NoiseConfig):
+    """What protects clients and their rows: sums that hide single values, and noise."""
 
 
 class DeployConfig(Section):
@@ -245,8 +246,8 @@ class DeployConfig(Section):
         max_norm: largest update that is accepted: the norm of its difference from the model that a client began with;
             0: compared with the other updates of the round.
         max_rows: most rows that a client may announce; 0: any number.
-        secret_noise: draw noise from a secret of each client, so that no other party can subtract it; the result then
-            differs from the simulation's. With false, noise follows from the seed, which every party has.
+        secret_noise: draw noise from a secret of the party that adds it, so that no other can subtract it; the result
+            then differs from the simulation's. With false, noise follows from the seed, which every party has.
     """
 
     server_address: str = "127.0.0.1:9100"

@@ -36,7 +36,7 @@ def secure_sums(privacy: SecureConfig) -> SecureSums:
 
 
 def check_secure(tree: Mapping[str, Any]) -> None:
-    """Refuse a rule of `[robust]` where it would see nothing but a sum.
+    """Refuse a rule of `[robust]`, or noise, where it would see nothing but a sum.
 
     Raises:
         ConfigError: with the reason.
@@ -48,4 +48,9 @@ def check_secure(tree: Mapping[str, Any]) -> None:
             raise ConfigError(
                 f"robust.{key} = {rule!r} compares single values, which privacy.secure = {secure!r} hides from the "
                 f"{place}; remove one of them"
+            )
+        if tree["privacy"].get("noise") and tree["privacy"].get("at") == key and secure in (place, "both"):
+            raise ConfigError(
+                f"privacy.at = {key!r} adds noise that is as large as one client's part of a mean, which "
+                f"privacy.secure = {secure!r} hides from the {place}; set privacy.at = 'client'"
             )

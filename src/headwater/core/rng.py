@@ -41,6 +41,33 @@ def stream(seed: int, *name: Key) -> np.random.Generator:
     return np.random.Generator(np.random.PCG64(derive(seed, *name)))
 
 
+class SecretStream:
+    """Random numbers that nobody can tell without the secret: SHAKE-256 of secret and name, turned into numbers.
+
+    The same secret and name give the same numbers again, so that a repeated request draws no new noise.
+
+    Args:
+        secret: known to one party.
+        *name: parts of the name, as of `stream`.
+    """
+
+    def __init__(self, secret: str, *name: Key) -> None:
+        self._key, self._drawn = hashlib.sha256(_text(0, (secret, *name))).digest(), 0
+
+    def random(self, size: int) -> Words:
+        """Numbers above 0 and below 1."""
+        self._drawn += 1
+        drawn = hashlib.shake_256(self._key + self._drawn.to_bytes(8, "little")).digest(8 * size)
+        return ((np.frombuffer(drawn, dtype="<u8") >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53
+
+    def normal(self, size: int) -> Words:
+        """Numbers of the standard normal distribution."""
+        from scipy.special import ndtri
+
+        numbers: Words = ndtri(self.random(size))
+        return numbers
+
+
 def streams(seed: int, names: Sequence[Sequence[Key]], common: Sequence[Key] = ()) -> list[np.random.Generator]:
     """`stream` for many names at once. Much faster, because the seeds are mixed in one vectorised computation.
 

@@ -37,6 +37,7 @@ class Session:
         precompute: which forward passes become jobs of their own.
         secure: from whom single values are hidden.
         hidden: values of this round that may only enter a sum, by name and part → whether they have.
+        bound: largest norm of an update in this round, where it is adapted; 0: it stays as it is.
         planned_steps: (clients, round) → steps of a round, for a learning rate that depends on the steps of all.
     """
 
@@ -53,6 +54,7 @@ class Session:
     rows: int = 0
     small: int = 1 << 30
     precompute: Precompute = field(default_factory=Precompute)
+    bound: float = 0.0
     planned_steps: dict[tuple[int, int], int] = field(default_factory=dict)
     secure: SecureSums = SecureSums()  # noqa: RUF009 (frozen)
     hidden: dict[tuple[str, tuple[Any, ...]], bool] = field(default_factory=dict)

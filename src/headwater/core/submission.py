@@ -24,6 +24,8 @@ def run(fed: Federation, task: Callable[..., Any], at: Place, inputs: Mapping[st
     session, title = fed.session, getattr(task, "__name__", str(task))
     nth = session.calls[title]
     session.calls[title] += 1
+    if session.bound and getattr(task, "takes_bound", False):
+        inputs = {**inputs, "bound": session.bound}
     same, by_node = split_inputs(_with_own_rates(fed, at, nth, inputs), title)
     groups = list(session.groups(task, fed.nodes(at), fed.tree.sizes))
     if len(groups) < len(fed.nodes(at)) and (shared := _broadcast(fed, task, at, by_node)) is not None:

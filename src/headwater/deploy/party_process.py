@@ -45,7 +45,9 @@ from headwater.deploy.transport import Address, Downlink, Message, Uplink, ask
 from headwater.deploy.updates import UpdateCheck
 from headwater.deploy.work_messages import ClientWorker, HostWorker
 from headwater.errors import UserError
+from headwater.specs import NoiseAt
 from headwater.tasks.devices import find, settle
+from headwater.tasks.privacy import privacy_of
 from headwater.tasks.task import RunContext
 from headwater.training.checkpoint import write_whole
 
@@ -196,7 +198,7 @@ def _run_client(process: PartyProcess) -> None:
     data = own_data(folder, process.log)
 
     def context() -> RunContext:
-        return replace(client_context(process.folder.federation, folder.name, data), secret=_noise_secret(folder))
+        return replace(client_context(process.folder.federation, folder.name, data), secret=noise_secret(folder))
 
     size = len(context().rows[folder.name])
     process.log(f"client {folder.name} has {size} rows to train on; it joins {folder.above}")
@@ -224,9 +226,10 @@ def _run_client(process: PartyProcess) -> None:
     Answering(process, hello, worker, take).run(process.uplink())
 
 
-def _noise_secret(folder: PartyFolder) -> str:
-    """The seed of this client's noise if it must differ from what other parties can compute from the run's seed."""
-    if not folder.federation.config.deploy.secret_noise:
+def noise_secret(folder: PartyFolder, at: NoiseAt = "client") -> str:
+    """The seed of this party's noise if it must differ from what other parties can compute from the run's seed."""
+    config = folder.federation.config
+    if not config.deploy.secret_noise or not (at == "client" or privacy_of(config.privacy).adds_noise(at)):
         return ""
     path = folder.state / "secret"
     if not path.exists():
@@ -239,7 +242,7 @@ def _run_sector(process: PartyProcess) -> None:
     folder = process.folder
 
     def context() -> RunContext:
-        return host_context(process.folder.federation)
+        return replace(host_context(process.folder.federation), secret=noise_secret(folder, "sector"))
 
     link, clients = process.downlink(), folder.federation.members_of(folder.name)
     config = folder.federation.config.deploy

@@ -40,6 +40,7 @@ from headwater.deploy.steps import Choice, Move, Step
 from headwater.deploy.transport import Message
 from headwater.engines.jobs import LOST, Job, Ref
 from headwater.errors import said
+from headwater.tasks.privacy import draws_noise, privacy_of
 
 REPEATS = 2  # how often a step of a round may be repeated with other inputs
 CACHED = 4  # rounds whose permits are kept
@@ -76,7 +77,7 @@ class Permissions:
     """
 
     def __init__(self, agreement: Agreement, name: str, members: Membership, record: StepRecord) -> None:
-        self.place = PartyPlace(name, agreement.sectors)
+        self.place, self.privacy = PartyPlace(name, agreement.sectors), privacy_of(agreement.config.privacy)
         self.record = record
         self._rehearsed, self._members = RehearsedRun(agreement, members, self.place.sector), members
         self._rounds: dict[int, PermittedSteps] = {}
@@ -191,7 +192,7 @@ class _Check:
         digests: Mapping[str, str],
     ) -> None:
         self._permitted, self._record, self._place = owner.of_round(round), owner.record, owner.place
-        self._round, self._held, self._digests = round, held, digests
+        self._round, self._held, self._digests, self._privacy = round, held, digests, owner.privacy
         self.counts, self.names = counts, names
         self._fresh: defaultdict[str, set[str]] = defaultdict(set)  # digests of this message by shape
         self._found = Approval()
@@ -271,7 +272,7 @@ class _Check:
         self._fresh[shape].add(digest)
         self._found.uses[job.name] = shape, digest
         self._found.marks[job.name] = Mark(Origin(records.address(job.task), job.node), self._round, digest)
-        if getattr(job.task, "noisy", False):
+        if draws_noise(job.task, self._privacy):
             self._found.releases[job.name] = f"{self._round} {shape} {self.counts[shape]}"
 
     def _count(self, key: str, what: str) -> None:

@@ -31,6 +31,7 @@ from headwater.planning.rehearsal import FREE, RehearsalEngine, Unforeseen, Valu
 from headwater.planning.trials import UNKNOWN
 from headwater.tasks.average import initial
 from headwater.tasks.cost import ITSELF, Cost
+from headwater.tasks.privacy import privacy_of
 from headwater.tasks.task import TaskContext
 from headwater.training.arrivals import admit
 from headwater.training.evaluation import submit_evaluation, tests_for
@@ -262,7 +263,8 @@ class RehearsedRun:
         if number <= last:
             state = fed.restore_lost(state, self.experiment.after_round(fed, state))
         if number >= last or number % config.eval_every == 0:
-            submit_evaluation(fed, state, self._tests, self._own_tests, number >= last)
+            each = number >= last and not privacy_of(config.privacy).active
+            submit_evaluation(fed, state, self._tests, self._own_tests, each)
         if number >= last:
             export(fed, state)
         return state

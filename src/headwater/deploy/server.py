@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import secrets
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +23,11 @@ from headwater.deploy.final_model import FinalModel, tell_end
 from headwater.deploy.folder import INIT_AGAIN, PUBLIC
 from headwater.deploy.hearsay import quoted
 from headwater.deploy.late_clients import BEGUN, LateClients, begun_membership, warn_of_the_largest, write_begun
-from headwater.deploy.party_process import HELLO_SECONDS, PartyProcess
+from headwater.deploy.party_process import HELLO_SECONDS, PartyProcess, noise_secret
 from headwater.deploy.revocation import RevocationNotices, Revocations
 from headwater.deploy.transport import Downlink, Message, ask
 from headwater.errors import ConfigError, OutputError, TaskError, said
+from headwater.tasks.privacy import privacy_of
 from headwater.training.loop import train
 from headwater.training.opening import run_context
 from headwater.training.result import Event
@@ -47,7 +49,8 @@ def run_server(process: PartyProcess) -> None:
         tell_end(process, link, _final_model(process, out, begun["run"]), gone)
         return
     config = agreement.config.deploy
-    if agreement.config.algorithm.get("sigma") and not config.secret_noise:
+    noisy = agreement.config.algorithm.get("sigma") or privacy_of(agreement.config.privacy).active
+    if noisy and not config.secret_noise:
         process.log(
             "deploy.secret_noise = false: the noise of this run follows from its seed, which every party has, so it "
             "hides nothing from them; leave that key out at `headwater deploy init` to change it",
@@ -60,7 +63,8 @@ def run_server(process: PartyProcess) -> None:
         begun = _begin(process, link, revoked, control)
         split = server_split(agreement, _public_sets(folder.path / PUBLIC))
         experiment = deployed_experiment(agreement, split, begun["sizes"], folder.device)
-        party = process.party_run(begun["run"], run_context(experiment), begun_membership(begun), {})
+        context = replace(run_context(experiment), secret=noise_secret(folder, "server"))
+        party = process.party_run(begun["run"], context, begun_membership(begun), {})
         sector_of = agreement.sector_of
 
         def below(home: str) -> str | None:

@@ -19,7 +19,7 @@ from headwater.engines.refs import Ref, RefGroup
 from headwater.errors import ConfigError, Diverged, TaskError, UserError
 from headwater.secure.protocol import TooFew
 from headwater.tasks import device_memory, devices
-from headwater.tasks.attack import sent
+from headwater.tasks.privacy import as_sent
 from headwater.tasks.task import ALONE, RunContext, TaskContext
 
 Fetch = Callable[[Ref], Any]
@@ -61,7 +61,7 @@ def execute(
         if inputs is not None:
             streams = {name: Stream(job, name, fetch, release, context.put) for name in streamed}
             value = _call(job, context, ctx, inputs, streams)
-            value = sent(context.attack, job, job.node, inputs, job.key, value)
+            value = as_sent(context, job, job.node, inputs, job.key, value, ctx.note)
     (value,) = _checked(job, context, {job.node: ctx}, [value])
     return value, _report(job, {job.node: ctx}, begun, worker)
 
@@ -155,10 +155,10 @@ class GroupExecution:
             self._values = self._work()
             if not self._context.on_host:
                 self._values = device_memory.on_host(self._values)
-            if (attack := self._context.attack) is not None:
+            if self._context.attack is not None or self._context.privacy.clip:
                 pairs = zip(self._inputs.items(), self._values, strict=True)
-                keys = {node: ctx.key for node, ctx in self._task_contexts.items()}
-                self._values = [sent(attack, group, n, inputs, keys[n], v) for (n, inputs), v in pairs]
+                own, run = self._task_contexts, self._context
+                self._values = [as_sent(run, group, n, given, own[n].key, v, own[n].note) for (n, given), v in pairs]
         self._complete = len(self._inputs) == len(group.nodes) and not any(value is None for value in self._values)
         if self._complete and group.phase in LEARNING_PHASES:
             self._finite = all_sound(self._values)
@@ -180,7 +180,7 @@ class GroupExecution:
             with _task_errors(job):
                 inputs = self._inputs[node]
                 value = _call(job, self._context, self._task_contexts[node], inputs)
-                value = sent(self._context.attack, job, node, inputs, job.key, value)
+                value = as_sent(self._context, job, node, inputs, job.key, value, self._task_contexts[node].note)
             self._ended = time.time()
         return value
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ from headwater.report.numbers import count, duration, size
 from headwater.tasks.devices import CPU, meant
 from headwater.training.experiment import Experiment
 from headwater.training.remarks import cautions
+from headwater.training.spending import Spending
 
 LINKS = {"server_sector": "server – sectors", "sector_client": "sectors – clients"}
 
@@ -83,6 +84,7 @@ class Plan:
         uncounted: tasks that are not included in the time.
         unknown: tasks whose results are moved but have no known size.
         cautions: warnings about the configuration.
+        privacy: what the noise of `[privacy]` will be worth, as the result will say it; empty without noise.
     """
 
     method: str
@@ -103,6 +105,7 @@ class Plan:
     uncounted: tuple[str, ...]
     unknown: tuple[str, ...]
     cautions: tuple[str, ...]
+    privacy: Mapping[str, Any] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         clients = f"{self.clients['holding']} clients, {self.rounds} rounds"
@@ -126,6 +129,8 @@ class Plan:
             rows.append((f"{what} steps", f"{count(each.total)} at {each.at}, up to {count(each.most)} a round"))
         if self.transfer:
             rows.append(("simulated sending", f"{duration(self.transfer['a_round'])} a round"))
+        if self.privacy:
+            rows.append(("privacy", self.privacy["sentence"]))
         rows.append(("memory", f"about {size(self.memory['total'])}"))
         rows.append(("time", f"about {duration(self.seconds.get('total'))} on {self.engine['name']}"))
         return card(f"Plan of {self.method} on {Path(self.data).name}", rows, notes=self.cautions)
@@ -164,6 +169,7 @@ def plan(experiment: Experiment, *, startup: float = 0.0, bare: int | None = Non
     pool = name != "inline"  # on Ray too: the estimate is for workers on this machine
     active = participants(tree, config.partition.participation, config.seed, 1)
     traffic = None if rehearsal is None else rehearsal.traffic
+    spending = Spending(experiment)
     return Plan(
         method=config.method,
         data=config.data.name,
@@ -206,7 +212,8 @@ def plan(experiment: Experiment, *, startup: float = 0.0, bare: int | None = Non
         },
         uncounted=tuple(sorted({work.job.title for work in works if not work.cost.known})),
         unknown=() if rehearsal is None else rehearsal.unknown,
-        cautions=tuple(cautions(experiment)),
+        cautions=tuple(cautions(experiment, spending)),
+        privacy=spending.report(spending.last),
     )
 
 

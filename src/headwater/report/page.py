@@ -178,8 +178,22 @@ def _facts(groups: Sequence[MethodRuns]) -> dict[str, str]:
         "Model": _common(groups, "model", "name"),
         "Rounds": _common(groups, "rounds"),
         "Seeds" if len(seeds) > 1 else "Seed": listed,
+        "Privacy": _privacy(groups),
     }
     return {key: value for key, value in facts.items() if value}
+
+
+def _privacy(groups: Sequence[MethodRuns]) -> str:
+    """What runs say of the privacy that they spent, once for all that say the same; empty if none says anything."""
+    told: dict[str, list[str]] = {}
+    for each in groups:
+        for run in each.runs:
+            spent = (run.result or {}).get("privacy")
+            if isinstance(spent, dict) and isinstance(spent.get("sentence"), str):
+                told.setdefault(spent["sentence"], []).append(each.label)
+    if len(groups) == 1:
+        return " ".join(told)
+    return " ".join(f"{', '.join(dict.fromkeys(who))}: {words}" for words, who in told.items())
 
 
 def _notices(grouping: Grouping, live: bool) -> list[str]:

@@ -13,7 +13,9 @@ import torch
 from torch import Tensor
 
 from headwater.core.params import By, Params, average_of, cut, mean
+from headwater.core.tree import ROOT
 from headwater.tasks.cost import first_of
+from headwater.tasks.privacy import mean_and_influence
 from headwater.tasks.robust import fused
 from headwater.tasks.sums import ArraySum, models_by
 from headwater.tasks.task import TaskContext, task
@@ -22,26 +24,45 @@ Sampler = Literal["gaussian", "gaussian-as-coded", "dirichlet"]
 _FLOOR = 1e-5  # smallest variance of a unit delta, as in FedBE's code
 
 
-@task("average", streaming=("models",), returns=first_of("models"), sums=("models", models_by))
-def average(ctx: TaskContext, models: Mapping[str, Params], by: By = "samples") -> Params:
-    """The weighted mean of models, folded as they arrive; by the rule of `[robust]` where one is set for this tier.
+@task(
+    "average",
+    streaming=("models",),
+    returns=first_of("models"),
+    sums=("models", models_by),
+    derived=True,
+    takes_bound=True,
+)
+def average(ctx: TaskContext, models: Mapping[str, Params], by: By = "samples", bound: float = 0.0) -> Params:
+    """The weighted mean of models, folded as they arrive; by the rule of `[robust]` where one is set for this tier, and
+    with noise where `[privacy]` adds it here.
 
     Args:
         ctx: where it runs.
         models: sender → model; all of one architecture.
         by: "samples" weighs a model by the samples that it was trained on, "uniform" weighs all alike.
+        bound: largest norm of an update in this round; 0: as `[privacy]` says.
 
     Returns:
         The mean. Its weight is the sum of the models' weights.
     """
-    return fused(models, by, ctx.robust)
+    return _combined(ctx, models, by, bound)
 
 
-@task("average", returns="like")
-def average_like(ctx: TaskContext, models: Mapping[str, Params], like: Params, by: By = "samples") -> Params:
+@task("average", returns="like", derived=True, takes_bound=True)
+def average_like(
+    ctx: TaskContext, models: Mapping[str, Params], like: Params, by: By = "samples", bound: float = 0.0
+) -> Params:
     """The mean of those models that have the architecture of `like`, or `like` itself where none has."""
     alike = {name: model for name, model in models.items() if model.layout.arch == like.layout.arch}
-    return fused(alike, by, ctx.robust) if alike else like
+    return _combined(ctx, alike, by, bound) if alike else like
+
+
+def _combined(ctx: TaskContext, models: Mapping[str, Params], by: By, bound: float) -> Params:
+    privacy = ctx.privacy
+    if not privacy.adds_noise(at="server" if ctx.home == ROOT else "sector"):
+        return fused(models, by, ctx.robust)
+    mean, most = mean_and_influence(models.values(), by)
+    return ctx.hidden(mean, privacy.of_updates * (bound or privacy.clip) * most)
 
 
 @task("average", returns=first_of("models"), sums=("models", lambda **_: ArraySum()))
@@ -50,7 +71,7 @@ def tally(ctx: TaskContext, models: Mapping[str, Tensor]) -> Tensor:
     return torch.stack(list(models.values())).sum(0)
 
 
-@task("average", returns=lambda ctx, arch, **_: ctx.outline(arch))
+@task("average", returns=lambda ctx, arch, **_: ctx.outline(arch), derived=True)
 def initial(ctx: TaskContext, arch: str, number: int = 0) -> Params:
     """A freshly drawn model.
 

@@ -42,13 +42,13 @@ def moved(model: Params, by: Params, factor: float) -> Params:
     return replace(model, vector=vector)
 
 
-@task("average", returns="model")
+@task("average", returns="model", derived=True)
 def zeros_like(ctx: TaskContext, model: Params) -> Params:
     """A correction of zero for this model."""
     return model * 0.0
 
 
-@task("train", cost=Cost(), returns="a")
+@task("train", cost=Cost(), returns="a", derived=True)
 def minus(ctx: TaskContext, a: Params, b: Params | None) -> Params:
     """a − b in the trainable parameters; `b` None counts as zero."""
     return bare(a if b is None else a - b)
@@ -58,6 +58,7 @@ def minus(ctx: TaskContext, a: Params, b: Params | None) -> Params:
     "average",
     streaming=("models",),
     returns=first_of("models"),
+    derived=True,
     sums=("models", lambda **_: ModelSum(mean=False)),
 )
 def total(ctx: TaskContext, models: Mapping[str, Params]) -> Params:
@@ -65,13 +66,13 @@ def total(ctx: TaskContext, models: Mapping[str, Params]) -> Params:
     return replace(reduce(add, (model * model.weight for model in models.values())), weight=1.0)
 
 
-@task("average", returns="old")
+@task("average", returns="old", derived=True)
 def shift(ctx: TaskContext, old: Params, by: Params, share: float) -> Params:
     """old + share · by."""
     return moved(old, by, share)
 
 
-@task("average", returns="start")
+@task("average", returns="start", derived=True)
 def step_towards(ctx: TaskContext, start: Params, mean: Params, rate: float) -> Params:
     """start + rate · (mean − start), with the buffers of `mean`."""
     return mean if rate == 1 else moved(mean, start - mean, 1 - rate)
@@ -112,7 +113,7 @@ def gradient_at(
     return gradient
 
 
-@task("train", cost=Cost(), returns="mine")
+@task("train", cost=Cost(), returns="mine", derived=True)
 def corrected(ctx: TaskContext, old: Params | None, mine: Params, ours: Params, pace: float) -> Params:
     """MTGC's update of either correction: old + (mine − ours) / pace, where pace is steps times learning rate."""
     change = bare((mine - ours) * (1 / pace))
@@ -123,6 +124,8 @@ def corrected(ctx: TaskContext, old: Params | None, mine: Params, ours: Params, 
     "train",
     cost=lambda ctx, start, spec, gradient=False, **_: _gradient_cost(ctx, start, spec) if gradient else Cost(),
     returns=lambda ctx, mine, **_: {"model": mine, "own": mine, "delta": mine},
+    derived=lambda gradient=False, **_: not gradient,  # the number of steps counts as known
+    passes={"model": "mine"},
 )
 def variate(
     ctx: TaskContext,
@@ -162,7 +165,13 @@ def variate(
     return {"model": mine, "own": after, "delta": replace(after - before, weight=mine.weight)}
 
 
-@task("train", cost=Cost(), returns=lambda ctx, mine, **_: {"model": mine, "own": mine})
+@task(
+    "train",
+    cost=Cost(),
+    returns=lambda ctx, mine, **_: {"model": mine, "own": mine},
+    derived=True,
+    passes={"model": "mine"},
+)
 def dual(ctx: TaskContext, start: Params, mine: Params, old: Params | None, alpha: float) -> dict[str, Params]:
     """FedDyn's g − alpha · (mine − start), and the model: both from one task, as in `variate`."""
     change = bare((mine - start) * -alpha)

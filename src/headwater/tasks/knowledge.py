@@ -150,9 +150,16 @@ def prototypes(ctx: TaskContext, model: Params, by: By = "samples") -> Counted:
     "train",
     cost=local_cost,
     returns=lambda ctx, start, by="samples", **_: {"model": start, "prototypes": _prototype_outline(ctx, start, by)},
+    update="start",
+    takes_bound=True,
 )
 def train_collecting(
-    ctx: TaskContext, start: Params, spec: LocalSpec, terms: tuple[Term, ...] = (), by: By = "samples"
+    ctx: TaskContext,
+    start: Params,
+    spec: LocalSpec,
+    terms: tuple[Term, ...] = (),
+    by: By = "samples",
+    bound: float = 0.0,
 ) -> dict[str, Any]:
     """Train as `local_train` does, and average the representations of the last epoch by class.
 

@@ -18,6 +18,7 @@ from headwater.tasks.batched.trainer import prepare_together, train_together
 from headwater.tasks.cost import ITSELF, Cost, shaped, shaped_rows, training_cost
 from headwater.tasks.flat_module import FlatModule, precise
 from headwater.tasks.optimizers import Stepper, batches, picked, steps_per_epoch, total_steps
+from headwater.tasks.row_gradients import train_by_rows
 from headwater.tasks.task import TaskContext, task
 
 
@@ -90,7 +91,16 @@ def local_cost(
     return cost
 
 
-@task("train", together=train_together, prepare=prepare_together, stacked=True, cost=local_cost, returns="start")
+@task(
+    "train",
+    together=train_together,
+    prepare=prepare_together,
+    stacked=True,
+    cost=local_cost,
+    returns="start",
+    update="start",
+    takes_bound=True,
+)
 def local_train(
     ctx: TaskContext,
     start: Params,
@@ -99,6 +109,7 @@ def local_train(
     terms: tuple[Term, ...] = (),
     data: Examples | None = None,
     by: By = "samples",
+    bound: float = 0.0,
 ) -> Params:
     """Train a model on the home's own rows, with a fresh optimiser.
 
@@ -111,6 +122,7 @@ def local_train(
         data: rows to train on in place of the home's own.
         by: "samples" gives the result as many samples as it was trained on as its weight, "uniform" gives it 1, so
             that means of means are right either way.
+        bound: largest norm of the update in this round, which is kept after the task; 0: as `[privacy]` says.
 
     Returns:
         The trained model.
@@ -121,6 +133,8 @@ def local_train(
     rows = data if data is not None else ctx.data
     if rows is None:
         raise LookupError(f"{ctx.home} holds no training data")
+    if ctx.privacy.row_clip:
+        return train_by_rows(ctx, start, rows, spec, corrections, terms, by)
     terms = tuple(term.begin(ctx, start) if hasattr(term, "begin") else term for term in terms)
     in_two_parts = any(getattr(term, "FEATURES", False) for term in terms)
     net = ctx.flat_module(start)

@@ -175,9 +175,13 @@ class Stepper:
 
     def step(self, loss: Tensor) -> None:
         """One gradient step on this loss."""
-        grad = self.net.grad
-        grad.zero_()
+        self.net.grad.zero_()
         loss.backward()  # type: ignore[no-untyped-call]
+        self.take()
+
+    def take(self) -> None:
+        """One step along the gradient that the model has."""
+        grad = self.net.grad
         if self.bits is not None:
             self.bits.before_step()
         if self.correction is not None:

@@ -12,7 +12,7 @@ from headwater.tasks.low_bit import one_bit_names
 from headwater.tasks.task import TaskContext, task
 
 
-@task("average", cost=Cost(), returns=lambda ctx, model: OneBit.outline(model, _names(ctx, model)))
+@task("average", cost=Cost(), returns=lambda ctx, model: OneBit.outline(model, _names(ctx, model)), derived=True)
 def pack(ctx: TaskContext, model: Params) -> OneBit:
     """Pack a model that was trained with `local.low_bit`; nothing is lost."""
     return OneBit.of(on_host(model), _names(ctx, model))

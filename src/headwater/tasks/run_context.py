@@ -22,6 +22,7 @@ from headwater.tasks.device_memory import RowCache
 from headwater.tasks.devices import CPU
 from headwater.tasks.flat_module import FlatModule
 from headwater.tasks.frozen_part import FrozenParts
+from headwater.tasks.privacy import Privacy
 from headwater.tasks.robust import Robust
 
 ALONE = "loop"  # the way of training in which every client is computed by itself
@@ -54,6 +55,7 @@ class RunContext:
         device_memory: megabytes of rows that stay on the device; 0 for a quarter of its memory.
         robust: how models and teachers are combined at sectors, and at the server.
         attack: a simulated attack.
+        privacy: what protects clients and their rows.
         frozen: what models never change, which is no part of them.
     """
 
@@ -79,6 +81,7 @@ class RunContext:
     device_memory: float = 0.0
     robust: tuple[Robust, Robust] = (Robust(), Robust())
     attack: Attack | None = None
+    privacy: Privacy = field(default_factory=Privacy)
     frozen: FrozenParts = field(default_factory=FrozenParts)
     _flat_modules: dict[tuple[str, int], FlatModule] = field(default_factory=dict)
     _cache: dict[Hashable, Any] = field(default_factory=dict)

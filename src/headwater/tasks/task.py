@@ -16,13 +16,14 @@ import numpy as np
 import torch
 
 from headwater.core.params import Params
-from headwater.core.rng import Key, derive, stream
+from headwater.core.rng import Key, SecretStream, derive, stream
 from headwater.core.tree import ROOT
 from headwater.data.base import Examples
 from headwater.data.split import Split
 from headwater.tasks.batched.threads import Helpers
 from headwater.tasks.cost import Ask, Cost, shaped_model
 from headwater.tasks.flat_module import FlatModule
+from headwater.tasks.privacy import Privacy, told, with_noise
 from headwater.tasks.robust import Robust
 from headwater.tasks.run_context import ALONE, RunContext
 from headwater.tasks.sums import Sums
@@ -44,6 +45,10 @@ def task(
     shows_rows: bool = False,
     noisy: bool = False,
     sums: Sums | None = None,
+    update: str = "",
+    derived: bool | Callable[..., bool] = False,
+    passes: Mapping[str, str] | None = None,
+    takes_bound: bool = False,
 ) -> Callable[[Function], Function]:
     """Mark a function as a task, which a method runs with `fed.run(function, at=…, name=input, …)`.
 
@@ -68,6 +73,12 @@ def task(
         sums: (input, function) if the task uses a mapping input only through a sum; the function takes the other inputs
             and returns the kind of sum (see `headwater.tasks.sums`), or why there is none. `privacy.secure` hides
             single values from such tasks, and refuses others.
+        update: the input that the task trains on the home's rows: the result holds the trained model, whose difference
+            from this input is what `[privacy]` bounds.
+        derived: whether the result follows from the inputs alone and not from the home's rows, or a function of the
+            inputs that says so. By it, `[privacy]` tells what leaves a client unprotected.
+        passes: part of the result → the input that it is, unchanged.
+        takes_bound: whether the task has an input `bound`, the largest update of the round where that is adapted.
 
     Example:
         A task that trains and returns only the change, with its cost and its size declared::
@@ -84,6 +95,8 @@ def task(
         function.cost, function.returns = cost, returns  # type: ignore[attr-defined]
         function.shows_rows, function.noisy = shows_rows, noisy  # type: ignore[attr-defined]
         function.sums = sums  # type: ignore[attr-defined]
+        function.update, function.derived, function.passes = update, derived, passes or {}  # type: ignore[attr-defined]
+        function.takes_bound = takes_bound  # type: ignore[attr-defined]
         return function
 
     return mark
@@ -114,10 +127,9 @@ class TaskContext:
         return stream(self._context.seed, "task", *self._key)
 
     @cached_property
-    def noise(self) -> np.random.Generator:
+    def noise(self) -> np.random.Generator | SecretStream:
         """A generator that no other party can repeat if this party has a secret; otherwise `rng`."""
-        secret = self._context.secret
-        return stream(self._context.seed, "secret", secret, *self._key) if secret else self.rng
+        return SecretStream(self._context.secret, *self._key) if self._context.secret else self.rng
 
     def entropy(self, count: int) -> bytes:
         """Random bytes for keys: the system's where parties are separate, else such that a run can be repeated."""
@@ -252,6 +264,15 @@ class TaskContext:
         return self._context.robust[self.home == ROOT]
 
     @property
+    def privacy(self) -> Privacy:
+        """What protects clients and their rows."""
+        return self._context.privacy
+
+    def hidden(self, model: Params, deviation: float) -> Params:
+        """The model with noise on every number, of this standard deviation."""
+        return with_noise(model, deviation, self._context, self._key)
+
+    @property
     def backdoored(self) -> bool:
         """Whether clients of this run simulate a backdoor, whose success is then measured."""
         return self._context.attack is not None and self._context.attack.kind == "backdoor"
@@ -273,4 +294,6 @@ class TaskContext:
 
     def note(self, **numbers: float) -> None:
         """Report numbers; they appear in the round's row, and methods do not see them."""
+        if self.home in self._context.rows:
+            numbers = told(numbers, self._context.privacy)
         self.notes |= {name: float(number) for name, number in numbers.items()}

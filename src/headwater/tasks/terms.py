@@ -112,7 +112,7 @@ class Contrast:
         return self.mu * F.cross_entropy(cosines / self.tau, torch.zeros_like(step.y))
 
 
-@task("average", returns=ITSELF)
+@task("average", returns=ITSELF, derived=True)
 def remember(ctx: TaskContext, new: Params, old: tuple[Params, ...] | None, most: int) -> tuple[Params, ...]:
     """Return the `most` latest models of this home, newest first."""
     return (new, *(old or ()))[:most]

@@ -39,8 +39,9 @@ from headwater.partition.divide import (
 from headwater.partition.partition import Partition
 from headwater.specs import LEARNING_RATE, DistillSpec, LocalSpec
 from headwater.tasks import devices
-from headwater.tasks.batched.policy import Stacking, stacking
+from headwater.tasks.batched.policy import Stacking, alone, stacking
 from headwater.tasks.frozen_part import FrozenParts
+from headwater.tasks.privacy import check, privacy_of
 from headwater.tasks.task import RunContext
 from headwater.training.absolute_paths import with_absolute_paths
 from headwater.training.architectures import specs_of
@@ -102,6 +103,8 @@ class Experiment:
     def stacking(self) -> Stacking:
         """Whether clients are trained as one, and how many at a time."""
         engine = self.config.engine
+        if self.config.privacy.row_clip:
+            return alone("gradients of single rows are bounded")
         there, here = devices.meant(engine.device)[0], devices.present(engine.device)
         how = (engine.stack, engine.threads, there, engine.precision, engine.stack_memory, here)
         return stacking(self.method, self.models, *how)
@@ -178,6 +181,7 @@ def prepare(config: Config, *, data: Data | None = None, model: Callable[[], nn.
     experiment = Experiment(config.merged(settled), split, partition, *parts, remarks=remarks)
     for extra in experiment.models.values():
         extra.outline()  # a method may refuse the model, or add one that cannot be built
+    check(privacy_of(config.privacy), config.robust.model_dump(), (spec, *others))
     return experiment
 
 

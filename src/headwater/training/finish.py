@@ -25,6 +25,7 @@ from headwater.training.guessing import guess_note
 from headwater.training.model_tensors import Frozen, describe_frozen, named, tensors_of
 from headwater.training.remarks import method_report
 from headwater.training.run_directory import RunDirectory, write_model
+from headwater.training.spending import Spending
 
 SEPARATE = (
     "clients were separate parties: accuracy by client was asked for after the last round only, a simulation asks in "
@@ -75,6 +76,7 @@ def result_of(
     joined: Sequence[Newcomer] = (),
     stopped: str = "",
     frozen: Frozen | None = None,
+    spending: Spending | None = None,
 ) -> dict[str, Any]:
     """The content of result.json.
 
@@ -90,15 +92,17 @@ def result_of(
         joined: clients that joined after the first round.
         stopped: name of the callback that ended the run early, if one did.
         frozen: architecture → what is frozen in it, by name.
+        spending: what the run's noise is worth.
     """
+    spending = spending or Spending(experiment)
     config, model = experiment.config, experiment.model
     result = {
         "algorithm": config.method,
         "label": config.method,
         "seed": config.seed,
-        "rounds": len(history) if stopped else config.rounds,
+        "rounds": len(history) if stopped or spending.ended else config.rounds,
         **summary_of(found, history, config.seed),
-        **method_report(experiment, history),
+        **method_report(experiment, history, spending.report(len(history))),
         "ledger": fed.session.ledger.summary(),
         "seconds": seconds,
         "partition_sha256": experiment.partition.sha256,
@@ -122,6 +126,8 @@ def result_of(
     told = [SEPARATE, *([BUILT] if frozen else [])] if fed.session.losing else []
     if stopped:
         told.append(f"ended after round {len(history)} of {config.rounds} by the callback {stopped}")
+    elif spending.ended:
+        told.append(spending.ended)
     if words := guess_note(experiment, history, final=True):
         told.append(words)
     return result | ({"notes": told} if told else {})

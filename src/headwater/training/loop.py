@@ -48,6 +48,7 @@ from headwater.training.remarks import cautions, lost_in_round
 from headwater.training.result import Event, Progress, Run
 from headwater.training.run_directory import RunDirectory
 from headwater.training.run_lock import RunLock
+from headwater.training.spending import Spending
 
 __all__ = ["Event", "open_engine", "train"]
 
@@ -117,9 +118,9 @@ class _Loop:
     ) -> None:
         self.experiment, self.engine, self.directory, self.progress = experiment, engine, directory, progress
         self.config, self.hooks, self.arrivals = experiment.config, hooks, arrivals
-        self.own_tests = self.config.partition.local_test > 0
-        self.partition = self.experiment.manifest()
-        self.remarks: tuple[str, ...] = ()  # about checkpoints that could not be used
+        self.own_tests, self.partition = self.config.partition.local_test > 0, self.experiment.manifest()
+        self.spending = Spending(experiment, drawn=not getattr(engine, "losing", False))
+        self.remarks: tuple[str, ...] = ()  # about checkpoints
         self.keeper = Keeper(directory.checkpoints, engine, directory.sync) if directory else None
 
     def run(self) -> Run:
@@ -132,21 +133,20 @@ class _Loop:
         device = devices.find(self.config.engine.device, elsewhere=self.config.engine.name == "ray")
         self.context = run_context(self.experiment, device)
         self.engine.start(self.context)
-        saved, first = self._begin()
+        (saved, first), found = self._begin(), None
         submitted = self.fed.session.submitted
         self.engine.watch = (lambda done: self.progress.task(done, submitted)) if self.progress.watch else None
-        rounds, found = self.config.rounds, None
+        ahead = self.config.engine.overlap and not (self.hooks.may_stop or self.spending.adapts)  # rounds left open
         self.progress.say("start", first - 1)
-        for sentence in filter(None, (*self.remarks, *cautions(self.experiment), numerics.too_late())):
+        for sentence in filter(None, (*self.remarks, *cautions(self.experiment, self.spending), numerics.too_late())):
             self.progress.say("warning", first - 1, text=sentence)
         self.hooks.run_begin(self.config)
-        for number in range(first, rounds + 1):
+        for number in range(first, self.spending.last + 1):
             if self.hooks.stopped:
                 break
             self._open(number, saved)
             saved = self.open[-1].saved
-            # With overlap, a round closes after the next is submitted.
-            while len(self.open) > (self.config.engine.overlap and not self.hooks.may_stop):
+            while len(self.open) > ahead:
                 found = self._close()
         while self.open:
             found = self._close()
@@ -192,12 +192,13 @@ class _Loop:
         """Submit a round and its evaluation. Does not wait, unless the method does."""
         saved = self._admit(number, saved)
         share, seed = self.config.partition.participation, self.config.seed
+        self.fed.session.bound = self.spending.bound(self.history)
         fed = self.fed = self.fed.begin(number, participants(self.fed.tree, share, seed, number))
         state = fed.restore_lost(saved.state, self.experiment.after_round(fed, saved.state))
         saved = Saved(state, saved.tests)
-        due = number % self.config.eval_every == 0 or number == self.config.rounds
-        # Where clients are separate parties, accuracy by client costs an exchange with each: only in the last round.
-        each = number == self.config.rounds or not fed.session.losing
+        due = number % self.config.eval_every == 0 or number == self.spending.last
+        # Accuracy by client tells about its labels. Where clients are separate parties, it costs an exchange with each.
+        each = not self.spending.active and (number == self.spending.last or not fed.session.losing)
         self.open.append(OpenRound(fed, saved, self._ask(saved, each) if due else None))
         self._release()
 
@@ -218,12 +219,12 @@ class _Loop:
         fed.session.settle(number)
         found = read_evaluation(fed, this.asked, self.own_tests) if this.asked else None
         done = self._take_reports(number)
-        row = row_of(fed, found, done)
+        row = row_of(fed, found, done) | self.spending.row(number, self.history, done)
         self.history.append(row)
         if self.directory and self.keeper:  # the row first, so that a checkpoint always has its rows
             self.directory.add_row(row)
             self.keeper.keep(number, this.saved, fed.session.ledger, time.time() - self.progress.began)
-            if number == self.config.rounds:
+            if number == self.spending.last:
                 self.keeper.write()
         if self.open[1:]:  # the state of the last round is needed for the export
             self.open.remove(this)
@@ -270,7 +271,7 @@ class _Loop:
         self.fed = self.fed.begin(self.config.rounds + 1, self.fed.tree.holders)
         session = self.fed.session
         ledger, session.ledger = session.ledger, Ledger()  # this evaluation was charged before
-        found = read_evaluation(self.fed, self._ask(saved), self.own_tests)
+        found = read_evaluation(self.fed, self._ask(saved, not self.spending.active), self.own_tests)
         session.ledger = ledger
         return found
 
@@ -283,11 +284,10 @@ class _Loop:
         tensors, about = tensors_of(params, frozen), describe_model(self.experiment, params)
         config, ledger, model = self.config, self.fed.session.ledger, self.experiment.model
         seconds = round(time.time() - self.progress.began, 3)
-        used = self.directory.devices if self.directory else ()
+        path, used = (self.directory.path, self.directory.devices) if self.directory else (None, ())
         where = devices.about(self.context.device, self.context.precision, used)
-        more = (seconds, where, self.arrivals.joined, self.hooks.stopped, frozen)
+        more = (seconds, where, self.arrivals.joined, self.hooks.stopped, frozen, self.spending)
         result = result_of(self.experiment, self.fed, params, beside, found, self.history, *more)
-        path = self.directory.path if self.directory else None
         how = (config.partition.scheme, self.experiment.method.INFO, json.loads(about).get("preparation", {}))
         text = card.card(result, *how)
         if self.hooks.stopped and self.keeper:

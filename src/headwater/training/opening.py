@@ -17,6 +17,7 @@ from headwater.tasks.attack import attack_of, poisoned
 from headwater.tasks.batched.policy import NUMBERS
 from headwater.tasks.devices import CPU
 from headwater.tasks.frozen_part import frozen_size
+from headwater.tasks.privacy import privacy_of
 from headwater.tasks.robust import Robust
 from headwater.tasks.task import RunContext
 from headwater.training.experiment import Experiment
@@ -53,6 +54,7 @@ def run_context(experiment: Experiment, device: torch.device = CPU) -> RunContex
         precision=engine.precision,
         device_memory=engine.device_memory,
         robust=(Robust(robust.sector, robust.share), Robust(robust.server, robust.share)),
+        privacy=privacy_of(config.privacy),
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -16,9 +16,20 @@ from headwater.tasks.attack import attack_of
 from headwater.tasks.task import RunContext
 from headwater.training.experiment import Experiment
 
+if TYPE_CHECKING:
+    from headwater.training.spending import Spending
 
-def method_report(experiment: Experiment, history: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """What the method itself has to say of a finished run: remarks in sentences, and the privacy that it spent."""
+
+def method_report(
+    experiment: Experiment, history: Sequence[dict[str, Any]], spent_on_noise: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """What the method itself has to say of a finished run: remarks in sentences, and the privacy that it spent.
+
+    Args:
+        experiment: the run.
+        history: its rows.
+        spent_on_noise: what the noise of `[privacy]` spent.
+    """
     method, spec = experiment.method, experiment.model
     remarks = [*_lasting(experiment), *(() if same_as(experiment) else method.remarks(history))]
     found: dict[str, Any] = {"remarks": remarks} if remarks else {}
@@ -29,6 +40,11 @@ def method_report(experiment: Experiment, history: Sequence[dict[str, Any]]) -> 
         if shared and "sentence" in spent:
             clients, rounds = len(experiment.tree.holders), "1 round" if most == 1 else f"{most} rounds"
             found["privacy"]["sentence"] += f" {len(shared)} of {clients} clients shared a class, in {rounds} at most."
+    if spent_on_noise:
+        own = found.get("privacy")
+        found["privacy"] = dict(spent_on_noise) | ({"representations": own} if own else {})
+        if own:
+            found["privacy"]["sentence"] += f" {own['sentence']}"
     config = experiment.config
     wanted = config.attack
     if (attack := attack_of(wanted.kind, wanted.share, wanted.strength, config.seed, experiment.tree)) is not None:
@@ -36,7 +52,7 @@ def method_report(experiment: Experiment, history: Sequence[dict[str, Any]]) -> 
     return found
 
 
-def releases(history: Sequence[dict[str, Any]]) -> tuple[dict[str, int], int]:
+def releases(history: Sequence[Mapping[str, Any]]) -> tuple[dict[str, int], int]:
     """How often each client shared class means, from the rows of a run, and the most that a client may have.
 
     Rows of an earlier version do not say who shared; each of them counts as once for everyone in the second figure.
@@ -73,9 +89,14 @@ def same_as(experiment: Experiment) -> SameAs | None:
     return experiment.method.same_as(torch.bincount(labels[own], minlength=classes).tolist() for own in rows)
 
 
-def cautions(experiment: Experiment) -> tuple[str, ...]:
-    """What there is to say of a run before it begins."""
-    return (*experiment.remarks, *_lasting(experiment))
+def cautions(experiment: Experiment, spending: Spending | None = None) -> tuple[str, ...]:
+    """What there is to say of a run before it begins.
+
+    Args:
+        experiment: the run.
+        spending: what its noise is worth; None leaves that out.
+    """
+    return (*experiment.remarks, *_lasting(experiment), *(spending.cautions if spending is not None else ()))
 
 
 def _lasting(experiment: Experiment) -> tuple[str, ...]:
