@@ -23,7 +23,7 @@ from typing import Any
 from record import ROOT, stamp, write
 
 sys.path.append(str(ROOT / "tools"))
-from process_tree import descendants, memory_and_files  # noqa: E402
+from process_tree import descendants, memory_and_files
 
 HERE = Path(__file__).resolve().parent
 MEMORY = 32.0  # MiB of growth that are accepted
