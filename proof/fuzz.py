@@ -4,7 +4,7 @@
     python proof/fuzz.py [--cases N] [--first N] [--out FILE] [TARGET ...]
 
 Each target (targets.py) starts from valid content and changes bytes, lengths, types, keys, numbers and nesting. Case N
-of a target is always the same: --first N --cases 1 repeats it. Every target runs in a child process with bounded memory.
+of a target is always the same: --first N --cases 1 repeats it. Targets run in child processes.
 Findings are: an error that is not one of the library's own for its user, a case that takes more than CPU seconds of
 the processor, a case by which the process grows by more than MEMORY, and a process that dies. Writes fuzz.json; exit
 status 1 if there is a finding.
@@ -84,7 +84,12 @@ def child(name: str, first: int, cases: int, sign: Path) -> None:
                 except UserError as error:
                     counts["refused"] += 1
                     if "\n" in str(error).strip() or len(str(error)) > 5000:
-                        found = {"kind": "sentence", "error": "not one short sentence", "text": str(error)[:300], "at": where(error)}
+                        found = {
+                            "kind": "sentence",
+                            "error": "not one short sentence",
+                            "text": str(error)[:300],
+                            "at": where(error),
+                        }
                 except Hang as error:
                     found = {"kind": "hang", "error": f"more than {CPU:g} s", "text": "", "at": where(error)}
                 except BaseException as error:

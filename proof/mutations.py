@@ -79,7 +79,9 @@ def places(tree: Tree) -> list[tuple[Any, Any]]:
     left = [tree]
     while left:
         each = left.pop()
-        inner = list(each.items()) if isinstance(each, dict) else list(enumerate(each)) if isinstance(each, list) else []
+        inner = (
+            list(each.items()) if isinstance(each, dict) else list(enumerate(each)) if isinstance(each, list) else []
+        )
         for key, value in inner:
             found.append((each, key))
             left.append(value)
@@ -108,7 +110,7 @@ def changed_tree(rng: random.Random, tree: Tree, *, lone: bool = True, most: int
             case 0 | 1 | 2:
                 holder[key] = odd(rng, lone)
             case 3:
-                holder[key] = _alike(rng, value)
+                holder[key] = alike(rng, value)
             case 4:
                 del holder[key]
             case 5 if isinstance(holder, dict):
@@ -129,7 +131,7 @@ def changed_tree(rng: random.Random, tree: Tree, *, lone: bool = True, most: int
     return tree
 
 
-def _alike(rng: random.Random, value: Tree) -> Tree:
+def alike(rng: random.Random, value: Tree) -> Tree:
     """Another value of the same type."""
     if isinstance(value, bool):
         return not value
@@ -240,7 +242,9 @@ def toml_change(rng: random.Random, text: str, tree: Tree) -> bytes:
                 depth = rng.choice((50, 900, 20_000))
                 lines[at] = f"{key} = {'[' * depth}{value}{']' * depth}"
             case 3:
-                lines[at] = lines[at].partition("=")[0] + "= " + rng.choice(("9" * 5000, "1979-05-27", "0x_", "''''", "inf"))
+                lines[at] = (
+                    lines[at].partition("=")[0] + "= " + rng.choice(("9" * 5000, "1979-05-27", "0x_", "''''", "inf"))
+                )
             case 4:
                 lines.append("[" + ".".join(["a"] * rng.choice((2, 400, 5000))) + "]")
             case _:
@@ -252,17 +256,18 @@ def toml_change(rng: random.Random, text: str, tree: Tree) -> bytes:
 def toml_text(tree: Tree) -> str:
     """TOML of any tree; what TOML cannot hold becomes an empty text."""
     if not isinstance(tree, dict):
-        return f"value = {_toml_value(tree, 0)}\n"
+        return f"value = {toml_value(tree, 0)}\n"
     plain = {key: value for key, value in tree.items() if not isinstance(value, dict)}
-    lines = [f"{json.dumps(str(key))} = {_toml_value(value, 0)}" for key, value in plain.items()]
+    lines = [f"{json.dumps(str(key))} = {toml_value(value, 0)}" for key, value in plain.items()]
     for key, value in tree.items():
         if isinstance(value, dict):
             lines.append(f"[{json.dumps(str(key))}]")
-            lines += [f"{json.dumps(str(inner))} = {_toml_value(each, 0)}" for inner, each in value.items()]
+            lines += [f"{json.dumps(str(inner))} = {toml_value(each, 0)}" for inner, each in value.items()]
     return "\n".join(lines) + "\n"
 
 
-def _toml_value(value: Tree, level: int) -> str:
+def toml_value(value: Tree, level: int = 0) -> str:
+    """A value as it stands after = in TOML."""
     if level > 200 or value is None:
         return '""'
     if isinstance(value, bool):
@@ -270,10 +275,10 @@ def _toml_value(value: Tree, level: int) -> str:
     if isinstance(value, int | float):
         return str(value)
     if isinstance(value, dict):
-        inner = (f"{json.dumps(str(key))} = {_toml_value(each, level + 1)}" for key, each in value.items())
+        inner = (f"{json.dumps(str(key))} = {toml_value(each, level + 1)}" for key, each in value.items())
         return "{" + ", ".join(inner) + "}"
     if isinstance(value, list | tuple):
-        return "[" + ", ".join(_toml_value(each, level + 1) for each in value) + "]"
+        return "[" + ", ".join(toml_value(each, level + 1) for each in value) + "]"
     return json.dumps(str(value), ensure_ascii=False).replace("\x7f", "\\u007F")
 
 
@@ -358,11 +363,11 @@ def npz_change(rng: random.Random, arrays: dict[str, Any]) -> bytes:
     np.savez(file, **arrays) if rng.random() < 0.5 else np.savez_compressed(file, **arrays)
     data = file.getvalue()
     if rng.random() < 0.2:
-        data = _member_change(rng, data)
+        data = member_change(rng, data)
     return changed_bytes(rng, data) if rng.random() < 0.4 else data
 
 
-def _member_change(rng: random.Random, data: bytes) -> bytes:
+def member_change(rng: random.Random, data: bytes) -> bytes:
     """A zip file one of whose members has other bytes, such as another shape in the head of an array; its sums fit."""
     changed, out = zipfile.ZipFile(io.BytesIO(data)), io.BytesIO()
     names = changed.namelist()

@@ -7,6 +7,7 @@ Everything else that comes out of it is a finding.
 from __future__ import annotations
 
 import contextlib
+import copy
 import gzip
 import io
 import json
@@ -27,8 +28,10 @@ from record import ROOT
 
 sys.path += [str(ROOT / "tests"), str(ROOT / "tools")]
 
-SMALL = ("rounds=1", "data.fraction=0.1", "partition.clients=4", "partition.sectors=2", "model.hidden=[8]")
-SMALL = (*SMALL, "partition.alpha=1.0", "local.epochs=1", "engine.name=inline")
+SMALL = ("rounds=1", "data.fraction=0.1", "partition.clients=4", "partition.sectors=2", "partition.alpha=1.0")
+SMALL = (*SMALL, "model.name=mlp", "model.hidden=[8]", "local.epochs=1", "engine.name=inline")
+SCHEMES = ("dirichlet", "iid", "shards", "quantity", "two-level", "client-prior", "dirichlet-balanced")
+SECTIONS = ("data", "partition", "model", "local", "robust", "attack", "faults")
 
 
 class Target:
@@ -54,7 +57,7 @@ def small_run(place: Path, *sets: str) -> Path:
     from headwater.training.experiment import prepare
     from headwater.training.loop import train
 
-    train(prepare(Config.load("fedavg", [*SMALL, "model.name=mlp", *sets])), out=place / "run")
+    train(prepare(Config.load("fedavg", [*SMALL, *sets])), out=place / "run")
     return place / "run"
 
 
@@ -93,7 +96,8 @@ class Configuration(Target):
         sets = []
         if way in (0, 3):
             for _ in range(rng.randint(1, 3)):
-                value = rng.choice((change._toml_value(change.odd(rng), 0), rng.choice(change.TEXTS), "[" * 2000, "9" * 5000))
+                odd = change.toml_value(change.odd(rng))
+                value = rng.choice((odd, odd, odd, rng.choice(change.TEXTS), "[" * 2000, "9" * 5000))
                 sets.append(f"{rng.choice(self.keys)}{rng.choice(('=', '=', '=', '==', ''))}{value}")
         if way == 1:
             tree.pop("extends", None)
@@ -119,27 +123,32 @@ class Prepared(Target):
         from headwater.config import Config
 
         self.base = Config.load("fedavg", SMALL).tree()
-        known = change.places({key: self.base[key] for key in ("data", "partition", "model", "local", "robust", "attack", "faults", "links")})
-        self.spots = [(holder, key) for holder, key in known if not isinstance(holder[key], dict)]
 
     def case(self, rng: random.Random) -> bool:
-        import copy
-
         from headwater.config import Config
         from headwater.training.experiment import prepare
 
         tree = copy.deepcopy(self.base)
         tree["algorithm"] = {"name": rng.choice(("fedavg", "fedhead", "feddf", "mtgc", "fedhkd", "local"))}
-        sections = [key for key in ("data", "partition", "model", "local", "robust", "attack", "faults") if tree.get(key)]
-        for _ in range(rng.randint(1, 2)):
-            section = tree[rng.choice(sections)]
-            key = rng.choice(list(section))
-            section[key] = change._alike(rng, section[key])
-        tree["partition"]["scheme"] = rng.choice(("dirichlet", "iid", "shards", "quantity", "two-level", "client-prior", "blocked"))
-        options = ("alpha", "drop_remainders")
+        tree["partition"]["scheme"] = rng.choice(SCHEMES)
         if tree["partition"]["scheme"] != "dirichlet":
-            for key in options:
+            for key in ("alpha", "drop_remainders"):
                 tree["partition"].pop(key, None)
+        spots = [
+            (tree[section], key)
+            for section in SECTIONS
+            for key, value in tree[section].items()
+            if isinstance(value, int | float | list) or rng.random() < 0.1
+        ]
+        for holder, key in rng.sample(spots, rng.randint(1, 2)):
+            if isinstance(holder[key], list) and holder[key]:
+                holder[key] = [change.alike(rng, each) for each in holder[key]]
+            elif isinstance(holder[key], float) and rng.random() < 0.5:
+                holder[key] = rng.choice((1e-6, 0.01, 0.3, 0.99, 1.0, 3.0, 1000.0))
+            elif isinstance(holder[key], int) and rng.random() < 0.5:
+                holder[key] = rng.choice((0, 1, 2, 3, 5, 17, 100))
+            else:
+                holder[key] = change.alike(rng, holder[key])
         prepare(Config(**tree))
         return True
 
@@ -254,7 +263,10 @@ class Arrays(Target):
 class PublishedSets(Target):
     """Every listed data set in its authors' format: idx, tar.gz, zip, pickles, .mat, .bin, csv, tsv, parquet."""
 
-    name, what = "published", "listed data sets in their authors' formats: idx, gz, tar.gz, zip, pickle, .mat, .bin, .csv"
+    name, what = (
+        "published",
+        "listed data sets in their authors' formats: idx, gz, tar.gz, zip, pickle, .mat, .bin, .csv",
+    )
 
     def __init__(self, place: Path) -> None:
         super().__init__(place)
@@ -284,7 +296,7 @@ class PublishedSets(Target):
             with np.load(path) as arrays:
                 data = change.npz_change(rng, dict(arrays))
         elif path.suffix == ".zip" and rng.random() < 0.7:
-            data = change._member_change(rng, data)
+            data = change.member_change(rng, data)
         else:
             data = change.changed_bytes(rng, data)
         path.write_bytes(data)
@@ -342,7 +354,12 @@ class Checkpoints(Target):
 
     def __init__(self, place: Path) -> None:
         super().__init__(place)
-        self.run = small_run(place, "rounds=2", "algorithm.name=scaffold")
+        from headwater.config import Config
+        from headwater.training.experiment import prepare
+
+        sets = ("rounds=2", "algorithm.name=scaffold")
+        self.run = small_run(place, *sets)
+        self.context = prepare(Config.load("scaffold", [*SMALL, *sets[:1]])).context()
         self.files = {path: path.read_bytes() for path in (self.run / "checkpoints").rglob("*") if path.is_file()}
 
     def case(self, rng: random.Random) -> bool:
@@ -351,7 +368,7 @@ class Checkpoints(Target):
 
         where = self.run / "checkpoints"
         heads = sorted(where.glob("round-*.json"))
-        changed = [rng.choice(list(self.files))] if rng.random() < 0.3 else [rng.choice(heads)]
+        changed = [rng.choice(list(self.files))] if rng.random() < 0.3 else rng.choice((heads, heads, heads[-1:]))
         added = []
         for path in changed:
             data = self.files[path]
@@ -369,6 +386,7 @@ class Checkpoints(Target):
                 data = change.changed_bytes(rng, data)
             path.write_bytes(data)
         engine = Inline()
+        engine.start(self.context)
         try:
             return checkpoint.load(where, engine) is not None
         finally:
@@ -465,8 +483,8 @@ class Messages(Target):
         return noted
 
     def case(self, rng: random.Random) -> bool:
-        from headwater.deploy.steps import StepResults, decode, trust
         from headwater.deploy.payload import PayloadReader, Refused
+        from headwater.deploy.steps import StepResults, decode, trust
 
         way = rng.randrange(4)
         try:
@@ -513,6 +531,7 @@ class Messages(Target):
     def wire(self, rng: random.Random) -> bool:
         """Bytes of a Flower record."""
         from flwr.app import ConfigRecord, RecordDict
+
         from headwater.deploy.flower.messages import from_flower, to_flower
         from headwater.deploy.transport import Unanswered
 
@@ -531,19 +550,17 @@ class Messages(Target):
 
     def frames(self, rng: random.Random) -> bool:
         """A value as it lies in files and shared memory."""
-        from headwater.core import sealed, serialization
+        from headwater.core import sealed
 
         values = next(iter(self.federation.stores.values()))
         file = self.place / "one.value"
-        names = [name for name in values.names()] if callable(getattr(values, "names", None)) else list(values.names)
-        value = values[rng.choice(names)] if names else {"a": 1}
+        value = values[rng.choice(sorted(values.names))] if values.names else {"a": 1}
         with file.open("wb") as opened:
             sealed.write(value, opened)
         file.write_bytes(change.changed_bytes(rng, file.read_bytes()))
         with contextlib.suppress(sealed.Damaged):
             sealed.read(file)
             return True
-        assert serialization is not None
         return False
 
 
@@ -572,10 +589,9 @@ class Manifests(Target):
         self.notes(names)
         self.split = place / "partition.json"
         self.labels = made.split.train.y.numpy()
-        self.split.write_bytes((small_run(place, "model.name=mlp") / "partition.json").read_bytes())
+        self.split.write_bytes((small_run(place) / "partition.json").read_bytes())
         self.files = {p: p.read_bytes() for p in (*self.top.rglob("*"), self.split, *requests) if p.is_file()}
-        self.texts = [p for p in self.files if p.suffix in (".toml", ".json", ".jsonl", ".request", ".approval", ".txt")]
-        self.texts += [p for p in (*requests, self.approval) if p not in self.texts]
+        self.texts = [p for p in self.files if p.suffix in (".toml", ".json", ".jsonl")]
 
     def notes(self, names: tuple[str, ...]) -> None:
         """What parties write while they run."""
@@ -599,10 +615,6 @@ class Manifests(Target):
             (folder.state / "control.json").write_text(json.dumps({"do": "pause"}))
 
     def case(self, rng: random.Random) -> bool:
-        from headwater.deploy.approving import approve
-        from headwater.deploy.enrolling import install
-        from headwater.deploy.folder import PartyFolder
-
         path = rng.choice(self.texts)
         data = self.files[path]
         if path.suffix == ".toml":
@@ -615,23 +627,39 @@ class Manifests(Target):
         try:
             if path == self.split:
                 return self.split_read()
-            owner = next((p for p in path.parents if p.parent == self.top), self.top / "server")
-            way = rng.randrange(5)
-            if path == self.approval or way == 0:
-                install(rng.choice((owner, self.top / "c0")) if owner.name != "ca" else self.top / "c0", self.approval)
-            elif path == self.request or owner.name == "ca" or way == 1:
-                approve(self.top, [self.request])
-            elif way == 2:
-                return command("deploy", rng.choice(("status", "audit", "check")), str(owner))
-            elif way == 3:
-                return command("deploy", "status", str(self.top))
-            else:
-                PartyFolder.open(owner)
-            return True
+            owner = next(p for p in path.parents if p.parent == self.top)
+            return self.used(rng, path, owner)
         finally:
             for each, content in self.files.items():
                 if not each.exists() or each.stat().st_size != len(content) or each.read_bytes() != content:
                     each.write_bytes(content)
+
+    def used(self, rng: random.Random, path: Path, owner: Path) -> bool:
+        """Do something that reads the changed file."""
+        from headwater.deploy.approving import approve
+        from headwater.deploy.audit import SentLog
+        from headwater.deploy.enrolling import install
+        from headwater.deploy.folder import PartyFolder
+        from headwater.deploy.refusals import RefusedLog
+
+        if owner.name == "ca":
+            approve(self.top, [self.request])
+        elif path.name.endswith(".request.json"):
+            approve(self.top, [path])
+        elif path.name == "approval.json":
+            install(owner, path)
+        elif path.parent.name == "state":
+            if rng.random() < 0.4:
+                return command("deploy", rng.choice(("status", "audit")), str(owner))
+            folder = PartyFolder.open(owner)
+            SentLog(folder).close()
+            RefusedLog(folder).add(2, "s0", "no")
+        elif rng.random() < 0.3:
+            words = rng.choice((("status", str(self.top)), ("status", str(owner)), ("audit", str(owner))))
+            return command("deploy", *words)
+        else:
+            PartyFolder.open(owner)
+        return True
 
     def split_read(self) -> bool:
         from headwater.partition.manifest import Manifest

@@ -17,6 +17,8 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+LONGEST = 500  # letters of another library's error message
+
 
 class HeadwaterError(Exception):
     """Base of all errors raised on purpose."""
@@ -71,8 +73,9 @@ class TaskError(HeadwaterError):
 
 
 def said(error: BaseException) -> str:
-    """First line of another library's error message, or the name of its class if the message is empty."""
-    return str(error).strip().partition("\n")[0] or type(error).__name__
+    """First line of another library's error message, cut to a readable length; without one, the name of its class."""
+    line = str(error).strip().partition("\n")[0] or type(error).__name__
+    return line if len(line) <= LONGEST else f"{line[:LONGEST]}…"
 
 
 def nearest(word: str, known: Iterable[str], *, most: int = 1, cutoff: float = 0.5) -> str:
