@@ -18,6 +18,7 @@ import difflib
 from collections.abc import Iterable
 
 LONGEST = 500  # letters of another library's error message
+LONGEST_MESSAGE = 4000
 
 
 class HeadwaterError(Exception):
@@ -25,7 +26,16 @@ class HeadwaterError(Exception):
 
 
 class UserError(HeadwaterError):
-    """A mistake that the caller can correct; the message says how."""
+    """A mistake that the caller can correct; the message says how.
+
+    Args:
+        message: one sentence. What it quotes may be anybody's, so it is cut to `LONGEST_MESSAGE` letters.
+        more: kept beside it.
+    """
+
+    def __init__(self, message: object = "", *more: object) -> None:
+        text = str(message)
+        super().__init__(text if len(text) <= LONGEST_MESSAGE else f"{text[:LONGEST_MESSAGE]}…", *more)
 
 
 class ConfigError(UserError):

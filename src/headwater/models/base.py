@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from headwater.errors import ConfigError, nearest
+from headwater.errors import ConfigError, nearest, said
 from headwater.models import MODELS, auto
 from headwater.models.building import SkipDraws, call, check_names, named
 from headwater.models.norms import BatchNormOf, as_in_keras
@@ -170,8 +170,12 @@ class ModelSpec:
         A model of the user's own is built normally, and torch's generator is restored.
         """
         if not self.own:
-            with torch.device("meta"), SkipDraws():
-                return self.build()
+            try:
+                with torch.device("meta"), SkipDraws():
+                    return self.build()
+            except (RuntimeError, TypeError, ValueError, OverflowError) as error:
+                given = ", ".join(f"{key} = {value!r}" for key, value in self.options.items()) or "these options"
+                raise ConfigError(f"model {self.name!r} cannot be built with {given[:200]} ({said(error)})") from error
         with torch.random.fork_rng(devices=[]):
             return self.build()
 
