@@ -163,6 +163,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--cases", type=int, default=10_000)
     parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--carry-on", action="store_true", help="leave out targets that FILE has with so many cases")
     parser.add_argument("--out", type=Path, default=HERE / "fuzz.json")
     parser.add_argument("--child", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("targets", nargs="*", metavar="TARGET")
@@ -178,6 +179,8 @@ def main() -> int:
     known = json.loads(options.out.read_text(encoding="utf-8")) if options.out.exists() else {"targets": {}}
     failed = False
     for name in names:
+        if options.carry_on and known["targets"].get(name, {}).get("cases", 0) >= options.cases:
+            continue
         found = run(name, options.first, options.cases)
         about = stamp(f"python proof/fuzz.py --cases {options.cases} {name}")
         known["bounds"] = {"cpu_seconds": CPU, "memory_mib": MEMORY}

@@ -49,7 +49,7 @@ name = "FedProx"
 set = { algorithm = { name = "fedprox" } }
 [[column]]
 name = "digits"
-set = { rounds = 2 }
+set = { rounds = 2, data = { fraction = 0.2 }, partition = { clients = 4 }, local = { epochs = 1 } }
 """
 DRAFTS = (".draft", ".part")
 Facts = dict[str, Any]
@@ -407,6 +407,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--kills", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--carry-on", action="store_true", help="leave out commands that FILE has already")
     parser.add_argument("--out", type=Path, default=HERE / "kills.json")
     parser.add_argument("commands", nargs="*", metavar="COMMAND")
     options = parser.parse_args()
@@ -421,7 +422,9 @@ def main() -> int:
     import headwater.report.figures
     import headwater.training.loop  # noqa: F401
 
-    found = stamp(f"python proof/kills.py --kills {options.kills} --seed {options.seed}") | {"works": {}}
+    known = json.loads(options.out.read_text(encoding="utf-8"))["works"] if options.out.exists() else {}
+    found = stamp(f"python proof/kills.py --kills {options.kills} --seed {options.seed}")
+    found["works"] = known if options.carry_on or options.commands else {}
     with tempfile.TemporaryDirectory() as folder:
         top = Path(folder)
         os.chdir(top)
@@ -437,7 +440,7 @@ def main() -> int:
             kills = left if at == len(chosen) - 1 else max(1, round(options.kills * work.weight / weights))
             kills = min(kills, left)
             left -= kills
-            if not kills:
+            if not kills or (options.carry_on and known.get(work.name, {}).get("kills", 0) >= kills):
                 continue
             start = time.monotonic()
             told = killer.round(work, kills)
