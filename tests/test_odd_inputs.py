@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 from pathlib import Path
 from typing import Any
@@ -13,17 +14,23 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 
 import headwater as hw
+from headwater.cli.app import main
 from headwater.config import Config
 from headwater.core.records import DEEPEST, parse_json, parse_toml
 from headwater.data.arrays import Owners
 from headwater.data.loading import load
+from headwater.deploy.audit import sums
 from headwater.deploy.folder import find
+from headwater.deploy.payload import PayloadReader, Refused
+from headwater.deploy.transport import Message
 from headwater.errors import LONGEST_MESSAGE, ConfigError, DataError, OutputError, UserError, said
 from headwater.models.base import ModelSpec
 from headwater.partition.manifest import Manifest
 from headwater.report.numbers import number
 from headwater.report.runs import read
 from headwater.sweep import tuning
+from headwater.training.run_directory import RunDirectory
+from headwater.training.run_numbers import numbered
 
 DEEP = "[" * 3000 + "]" * 3000
 LONG = "9" * 5000
@@ -84,6 +91,17 @@ class TestTexts:
             Manifest(manifest=str(tmp_path)).fixed_split(np.zeros(3, dtype=np.int64), None)
 
 
+class TestParties:
+    def test_a_message_that_lists_no_values(self) -> None:
+        with pytest.raises(Refused, match="which values"):
+            PayloadReader({}, 1 << 20).unpack(Message({"cargo": 7}))
+
+    def test_lines_of_other_types_in_what_was_sent(self, tmp_path: Path) -> None:
+        rows = [{"bytes": 5, "round": 1, "kind": ["model"], "tier": "relay"}, {"bytes": 7, "round": 2, "to": {"a": 1}}]
+        (tmp_path / "sent.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows) + DEEP)
+        assert sum(total.bytes for total in sums(tmp_path).values()) == 12
+
+
 class TestRuns:
     @pytest.fixture
     def run(self, tmp_path: Path) -> Path:
@@ -102,6 +120,23 @@ class TestRuns:
         (run / "result.json").write_text(f'{{"accuracy": 1{"0" * 400}}}')
         assert number(10**400) is None
         assert read(run).accuracy == 0.5
+
+    def test_what_a_killed_process_of_the_same_number_left_is_no_obstacle(self, tmp_path: Path) -> None:
+        """In a container, every process may have the same number."""
+        left = tmp_path / f".run.{os.getpid()}.draft"
+        left.mkdir()
+        (left / "config.toml").write_text("half a configu")
+        config = Config.load("fedavg")
+        assert RunDirectory(tmp_path / "run", config).path.is_dir()
+        assert Config.load(tmp_path / "run" / "config.toml") == config
+        left.mkdir()
+        assert numbered(tmp_path / "run", lambda place: None) == tmp_path / "run-001"
+        assert not left.exists()
+
+    def test_moves_that_are_none(self, run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        (run / "result.json").write_text('{"ledger": {"moves": [{"to": "client", "kind": "model", "count": 1}]}}')
+        assert main(["audit", str(run)]) == 2
+        assert "is damaged: its list of moves" in capsys.readouterr().err
 
     def test_a_cut_tune_file_is_as_none(self, tmp_path: Path) -> None:
         """A process that was killed while it wrote in place left one; the next one could not carry on."""

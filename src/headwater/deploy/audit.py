@@ -101,7 +101,7 @@ def lines(state: Path) -> Iterator[dict[str, Any]]:
             except ValueError:
                 continue
             if isinstance(line, dict) and isinstance(line.get("bytes"), int) and isinstance(line.get("round"), int):
-                yield {"tier": "", "direction": "", "to": "", "kind": "", "name": ""} | line
+                yield line | {key: str(line.get(key, "")) for key in ("tier", "direction", "to", "kind", "name")}
 
 
 def sums(state: Path) -> dict[SentKind, SentSum]:

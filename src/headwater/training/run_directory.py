@@ -37,7 +37,7 @@ class RunDirectory:
             else:  # created under another name and renamed, so that it always has a configuration to resume from
                 path.parent.mkdir(parents=True, exist_ok=True)
                 draft = path.with_name(f".{path.name}.{os.getpid()}.draft")
-                draft.mkdir()
+                draft.mkdir(exist_ok=True)  # a killed process of the same number may have left it
                 write_whole(draft / CONFIG, config.to_toml())
                 try:
                     draft.rename(path)
