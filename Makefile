@@ -6,7 +6,7 @@ SHARED_DATA := $(wildcard ../shared/data)
 export HEADWATER_DATA ?= $(abspath $(SHARED_DATA))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo deploy-demo test test-all check docs docs-tables build format bench bench-deploy bench-plan bench-defaults evidence compare-methods teacher-weights quadratics pipelining theory-bounds attacks join papers traffic text-table cifar-fusion deploy-check soak clean
+.PHONY: help demo deploy-demo test test-all check docs docs-tables build format bench bench-deploy bench-plan bench-defaults evidence compare-methods teacher-weights quadratics pipelining theory-bounds attacks join papers traffic text-table cifar-fusion deploy-check soak fuzz kills endurance clean
 
 help:
 	@echo "make demo      compare four methods on the embedded data set (a minute after the install)"
@@ -40,6 +40,9 @@ help:
 	@echo "make deploy-check"
 	@echo "               the same bits from every engine and from a federation of processes (a quarter of an hour)"
 	@echo "make soak      as root: an hour of a federation over network namespaces, with a fault every 30 s (SOAK=\"--minutes 3\" for less)"
+	@echo "make fuzz      changed inputs of every kind, 10 000 of each (hours; FUZZ=\"--cases 1000 config tables\" for less, FUZZ=--carry-on goes on)"
+	@echo "make kills     200 SIGKILLs over all commands that write (half an hour; KILLS=\"--kills 20 run\" for less)"
+	@echo "make endurance memory and open files over 2 000 rounds (some minutes; ENDURANCE=\"--rounds 200\" for less)"
 	@echo "make papers    every table and figure of the papers at the smoke scale (an hour or two; PAPERS=\"fedhead mtgc\" for some)"
 	@echo "make clean     remove what these targets made"
 
@@ -171,6 +174,15 @@ deploy-check: $(VENV)/.installed-test
 
 soak: $(VENV)/.installed-flower
 	$(BIN)/python experiments/soak/run.py $(SOAK)
+
+fuzz: $(VENV)/.installed-test
+	$(BIN)/python proof/fuzz.py $(FUZZ)
+
+kills: $(VENV)/.installed-test
+	$(BIN)/python proof/kills.py $(KILLS)
+
+endurance: $(VENV)/.installed-test
+	$(BIN)/python proof/endurance.py $(ENDURANCE)
 
 # Every table and figure, one after another; what fails is told and does not stop the rest.
 PAPERS ?= fedhead fedeed mtgc fedhkd feddf

@@ -54,8 +54,8 @@ def one(problem: str, method: str, rounds: int, seed: int, folder: Path) -> dict
     """Train one method on one problem, or read its finished run."""
     from headwater.config import Config
     from headwater.errors import DataError, UserError
-    from headwater.training.experiment import prepare
     from headwater.specs import LocalSpec
+    from headwater.training.experiment import prepare
     from headwater.training.guessing import guess_limit
     from headwater.training.loop import train
 

@@ -171,6 +171,7 @@ class Loopback:
         revoked: clients that were revoked at their hosts.
         late: clients that are not there when the run begins, with the round from which on they take part.
         change: makes another agreement of that of the experiment.
+        link: makes a link of what answers by party, and `meddle`.
     """
 
     def __init__(
@@ -183,7 +184,9 @@ class Loopback:
         revoked: Collection[str] = (),
         late: Mapping[str, int] | None = None,
         change: Callable[[Agreement], Agreement] = lambda agreement: agreement,
+        link: Callable[[dict[str, Answer], Callable[[str, Message], Message]], Any] = LoopbackLink,
     ) -> None:
+        self._link = link
         self.revoked = frozenset(revoked)
         self.made, self.place, self.deadline, self.quorum = experiment, place, deadline, quorum
         self.sent: dict[str, SentRows] = {}
@@ -211,9 +214,9 @@ class Loopback:
         self.late = sorted(Newcomer(round, client, rows.pop(client)) for client, round in (late or {}).items())
         self.census, self.members = rows, Membership(rows)
         self.meddle = meddle
-        self.links: dict[str, LoopbackLink] = {}
+        self.links: dict[str, Any] = {}
         hosts = {sector: self._host(sector) for sector in sectors}
-        self.links[ROOT] = LoopbackLink({sector: host.answer for sector, host in hosts.items()}, self.meddle)
+        self.links[ROOT] = link({sector: host.answer for sector, host in hosts.items()}, self.meddle)
 
     def _party(self, name: str, context: RunContext) -> PartyRun:
         self.sent[name] = SentRows()
@@ -256,7 +259,7 @@ class Loopback:
         team = self.agreement.sectors[sector]
         answers = {name: self._one_at_a_time(self.client(name)) for name in team}
         party = self._party(sector, host_context(self.agreement))
-        self.links[sector] = LoopbackLink(answers, self.meddle)
+        self.links[sector] = self._link(answers, self.meddle)
 
         def below(home: str) -> str | None:
             return home if home in team else None

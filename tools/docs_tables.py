@@ -17,6 +17,10 @@ from headwater.config import catalog, reference
 from headwater.config.fields import NONE
 from headwater.config.reference import KeyRow, method_defaults
 
+sys.path.append(str(Path(__file__).parent))
+import proof_tables
+from proof_tables import table
+
 ROOT = Path(__file__).parent.parent
 CONFIGURATION = "docs/configuration.md"
 STUB = "src/headwater/__init__.pyi"
@@ -24,13 +28,6 @@ COMMAND = "python tools/docs_tables.py"
 
 
 # -- Markdown
-
-
-def table(headings: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
-    """A Markdown table."""
-    head = [*headings]
-    lines = [head, ["---"] * len(head), *([cell.replace("|", "\\|") for cell in row] for row in rows)]
-    return "\n".join(f"| {' | '.join(line)} |".replace("  |", " |") for line in lines)
 
 
 def infos() -> list[MethodInfo]:
@@ -75,18 +72,33 @@ def places() -> str:
     return table(("methods", "the server sees", "a leader sees", "a client sees"), grouped(cells))
 
 
-TABLES = {"families": families, "methods": methods, "trust": trust, "places": places}
-PAGES = {"README.md": "families", "docs/methods.md": "methods", "docs/trust.md": "trust", "docs/places.md": "places"}
+TABLES = {
+    "families": families,
+    "methods": methods,
+    "trust": trust,
+    "places": places,
+    "fuzz": proof_tables.fuzz,
+    "kills": proof_tables.kills,
+    "endurance": proof_tables.endurance,
+}
+PAGES = {
+    "README.md": ("families",),
+    "docs/methods.md": ("methods",),
+    "docs/trust.md": ("trust", "fuzz", "kills", "endurance"),
+    "docs/places.md": ("places",),
+}
 
 
 def page(name: str) -> str:
-    """A page with its table renewed."""
-    text, wanted = (ROOT / name).read_text(encoding="utf-8"), PAGES[name]
-    before, start, rest = text.partition(f"<!-- table: {wanted} -->\n")
-    _, end, after = rest.partition("<!-- /table -->")
-    if not end:
-        sys.exit(f"{name} has no place for its table: add '<!-- table: {wanted} -->' and '<!-- /table -->'")
-    return f"{before}{start}{TABLES[wanted]()}\n{end}{after}"
+    """A page with its tables renewed."""
+    text = (ROOT / name).read_text(encoding="utf-8")
+    for wanted in PAGES[name]:
+        before, start, rest = text.partition(f"<!-- table: {wanted} -->\n")
+        _, end, after = rest.partition("<!-- /table -->")
+        if not end:
+            sys.exit(f"{name} has no place for its table: add '<!-- table: {wanted} -->' and '<!-- /table -->'")
+        text = f"{before}{start}{TABLES[wanted]()}\n{end}{after}"
+    return text
 
 
 # -- configuration

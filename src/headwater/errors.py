@@ -17,13 +17,25 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+LONGEST = 500  # letters of another library's error message
+LONGEST_MESSAGE = 4000
+
 
 class HeadwaterError(Exception):
     """Base of all errors raised on purpose."""
 
 
 class UserError(HeadwaterError):
-    """A mistake that the caller can correct; the message says how."""
+    """A mistake that the caller can correct; the message says how.
+
+    Args:
+        message: one sentence. What it quotes may be anybody's, so it is cut to `LONGEST_MESSAGE` letters.
+        more: kept beside it.
+    """
+
+    def __init__(self, message: object = "", *more: object) -> None:
+        text = str(message)
+        super().__init__(text if len(text) <= LONGEST_MESSAGE else f"{text[:LONGEST_MESSAGE]}…", *more)
 
 
 class ConfigError(UserError):
@@ -71,8 +83,9 @@ class TaskError(HeadwaterError):
 
 
 def said(error: BaseException) -> str:
-    """First line of another library's error message, or the name of its class if the message is empty."""
-    return str(error).strip().partition("\n")[0] or type(error).__name__
+    """First line of another library's error message, cut to a readable length; without one, the name of its class."""
+    line = str(error).strip().partition("\n")[0] or type(error).__name__
+    return line if len(line) <= LONGEST else f"{line[:LONGEST]}…"
 
 
 def nearest(word: str, known: Iterable[str], *, most: int = 1, cutoff: float = 0.5) -> str:

@@ -47,6 +47,8 @@ def audit(directory: Folder, json: Json = False) -> None:
     moves = ledger.get("moves") if isinstance(ledger, dict) else None
     if not isinstance(moves, list):
         raise OutputError(f"{directory / 'result.json'} has no list of moves; it was written by an earlier version")
+    if not all(map(_is_move, moves)):
+        raise OutputError(f"{directory / 'result.json'} is damaged: its list of moves has other rows; restore it")
     facts = {
         "algorithm": run.algorithm,
         "parties": {role: _party(role, moves) for role in PARTIES if _present(role, moves)},
@@ -57,6 +59,13 @@ def audit(directory: Folder, json: Json = False) -> None:
         as_json(facts)
         return
     _print(facts, f"{run.label} on {run.result.get('data', '')}: who saw what")
+
+
+def _is_move(row: Any) -> bool:
+    texts = ("purpose", "from", "to", "kind")
+    return (
+        isinstance(row, dict) and all(isinstance(row.get(key), str) for key in texts) and type(row.get("count")) is int
+    )
 
 
 def _present(role: str, moves: list[dict[str, Any]]) -> bool:

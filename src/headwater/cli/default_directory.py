@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from headwater.core.records import parse_json
 from headwater.errors import UserError
 from headwater.training.run_numbers import continued
 
@@ -25,10 +26,12 @@ def directory_for(stem: Path, asked: Mapping[str, str]) -> Path:
         stem: path without the number.
         asked: run → a text that is equal for equal settings.
     """
+    from headwater.training.checkpoint import write_whole
+
     wanted = {run: hashlib.sha256(text.encode()).hexdigest() for run, text in asked.items()}
     path = continued(stem, lambda folder: (known := _known(folder)) is not None and known | wanted == wanted | known)
     text = json.dumps((_known(path) or {}) | wanted, indent=1)
-    (path / ASKED).write_text(text, encoding="utf-8")
+    write_whole(path / ASKED, text)
     return path
 
 
@@ -48,7 +51,7 @@ def _known(folder: Path) -> dict[str, str] | None:
     """What was asked for in a directory; None if that is not known."""
     file = folder / ASKED
     try:
-        found = json.loads(file.read_text(encoding="utf-8")) if any(folder.iterdir()) else {}
+        found = parse_json(file.read_text(encoding="utf-8")) if any(folder.iterdir()) else {}
     except (OSError, ValueError):
         return None
     return found if isinstance(found, dict) else None

@@ -110,7 +110,9 @@ def clear(out: Path) -> None:
 
 def write_config(directory: Path, config: Config) -> None:
     """Write the configuration of a run into its directory."""
-    (directory / CONFIG).write_text(config.to_toml(), encoding="utf-8")
+    from headwater.training.checkpoint import write_whole
+
+    write_whole(directory / CONFIG, config.to_toml())
 
 
 def stored(directory: Path) -> Config:

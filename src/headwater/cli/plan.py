@@ -13,7 +13,7 @@ from headwater.cli.directories import check_path, plain_name
 from headwater.cli.options import Options, Source, takes
 from headwater.cli.run import TIERS
 from headwater.cli.terminal import as_json, console, pairs, print_lines, reading, status, table
-from headwater.core.records import to_json
+from headwater.core.records import parse_json, to_json
 from headwater.errors import OutputError
 from headwater.report.numbers import count, duration, size
 from headwater.training.run_numbers import RUNS
@@ -65,8 +65,10 @@ def plan(options: Options, source: Source = None) -> None:
     else:
         console().print(pairs(_lines(planned), f"{planned.method} on {planned.data}, planned"))
     if options.out is not None:
+        from headwater.training.checkpoint import write_whole
+
         options.out.mkdir(parents=True, exist_ok=True)
-        (options.out / FILE).write_text(to_json(planned.to_dict(), indent=1), encoding="utf-8")
+        write_whole(options.out / FILE, to_json(planned.to_dict(), indent=1))
         if not options.json:
             print_lines(f"plan: {options.out / FILE}")
 
@@ -211,6 +213,7 @@ def partition(options: Options, source: Source = None) -> None:
     with status(f"{reading(config.data.name)} …", options.quiet):
         from headwater.partition.summary import summarise
         from headwater.report import figures
+        from headwater.training.checkpoint import write_whole
         from headwater.training.experiment import prepare
 
         experiment = prepare(config)
@@ -223,7 +226,7 @@ def partition(options: Options, source: Source = None) -> None:
     out.mkdir(parents=True, exist_ok=True)
     with status("drawing the split …", options.quiet):
         figures.partition(experiment.partition, labels, classes, out / PICTURE, experiment.class_names)
-    (out / MANIFEST).write_text(json_text.dumps(manifest), encoding="utf-8")
+    write_whole(out / MANIFEST, json_text.dumps(manifest))
     if options.json:
         as_json(_split_facts(summary, manifest, out))
         return
@@ -241,7 +244,7 @@ def partition(options: Options, source: Source = None) -> None:
 def _check_free(file: Path, sha256: str, force: bool) -> None:
     """Refuse to replace another split, which may be that of a run, unless forced."""
     try:
-        stored = json_text.loads(file.read_text(encoding="utf-8"))["sha256"] if file.exists() else sha256
+        stored = parse_json(file.read_text(encoding="utf-8"))["sha256"] if file.exists() else sha256
     except (ValueError, KeyError, TypeError):
         stored = None
     if stored != sha256 and not force:

@@ -68,8 +68,10 @@ def predict(
     if out is None:
         sys.stdout.write(written.getvalue())
     else:
+        from headwater.training.checkpoint import write_whole
+
         out.parent.mkdir(parents=True, exist_ok=True)
-        out.write_text(written.getvalue(), encoding="utf-8")
+        write_whole(out, written.getvalue())
         say(f"{count} rows are in {out}")
 
 

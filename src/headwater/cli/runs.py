@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import tomllib
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -13,6 +12,7 @@ import typer
 
 from headwater.cli.options import Json
 from headwater.cli.terminal import as_json, console, print_lines, table
+from headwater.core.records import parse_toml
 from headwater.errors import OutputError, UserError
 from headwater.report.numbers import percent
 from headwater.training.run_numbers import RUNS
@@ -128,7 +128,7 @@ def _line(path: Path) -> RunLine:
 
 def _readable(path: Path) -> bool:
     try:
-        return "algorithm" in tomllib.loads((path / "config.toml").read_text(encoding="utf-8"))
+        return "algorithm" in parse_toml((path / "config.toml").read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return False
 

@@ -7,7 +7,6 @@ and the error message for an invalid value follow from that declaration.
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from headwater.config.fields import build as spec_from
 from headwater.config.load import read, read_each
 from headwater.config.plain_tables import checked, differences, merge, stages_of, to_toml
 from headwater.config.sections import ARRAYS, CUSTOM, Top
+from headwater.core.records import parse_toml
 from headwater.errors import ConfigError
 
 __all__ = ["ARRAYS", "CUSTOM", "Config", "method_from", "spec_from"]
@@ -153,8 +153,8 @@ class Config(Top):
     def from_toml(cls, text: str) -> Config:
         """Read a configuration from TOML text."""
         try:
-            return cls(**tomllib.loads(text))
-        except tomllib.TOMLDecodeError as error:
+            return cls(**parse_toml(text))
+        except ValueError as error:
             raise ConfigError(f"the configuration is not valid TOML: {error}") from None
 
     def difference(self, other: Config) -> tuple[str, Any, Any] | None:

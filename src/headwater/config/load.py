@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import tomllib
 from collections.abc import Mapping, Sequence
 from functools import reduce
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 from headwater import presets
 from headwater.config import catalog
 from headwater.config.plain_tables import Tree, merge, unknown, without_unused
+from headwater.core.records import parse_toml
 from headwater.errors import ConfigError, nearest
 from headwater.registry import path_exists, short_name
 
@@ -82,24 +82,24 @@ def pairs(sets: Sequence[str]) -> Tree:
         key, equals, text = pair.partition("=")
         parts = [part.strip() for part in key.split(".")]
         if not equals or not all(parts):
-            raise ConfigError(f"--set takes KEY=VALUE, such as local.lr=0.05, got {pair!r}")
+            raise ConfigError(f"--set takes KEY=VALUE, such as local.lr=0.05, got {short_name(pair)}")
         if parts == ["extends"]:
             raise ConfigError("extends is a key of files, not of --set; name the preset as the command's argument")
         table = tree
         for part in parts[:-1]:
             table = table.setdefault(part, {})
             if not isinstance(table, dict):
-                raise ConfigError(f"--set gives {part!r} both a value and keys of its own, got {pair!r}")
+                raise ConfigError(f"--set gives {part!r} both a value and keys of its own, got {short_name(pair)}")
         table[parts[-1]] = _value(key, text.strip())
     return tree
 
 
 def _value(key: str, text: str) -> Any:
     try:
-        parsed = tomllib.loads(f"value = {text}")
-    except tomllib.TOMLDecodeError as error:
+        parsed = parse_toml(f"value = {text}")
+    except ValueError as error:
         if text[:1] in ("[", "{", '"', "'"):
-            raise ConfigError(f"--set {key}: {text!r} is not a TOML value ({error})") from None
+            raise ConfigError(f"--set {key}: {short_name(text)} is not a TOML value ({error})") from None
         return text
     return parsed["value"] if len(parsed) == 1 else text
 
@@ -167,6 +167,6 @@ def _find(source: str | Path, here: Path | None) -> tuple[str, Tree, Path | None
 
 def _parse(text: str, what: str) -> Tree:
     try:
-        return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+        return parse_toml(text)
+    except ValueError as error:
         raise ConfigError(f"{what} is not valid TOML: {error}") from None

@@ -15,6 +15,7 @@ from headwater.config.secure import check_secure
 from headwater.data import REFERENCES, Reference, columns
 from headwater.errors import ConfigError
 from headwater.partition import PARTITIONS
+from headwater.registry import short_name
 
 Tree = dict[str, Any]
 MOST_LISTED, MOST_DRAWN = 1_000_000, 100_000_000  # clients, where all samples are listed and where they are drawn
@@ -118,7 +119,7 @@ def unknown(key: str, section: str, accepted: Sequence[str], choice: str = "") -
     )
     where = f"[{section}]{f' with {choice!r}' if choice else ''}" if section else "the top level"
     listed = f"accepted in {where}: {', '.join(accepted)}" if accepted else f"{where} takes no keys in this version"
-    return f"there is no setting called {dotted!r}{hint} ({listed})"
+    return f"there is no setting called {short_name(dotted)}{hint} ({listed})"
 
 
 def _owners(key: str, accepted: Sequence[str]) -> str:

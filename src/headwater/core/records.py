@@ -8,11 +8,14 @@ from __future__ import annotations
 import importlib
 import json
 import math
+import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any
 
 UNKNOWN = object()
+TOO_DEEP = "its lists and tables are nested too deeply"
+DEEPEST = 100  # levels of lists and tables in a file; what reads it goes through them one inside the other
 Leaf = Callable[[Any], Any]
 
 
@@ -97,3 +100,40 @@ def to_json(value: Any, indent: int | None = None) -> str:
         return json.dumps(value, indent=indent, allow_nan=False, default=str)
     except ValueError:  # there is one, which is rare
         return json.dumps(finite(value), indent=indent, allow_nan=False, default=str)
+
+
+def parse_json(text: str | bytes) -> Any:
+    """The content of a JSON text that may be anybody's.
+
+    Raises:
+        ValueError: it is not valid JSON, or nested too deeply.
+    """
+    return _bounded(json.loads, text)
+
+
+def parse_toml(text: str) -> dict[str, Any]:
+    """The content of a TOML text that may be anybody's.
+
+    Raises:
+        ValueError: it is not valid TOML, or nested too deeply.
+    """
+    tables: dict[str, Any] = _bounded(tomllib.loads, text)
+    return tables
+
+
+def _bounded(parse: Callable[[Any], Any], text: str | bytes) -> Any:
+    try:
+        tree = parse(text)
+    except RecursionError:
+        raise ValueError(TOO_DEEP) from None
+    except ValueError as error:
+        if "integer string conversion" in str(error):  # Python's own limit, in words about Python
+            raise ValueError("a number in it has thousands of digits") from None
+        raise
+    level = [tree]
+    for _ in range(DEEPEST):
+        inner = (each.values() if isinstance(each, dict) else each for each in level if isinstance(each, dict | list))
+        level = [value for values in inner for value in values if isinstance(value, dict | list)]
+        if not level:
+            return tree
+    raise ValueError(TOO_DEEP)

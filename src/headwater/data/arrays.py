@@ -174,8 +174,11 @@ class Owners:
             DataError: a name is missing, or a client has rows in two sectors.
         """
         for what, given in (("client", client), ("sector", sector)):
-            if given is not None and len(given) != samples:
-                raise DataError(f"{what} has {len(given)} entries for {samples} training samples; give one for each")
+            if given is None:
+                continue
+            count = 0 if getattr(given, "ndim", 1) == 0 else len(given)
+            if count != samples:
+                raise DataError(f"{what} has {count} entries for {samples} training samples; give one for each")
         names, rows = _numbered(client)
         if sector is None:
             return cls(rows, names)

@@ -212,14 +212,18 @@ def _arrays(top: Path, files: Sequence[Path], owners: Sequence[tuple[str, str | 
         arrays = read_npz(file)
         if "x" not in arrays or "y" not in arrays:
             raise DataError(f"{file} holds {', '.join(arrays) or 'nothing'}; the file of a client needs x and y")
-        if len(arrays["x"]) != len(arrays["y"]) or (xs and arrays["x"].shape[1:] != xs[0].shape[1:]):
+        x, y = arrays["x"], arrays["y"]
+        if x.ndim < 1 or y.ndim < 1 or len(x) != len(y) or (xs and x.shape[1:] != xs[0].shape[1:]):
+            raise DataError(f"{file} has x of shape {x.shape} and y of shape {y.shape}; all must be alike")
+        if xs and (x.dtype.kind, y.dtype.kind) != (xs[0].dtype.kind, ys[0].dtype.kind):
             raise DataError(
-                f"{file} has x of shape {arrays['x'].shape} and y of shape {arrays['y'].shape}; all must be alike"
+                f"{file} has x of type {x.dtype} and y of type {y.dtype}, and {files[0]} has {xs[0].dtype} and "
+                f"{ys[0].dtype}; save them with the same types"
             )
-        xs.append(arrays["x"])
-        ys.append(arrays["y"])
-        owner += [client] * len(arrays["y"])
-        place += [sector] * len(arrays["y"])
+        xs.append(x)
+        ys.append(y)
+        owner += [client] * len(y)
+        place += [sector] * len(y)
     x, y, who = np.concatenate(xs), np.concatenate(ys), np.array(owner)
     sectors = None if place[0] is None else np.array(place)
     return held_out(x, y, held_for_tests(who, len(x), str(top)), client=who, sector=sectors, name=str(top))

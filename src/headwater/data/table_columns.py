@@ -133,7 +133,13 @@ def _words(column: Series[Any], name: str) -> tuple[str, ...] | None:
         raise DataError(
             f"{name}: column {column.name!r} holds times; turn them into numbers, or leave it out with data.drop"
         )
-    present = column.dropna().astype(str).str.replace("\0", " ")
+    try:
+        present = column.dropna().astype(str).str.replace("\0", " ")
+    except UnicodeDecodeError as error:
+        raise DataError(
+            f"{name}: column {column.name!r} holds bytes that are no text; write texts or numbers, or leave it out "
+            "with data.drop"
+        ) from error
     different = sorted(set(present) - {""})
     if len(different) > MOST_WORDS:
         import pandas as pd

@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +18,7 @@ from typing import Any
 import tomli_w
 
 from headwater import __version__
+from headwater.core.records import parse_toml
 from headwater.deploy import status
 from headwater.deploy.agreement import Agreement
 from headwater.deploy.amendment import amended, next_client, replace_agreement
@@ -210,11 +210,11 @@ def _admit(host: PartyFolder, name: str, pair: KeyPair | None) -> None:
     """Have a host admit a client: its name in party.toml, its key in keys/members."""
     file = host.path / PARTY
     text = file.read_text(encoding="utf-8")
-    wanted = tomllib.loads(text)
+    wanted = parse_toml(text)
     wanted["link"]["members"] = [*wanted["link"]["members"], name]
     members = "".join(f'    "{member}",\n' for member in wanted["link"]["members"])
     changed = re.sub(r"(?ms)^members\s*=\s*\[.*?\]", f"members = [\n{members}]", text, count=1)
-    if tomllib.loads(changed) != wanted:
+    if parse_toml(changed) != wanted:
         changed = PARTY_HEAD + tomli_w.dumps(wanted)
     if pair is not None:
         write_whole(host.keys / "members" / f"{name}.pub", pair.public)

@@ -7,7 +7,6 @@ refuses the message.
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -21,6 +20,7 @@ from headwater.config import Config, method_from, spec_from
 from headwater.config.catalog import stage_fields
 from headwater.config.fields import shown
 from headwater.core.lazy_clients import number_of
+from headwater.core.records import parse_json
 from headwater.core.tree import Tree
 from headwater.data.base import Examples
 from headwater.data.split import Split
@@ -90,7 +90,7 @@ class Agreement:
         from headwater.deploy.amendment import unamended
 
         try:
-            fields = json.loads(content)
+            fields = parse_json(content)
             if fields["version"] != VERSION:
                 raise ConfigError(
                     f"{path} is of version {shown(fields['version'])}, and this Headwater reads version {VERSION}; "

@@ -5,7 +5,6 @@ The register of approved keys is `ca/approval.json`. A copy of it beside `ca/` i
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -13,6 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from headwater.core.records import parse_json
 from headwater.deploy import approval
 from headwater.deploy.approval import ApprovedKeys, KeyApproval, read_approval
 from headwater.deploy.authority import Authority, link_hosts
@@ -215,7 +215,7 @@ class ApprovalDesk:
         """Whether a party was revoked, as far as folders in this directory know."""
         told: object = None
         with suppress(OSError, ValueError):
-            told = json.loads((self.out / "server" / "state" / REVOKED).read_text(encoding="utf-8"))
+            told = parse_json((self.out / "server" / "state" / REVOKED).read_text(encoding="utf-8"))
         return revoked_key(self.out / host / "keys", name).exists() or (isinstance(told, list) and name in told)
 
     def _check_key(self, request: KeyRequest, file: Path, kind: str) -> str:

@@ -10,6 +10,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeGuard
 
+from headwater.core.records import parse_json
 from headwater.deploy.agreement import Agreement
 from headwater.deploy.payload import Refused
 from headwater.training.checkpoint import write_whole
@@ -58,7 +59,7 @@ class AnnouncedRows(Mapping[str, int]):
         self._path = folder.state / FILE
         self._rows: dict[str, int] = {}
         try:
-            held = json.loads(self._path.read_text(encoding="utf-8"))
+            held = parse_json(self._path.read_text(encoding="utf-8"))
             self._rows = {name: size for name, size in held.items() if type(size) is int}
         except (OSError, ValueError, AttributeError):
             pass  # it was never written, or is damaged: clients are asked before the next run

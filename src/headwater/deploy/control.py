@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from headwater.core.records import parse_json
 from headwater.deploy.folder import PartyFolder, find
 from headwater.deploy.status import read
 from headwater.errors import ConfigError, HeadwaterError
@@ -163,7 +164,7 @@ def _requested(path: Path) -> str:
         about = os.fstat(file)
         if not stat.S_ISREG(about.st_mode) or (os.name == "posix" and about.st_uid != os.geteuid()):
             return "is not a file of the user that runs the server"
-        wanted = json.loads(os.read(file, LARGEST))["do"]
+        wanted = parse_json(os.read(file, LARGEST))["do"]
         return wanted if wanted in (PAUSE, STOP) else "asks for nothing that is known here"
     except (OSError, ValueError, KeyError, TypeError):
         return "is damaged"

@@ -9,12 +9,12 @@ from __future__ import annotations
 import os
 import re
 import stat
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from headwater.core.records import parse_toml
 from headwater.deploy.transport import Address
 from headwater.errors import ConfigError, nearest
 
@@ -85,8 +85,8 @@ def _found(folder: Path) -> FoundParty:
 
 def _toml(file: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(file.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        return parse_toml(file.read_text(encoding="utf-8"))
+    except ValueError as error:
         raise ConfigError(f"{file} is not valid TOML: {error}") from None
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from headwater.core.membership import Membership, Newcomer
+from headwater.core.records import parse_json
 from headwater.deploy.agreement import Agreement
 from headwater.deploy.census import agrees, is_row_count, read_census
 from headwater.deploy.payload import Refused
@@ -125,7 +126,7 @@ class RunMembers:
 
     def _written(self) -> Membership | None:
         try:
-            fields = json.loads(self._path.read_text(encoding="utf-8")) if self._path else {}
+            fields = parse_json(self._path.read_text(encoding="utf-8")) if self._path else {}
             return read_membership(fields, self._agreement) if fields["run"] == self._run else None
         except (OSError, ValueError, KeyError, TypeError, Refused):  # never written, of another run, or damaged
             return None

@@ -7,14 +7,13 @@ when a client's work last came. What other parties wrote is taken as text and as
 
 from __future__ import annotations
 
-import json
 import time
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from headwater.core.records import parse_json, parse_toml
 from headwater.deploy import party_log, status
 from headwater.deploy.folder import FEDERATION, FoundParty, find, natural_order
 from headwater.report.numbers import number
@@ -233,7 +232,7 @@ def _visitors(rows: Mapping[str, dict[str, Any]]) -> Iterator[str]:
 
 def _agreed(folder: Path) -> dict[str, Any]:
     try:
-        fields = json.loads((folder / FEDERATION).read_text(encoding="utf-8"))
+        fields = parse_json((folder / FEDERATION).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
     return fields if isinstance(fields, dict) else {}
@@ -241,7 +240,7 @@ def _agreed(folder: Path) -> dict[str, Any]:
 
 def _title(agreed: Mapping[str, Any]) -> str:
     try:
-        config = tomllib.loads(str(agreed["config"]))
+        config = parse_toml(str(agreed["config"]))
         return f"{text(config['algorithm']['name'])} on {text(config['data']['name'])}"
     except (KeyError, TypeError, ValueError):
         return "A federation"
@@ -257,7 +256,7 @@ def _lines(path: Path) -> Iterator[dict[str, Any]]:
         return
     for line in content.splitlines():
         try:
-            fields = json.loads(line)
+            fields = parse_json(line)
         except ValueError:
             continue
         if isinstance(fields, dict):

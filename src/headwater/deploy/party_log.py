@@ -14,6 +14,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from headwater.core.records import parse_json
+
 if TYPE_CHECKING:
     from headwater.deploy.folder import PartyFolder
 
@@ -130,7 +132,7 @@ def _parsed(path: Path) -> Iterator[dict[str, Any]]:
 
 def _from_json(line: str) -> dict[str, Any]:
     try:
-        fields = json.loads(line)
+        fields = parse_json(line)
         time_of = datetime.fromisoformat(str(fields["time"])).astimezone().strftime("%Y-%m-%d %H:%M:%S")
         return {"time": time_of, "level": str(fields["level"]), "message": str(fields["message"])}
     except (ValueError, KeyError, TypeError):

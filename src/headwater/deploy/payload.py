@@ -109,8 +109,10 @@ class PayloadReader:
                 f"a message of {message.payload:,} bytes is larger than deploy.max_mb allows ({self.max_bytes:,} bytes)"
             )
         values: dict[str, Any] = {}
-        at = 0
-        for row in message.head.get(CARGO, ()):
+        at, rows = 0, message.head.get(CARGO, [])
+        if not isinstance(rows, list):
+            raise Refused("it does not say which values it has")
+        for row in rows:
             try:
                 name, content, count = row[0], row[1], int(row[2])
                 if not isinstance(name, str) or len(quote(name, safe="")) > LONGEST or name in values:

@@ -13,6 +13,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from headwater.core.records import parse_json
+
 if TYPE_CHECKING:
     from headwater.deploy.folder import PartyFolder
 
@@ -51,7 +53,7 @@ class RefusedLog:
 def refusals(state: Path) -> list[dict[str, Any]]:
     """The refusals of a party, the most frequent first; none if there is no readable file."""
     try:
-        rows = json.loads((state / FILE).read_text(encoding="utf-8"))
+        rows = parse_json((state / FILE).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return []
     found = [row for row in rows if _is_row(row)] if isinstance(rows, list) else []

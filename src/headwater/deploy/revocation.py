@@ -13,6 +13,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+from headwater.core.records import parse_json
 from headwater.deploy.folder import PartyFolder, find, listed, revoked_key
 from headwater.deploy.transport import Downlink, Message, Unanswered, Visitor
 from headwater.errors import ConfigError, nearest
@@ -101,7 +102,7 @@ class RevocationNotices:
         self.names: set[str] = set()
         self.waiting: dict[str, set[str]] = {}  # by sector, as it last said
         with suppress(OSError, ValueError, TypeError):  # never written, or damaged: the hosts report it again
-            self.names = {name for name in json.loads(self._path.read_text(encoding="utf-8")) if isinstance(name, str)}
+            self.names = {name for name in parse_json(self._path.read_text(encoding="utf-8")) if isinstance(name, str)}
 
     def present(self) -> frozenset[str]:
         return self._link.present()

@@ -10,6 +10,7 @@ import json
 import time
 from pathlib import Path
 
+from headwater.core.records import parse_json
 from headwater.deploy.folder import PartyFolder
 from headwater.deploy.status import Status
 from headwater.errors import ConfigError
@@ -63,7 +64,7 @@ def rollback(folder: PartyFolder, to: int) -> int:
 
 def _values_are_there(head: Path) -> bool:
     try:
-        files = json.loads(head.read_text(encoding="utf-8"))["files"].values()
+        files = parse_json(head.read_text(encoding="utf-8"))["files"].values()
         own = [file for file in files if file and not file.startswith("@")]
         return all((head.parent / "values" / file).is_file() for file in own)
     except (OSError, ValueError, KeyError, TypeError, AttributeError):

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from headwater.core.records import parse_json
 from headwater.deploy.refusals import refusals
 
 if TYPE_CHECKING:
@@ -96,11 +97,11 @@ def lines(state: Path) -> Iterator[dict[str, Any]]:
     with path.open(encoding="utf-8", errors="replace") as file:
         for text in file:
             try:
-                line = json.loads(text)
+                line = parse_json(text)
             except ValueError:
                 continue
             if isinstance(line, dict) and isinstance(line.get("bytes"), int) and isinstance(line.get("round"), int):
-                yield {"tier": "", "direction": "", "to": "", "kind": "", "name": ""} | line
+                yield line | {key: str(line.get(key, "")) for key in ("tier", "direction", "to", "kind", "name")}
 
 
 def sums(state: Path) -> dict[SentKind, SentSum]:

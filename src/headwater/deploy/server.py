@@ -6,7 +6,6 @@ passed. Then it chooses a name for the run and writes both to state/begun.json, 
 
 from __future__ import annotations
 
-import json
 import secrets
 import time
 from dataclasses import replace
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from headwater.core import sealed
+from headwater.core.records import parse_json
 from headwater.deploy.agreement import deployed_experiment, server_split
 from headwater.deploy.census import is_row_count
 from headwater.deploy.control import PAUSE, STOP, Control, Stopped
@@ -42,7 +42,7 @@ def run_server(process: PartyProcess) -> None:
     out = folder.state / "run"
     if (out / "result.json").exists():
         process.log(f"this federation has finished; its results are in {out}")
-        begun = json.loads((folder.state / BEGUN).read_text(encoding="utf-8"))
+        begun = parse_json((folder.state / BEGUN).read_text(encoding="utf-8"))
         link = process.downlink()
         gone = Revocations(folder, link, process.log)
         # The server may have ended before it could tell.
@@ -128,7 +128,7 @@ def _begin(process: PartyProcess, link: RevocationNotices, revoked: Revocations,
     """The name of the run and the clients' numbers of rows, from state/begun.json or from the clients."""
     path, agreement = process.folder.state / BEGUN, process.folder.federation
     if path.exists():
-        begun: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        begun: dict[str, Any] = parse_json(path.read_text(encoding="utf-8"))
         process.log("the server was started again, and carries on")
         return begun
     sizes: dict[str, int] = {}

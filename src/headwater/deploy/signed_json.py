@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from headwater.core.records import parse_json
 from headwater.errors import ConfigError
 
 VERSION = 1
@@ -31,7 +32,7 @@ def read_fields(file: Path, kind: str, types: Mapping[str, type], most: int, by:
     with file.open("rb") as opened:
         content = opened.read(most + 1)
     try:
-        fields: Any = json.loads(content) if len(content) <= most else None
+        fields: Any = parse_json(content) if len(content) <= most else None
     except (ValueError, RecursionError):
         fields = None
     if not isinstance(fields, dict) or fields.get("kind") != kind:

@@ -7,7 +7,6 @@ that it is up even in a container, or that it was killed even if its process id 
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import threading
 import time
@@ -15,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headwater.core.records import to_json
+from headwater.core.records import parse_json, to_json
 from headwater.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -117,7 +116,7 @@ class Status:
 def read(state: Path) -> dict[str, Any]:
     """The last status of a party, with `up` for whether its process runs; only `up` if it was never started."""
     try:
-        fields = json.loads((state / FILE).read_text(encoding="utf-8"))
+        fields = parse_json((state / FILE).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         fields = None
     fields = fields if isinstance(fields, dict) else {}

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from headwater.core import serialization
+from headwater.core.records import parse_json
 from headwater.deploy.payload import CARGO
 from headwater.deploy.permitted_steps import Origin
 from headwater.deploy.transport import Message
@@ -55,7 +56,7 @@ class StepRecord:
 
     def _read_marks(self) -> dict[str, Mark]:
         try:
-            written = json.loads((self._place / MARKS).read_text(encoding="utf-8"))
+            written = parse_json((self._place / MARKS).read_text(encoding="utf-8"))
             if written["run"] != self._run:
                 return {}
             return {name: Mark(Origin(*origin), *rest) for name, (origin, *rest) in written["marks"].items()}
@@ -106,7 +107,7 @@ def _lines(path: Path) -> list[dict[str, Any]]:
     found = []
     for text in path.read_text(encoding="utf-8", errors="replace").splitlines():
         try:
-            line = json.loads(text)
+            line = parse_json(text)
             if isinstance(line["round"], int) and isinstance(line["shape"], str) and isinstance(line["digest"], str):
                 found.append(line)
         except (ValueError, KeyError, TypeError):

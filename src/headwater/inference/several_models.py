@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
+import reprlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -10,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from headwater.config import CUSTOM
-from headwater.errors import ConfigError, OutputError, said
+from headwater.errors import ConfigError, HeadwaterError, OutputError, said
 from headwater.models.base import ModelSpec
 from headwater.specs import Mix, Weights
 
@@ -61,6 +63,7 @@ def spec_of(fields: Mapping[str, Any], build: Callable[[], nn.Module] | None, so
         build: builds the module of a model that was given as a function.
         source: where it is from, for messages.
     """
+    _check_types(fields)
     if fields["name"] != CUSTOM:
         return ModelSpec(**fields)
     if build is None:
@@ -71,17 +74,35 @@ def spec_of(fields: Mapping[str, Any], build: Callable[[], nn.Module] | None, so
     return ModelSpec(**fields, builder=build)
 
 
+def _check_types(fields: Mapping[str, Any]) -> None:
+    """Raise TypeError unless the fields of a `ModelSpec` are of the types that a run writes."""
+    usual: dict[str, Any] = {each.name: type(each.default) for each in dataclasses.fields(ModelSpec)}
+    usual |= {"name": str, "classes": int, "shape": list, "options": dict, "head": str | None, "alpha": float | int}
+    for key, value in fields.items():
+        kind = usual.get(key, object)
+        if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+            raise TypeError(f"{key} is {reprlib.repr(value)}")
+    if not all(type(size) is int and size > 0 for size in fields["shape"]):
+        raise TypeError(f"shape is {reprlib.repr(fields['shape'])}")
+
+
 def built(spec: ModelSpec, state: Mapping[str, Tensor], source: str) -> nn.Module:
     """The module with this state, in evaluation mode.
 
     Raises:
-        OutputError: the state is that of another architecture.
+        OutputError: the state is that of another architecture, or there is none with these options.
     """
-    with torch.random.fork_rng(devices=[]):  # the weights that it draws are replaced
-        module = spec.build()
     try:
+        if not spec.own:  # before a module takes memory that its file does not account for
+            _check_shapes(spec.outline().state_dict(), state)
+        with torch.random.fork_rng(devices=[]):  # the weights that it draws are replaced
+            module = spec.build()
         missing, unknown = module.load_state_dict(dict(state), strict=False)
-    except RuntimeError as error:
+    except HeadwaterError:
+        raise
+    except Exception as error:
+        if spec.own and not isinstance(error, RuntimeError):  # in the user's own code
+            raise
         raise OutputError(f"the tensors of {source} do not fit {spec.name!r} ({said(error)})") from error
     named = [*module.named_parameters(remove_duplicate=False)]
     loaded = {id(parameter) for name, parameter in named if name in state}  # a tied parameter is stored once
@@ -89,3 +110,9 @@ def built(spec: ModelSpec, state: Mapping[str, Tensor], source: str) -> nn.Modul
     if odd:
         raise OutputError(f"the tensors of {source} do not fit {spec.name!r}: {odd[0]!r} has no counterpart")
     return module.eval()
+
+
+def _check_shapes(wanted: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> None:
+    for name, tensor in state.items():
+        if name in wanted and wanted[name].shape != tensor.shape:
+            raise ValueError(f"{name} has the shape {list(tensor.shape)} instead of {list(wanted[name].shape)}")

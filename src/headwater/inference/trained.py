@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -15,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from headwater.core.records import parse_json
 from headwater.data.reading import Reading
 from headwater.errors import ConfigError, OutputError, nearest, said
 from headwater.inference.several_models import FILE as MEMBERS
@@ -242,13 +242,15 @@ def from_metadata(
         build: builds the module of a model that was given as a function.
     """
     try:
-        about = json.loads(text)
+        about = parse_json(text)
         members, further, same = (about.pop(key, {}) for key in ("members", "further", "same"))
-        class_names, words = tuple(about.pop("class_names")), about.pop("words", None)
+        class_names, words = about.pop("class_names"), about.pop("words", None)
+        if not isinstance(class_names, list) or not all(isinstance(name, str) for name in class_names):
+            raise TypeError("class_names is no list of names")
         reading, voting = Reading.of(about.pop("preparation", {})), about.pop("voting", {})
         specs = {name: spec_of(fields, build, source) for name, fields in members.items()}
         rest = {name: spec_of(fields, build, source) for name, fields in further.items()}
-        known = (class_names, tensors, specs, reading, words, source)
+        known = (tuple(class_names), tensors, specs, reading, words, source)
         return TrainedModel(spec_of(about, build, source), *known, voting=voting, further=rest, same=same)
     except (TypeError, ValueError, AttributeError, KeyError) as error:
         raise OutputError(f"{source} does not say which model it holds ({said(error)}); train again") from error

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from headwater.errors import ConfigError, nearest
+from headwater.errors import ConfigError, nearest, said
 from headwater.models import MODELS, auto
 from headwater.models.building import BatchNormOf, SkipDraws, as_in_keras, call, check_names, named
 
@@ -171,7 +171,11 @@ class ModelSpec:
         listed network is built once and shared, so it must not be changed.
         """
         if not self.own:
-            return self._outline
+            try:
+                return self._outline
+            except (RuntimeError, TypeError, ValueError, OverflowError) as error:
+                given = ", ".join(f"{key} = {value!r}" for key, value in self.options.items()) or "these options"
+                raise ConfigError(f"model {self.name!r} cannot be built with {given[:200]} ({said(error)})") from error
         with torch.random.fork_rng(devices=[]):
             return self.build()
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, replace
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any, Literal, TypeVar
 
 from headwater import papers, presets
 from headwater.config.fields import Setting, check, describe, settings_of, shown
+from headwater.core.records import parse_toml
 from headwater.errors import ConfigError, nearest
 from headwater.papers.measures import Measure
 
@@ -151,8 +151,8 @@ def parse(text: str, name: str, scales: Iterable[str]) -> PaperTable:
         ConfigError: if the text is not a valid table.
     """
     try:
-        tree = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+        tree = parse_toml(text)
+    except ValueError as error:
         raise ConfigError(f"{name} is not valid TOML: {error}") from None
     try:
         return _table(tree, name, papers.title(text), list(scales))

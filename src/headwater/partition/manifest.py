@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,6 +10,7 @@ import numpy as np
 from pydantic import model_validator
 from pydantic.dataclasses import dataclass
 
+from headwater.core.records import parse_json
 from headwater.errors import ConfigError, DataError
 from headwater.partition.base import FixedSplit, Ints, Partitioner
 from headwater.partition.partition import Partition, fingerprint
@@ -105,7 +105,7 @@ class Manifest(Partitioner):
                 f"{MANIFEST} in a run's directory"
             )
         try:
-            content = json.loads(self.file.read_text(encoding="utf-8"))
+            content = parse_json(self.file.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
             raise DataError(f"partition.manifest {self.file} could not be read as JSON ({error})") from error
         if not isinstance(content, dict):

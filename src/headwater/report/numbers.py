@@ -15,7 +15,10 @@ def number(value: Any) -> float | None:
     """The value as a float if it is a finite number, else None (null, NaN, text)."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    return float(value) if math.isfinite(value) else None
+    try:
+        return float(value) if math.isfinite(value) else None
+    except OverflowError:  # a whole number beyond the range of floats
+        return None
 
 
 def mean(values: Iterable[float | None]) -> float | None:

@@ -6,14 +6,13 @@ last line, or no `result.json`; both are accepted, and the run counts as unfinis
 
 from __future__ import annotations
 
-import json
 import re
-import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from headwater.core.records import parse_json, parse_toml
 from headwater.errors import UserError
 from headwater.report.numbers import number
 
@@ -165,8 +164,8 @@ def read(directory: Path) -> RunRecord:
             "give a directory that `headwater run` or `headwater compare` has written"
         )
     try:
-        config = tomllib.loads(file.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        config = parse_toml(file.read_text(encoding="utf-8"))
+    except ValueError as error:
         raise UserError(f"{str(file)!r} is not valid TOML ({error}); restore it or leave this run out") from error
     result, (rows, cut) = _json(directory / "result.json"), _rows(directory / ROWS)
     settings = config.get("algorithm")
@@ -247,7 +246,7 @@ def _rows(file: Path) -> tuple[list[dict[str, Any]], bool]:
     cut = False
     for at, line in enumerate(lines, start=1):
         try:
-            row = json.loads(line)
+            row = parse_json(line)
             rounds = number(row["round"])
             if rounds is None:
                 raise ValueError("no round number")
@@ -267,7 +266,7 @@ def _json(file: Path) -> dict[str, Any] | None:
     if not file.is_file():
         return None
     try:
-        found = json.loads(file.read_bytes())
+        found = parse_json(file.read_bytes())
     except ValueError as error:
         raise UserError(
             f"{str(file)!r} is not valid JSON ({error}); "

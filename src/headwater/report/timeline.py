@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from headwater.core.records import parse_json
 from headwater.report.numbers import duration, number, percent
 from headwater.report.runs import RunRecord
 
@@ -84,7 +84,7 @@ def read(run: RunRecord) -> list[dict[str, Any]]:
     rows = []
     for line in file.read_bytes().split(b"\n"):
         try:
-            row = json.loads(line)
+            row = parse_json(line)
         except ValueError:  # an empty line, or the last line of a run that was killed
             continue
         if isinstance(row, dict):

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from headwater.config.fields import plain
 from headwater.config.plain_tables import differences
+from headwater.core.records import parse_json
 from headwater.errors import ConfigError, OutputError
 
 if TYPE_CHECKING:
@@ -93,7 +94,7 @@ class CellFile:
     def read(path: Path) -> CellFile | None:
         """Read the file of a run's directory; None if it is absent or damaged."""
         try:
-            found = json.loads((path / CELL_FILE).read_text(encoding="utf-8"))
+            found = parse_json((path / CELL_FILE).read_text(encoding="utf-8"))
             return CellFile(str(found["headwater"]), dict(found["asked"]), dict(found["facts"]))
         except (OSError, ValueError, KeyError, TypeError):
             return None  # the run's own configuration decides

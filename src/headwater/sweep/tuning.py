@@ -20,9 +20,11 @@ from typing import TYPE_CHECKING, Any
 
 from headwater.callbacks import Callback, StopRun
 from headwater.config.fields import plain
+from headwater.core.records import parse_json
 from headwater.errors import ConfigError, Diverged, TaskError
 from headwater.report.runs import TUNING
 from headwater.sweep import identity
+from headwater.training.checkpoint import write_whole
 
 if TYPE_CHECKING:
     from headwater.config import Config
@@ -134,8 +136,8 @@ def tune(
     """
     asked = json.dumps([rounds, [identity(config) for config in configs]])
     file = out / FILE
-    if file.is_file() and (known := json.loads(file.read_text(encoding="utf-8"))).pop("asked", None) == asked:
-        return dict(known)
+    if (known := _known(file)) and known.pop("asked", None) == asked:
+        return known
     steps = rungs(len(points), rounds)
     rows: list[dict[str, Any]] = [{"settings": point, "validation_accuracy": None, "rounds": 0} for point in points]
     left = list(range(len(points)))
@@ -157,9 +159,18 @@ def tune(
     told = {"rounds": rounds, "rows": rows, "best": points[left[0]], "cost": cost}
     told["rungs"] = [{"settings": rung.settings, "rounds": rung.rounds} for rung in steps]
     out.mkdir(parents=True, exist_ok=True)
-    file.write_text(json.dumps(told | {"asked": asked}, indent=1) + "\n", encoding="utf-8")
+    write_whole(file, json.dumps(told | {"asked": asked}, indent=1) + "\n")
     shutil.rmtree(out / CELLS, ignore_errors=True)
     return told
+
+
+def _known(file: Path) -> dict[str, Any]:
+    """What tune.json holds; nothing if there is none, or a damaged one, which is written again."""
+    try:
+        known = parse_json(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return known if isinstance(known, dict) else {}
 
 
 def tuned_facts(found: Mapping[str, Any]) -> dict[str, Any]:

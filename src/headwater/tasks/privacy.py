@@ -22,7 +22,7 @@ from headwater.core.params import By, Layout, Params, mean
 from headwater.core.rng import Key, SecretStream, stream
 from headwater.errors import ConfigError
 from headwater.models.base import ModelSpec
-from headwater.models.norms import has_batch_norm
+from headwater.models.building import has_batch_norm
 from headwater.specs import NoiseAt
 from headwater.tasks.attack import Attack, sent
 

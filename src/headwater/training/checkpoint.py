@@ -24,6 +24,7 @@ from typing import Any
 
 from headwater.core import records
 from headwater.core.ledger import Ledger
+from headwater.core.records import parse_json
 from headwater.core.sealed import Damaged
 from headwater.core.tree import Place
 from headwater.core.values import Located, names_in
@@ -181,7 +182,7 @@ def load(directory: Path, engine: Engine, own: Iterable[str] = ()) -> Checkpoint
 def _read_head(path: Path) -> dict[str, Any]:
     """The content of `round-N.json`, compared with its hash. Raises ValueError if it cannot be used."""
     try:
-        row = json.loads(path.read_bytes())
+        row = parse_json(path.read_bytes())
     except ValueError as error:
         raise ValueError(f"it is not valid JSON: {error}") from None
     if not isinstance(row, dict) or row.get("version") not in (VERSION, UNCHECKED):
@@ -207,7 +208,7 @@ def _tidy(directory: Path) -> None:
     used: set[str] = set()
     for head in heads[-KEPT:]:
         try:
-            for file in json.loads(head.read_text(encoding="utf-8"))["files"].values():
+            for file in parse_json(head.read_text(encoding="utf-8"))["files"].values():
                 used.update([file] if isinstance(file, str) else file.values())
         except (ValueError, KeyError, TypeError, AttributeError):
             return  # not one of ours: remove no value

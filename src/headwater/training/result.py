@@ -16,7 +16,7 @@ from torch import nn
 
 from headwater.core.ledger import TIERS, Ledger
 from headwater.core.params import Params
-from headwater.core.records import to_json
+from headwater.core.records import parse_json, to_json
 from headwater.engines.base import Done
 from headwater.errors import OutputError, said
 from headwater.inference.several_models import FILE as MEMBERS
@@ -118,7 +118,7 @@ class Run:
         if self.directory is None:
             return self.spans
         lines = (self.directory / "timeline.jsonl").read_text(encoding="utf-8").splitlines()
-        return [json.loads(line) for line in lines]
+        return [parse_json(line) for line in lines]
 
     @property
     def model(self) -> nn.Module:

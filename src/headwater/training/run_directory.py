@@ -12,7 +12,7 @@ from torch import Tensor
 
 from headwater.config import Config
 from headwater.config.plain_tables import differences
-from headwater.core.records import to_json
+from headwater.core.records import parse_json, to_json
 from headwater.errors import ConfigError, OutputError
 from headwater.training.checkpoint import write_whole
 
@@ -37,7 +37,7 @@ class RunDirectory:
             else:  # created under another name and renamed, so that it always has a configuration to resume from
                 path.parent.mkdir(parents=True, exist_ok=True)
                 draft = path.with_name(f".{path.name}.{os.getpid()}.draft")
-                draft.mkdir()
+                draft.mkdir(exist_ok=True)  # a killed process of the same number may have left it
                 write_whole(draft / CONFIG, config.to_toml())
                 try:
                     draft.rename(path)
@@ -101,7 +101,7 @@ class RunDirectory:
         """Refuse to resume with other data than the run began with."""
         path = self.path / "partition.json"
         try:
-            recorded = json.loads(path.read_text(encoding="utf-8")).get("sha256") if path.exists() else sha256
+            recorded = parse_json(path.read_text(encoding="utf-8")).get("sha256") if path.exists() else sha256
         except (ValueError, AttributeError):
             recorded = sha256  # the file is truncated, and will be written again
         if recorded != sha256:
@@ -146,7 +146,7 @@ class RunDirectory:
     def result(self) -> dict[str, Any] | None:
         """What result.json holds; None if there is none, or an unreadable one, which the run will write again."""
         try:
-            found = json.loads((self.path / RESULT).read_bytes())
+            found = parse_json((self.path / RESULT).read_bytes())
         except (FileNotFoundError, ValueError, RecursionError):
             return None
         return found if isinstance(found, dict) and found.keys() >= NEEDED else None
@@ -174,7 +174,7 @@ class RunDirectory:
         kept = []
         for line in path.read_bytes().splitlines() if path.exists() else ():
             try:
-                row = json.loads(line)
+                row = parse_json(line)
                 if row["round"] <= until:
                     kept.append(row)
             except (ValueError, KeyError, TypeError, RecursionError):

@@ -17,6 +17,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Self
 
+from headwater.core.records import parse_json
 from headwater.errors import OutputError
 
 LOCK = "run.lock"
@@ -48,7 +49,7 @@ class LockHolder:
     def read(cls, file: int) -> Self | None:
         """The holder that the file names; None if it names none."""
         try:
-            row = json.loads(os.pread(file, 4096, 0))
+            row = parse_json(os.pread(file, 4096, 0))
             return cls(int(row["pid"]), str(row["host"]), str(row["boot"]), str(row["since"]))
         except (ValueError, KeyError, TypeError):
             return None

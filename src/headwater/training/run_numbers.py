@@ -26,6 +26,7 @@ def numbered(stem: Path, fill: Callable[[Path], None] | None = None) -> Path:
     stem.parent.mkdir(parents=True, exist_ok=True)
     draft = stem.with_name(f".{stem.name}.{os.getpid()}.draft")
     if fill is not None:
+        shutil.rmtree(draft, ignore_errors=True)  # a killed process of the same number may have left it
         draft.mkdir()
     try:
         if fill is not None:

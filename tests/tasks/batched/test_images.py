@@ -13,8 +13,8 @@ from torch import Tensor, nn
 import toys
 from headwater.core.params import Layout, Params
 from headwater.data.base import Examples
+from headwater.models.building import as_in_keras
 from headwater.models.cnn import cnn
-from headwater.models.norms import as_in_keras
 from headwater.models.resnet import resnet8
 from headwater.models.shufflenet import shufflenetv2
 from headwater.models.wrn import wrn16_2

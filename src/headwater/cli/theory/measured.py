@@ -6,7 +6,6 @@ A run leaves its last model only, so it is played again (same seed, same result)
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -16,6 +15,7 @@ from headwater.cli.directories import check_path, stored
 from headwater.cli.terminal import console, pairs, print_lines, status
 from headwater.cli.theory.bounds import EQUATIONS, phases, show_bounds, show_comparisons, worked_out
 from headwater.cli.theory.topic import Facts, Options, refusing, short
+from headwater.core.records import parse_json
 from headwater.errors import ConfigError, OutputError
 
 if TYPE_CHECKING:
@@ -238,7 +238,7 @@ def _ended(directory: Path) -> str | None:
     if not file.is_file():
         raise OutputError(f"{directory} holds a run that is not finished; carry it on with headwater resume first")
     try:
-        return str(json.loads(file.read_text(encoding="utf-8"))["model_sha256"])
+        return str(parse_json(file.read_text(encoding="utf-8"))["model_sha256"])
     except (ValueError, KeyError, TypeError):
         raise OutputError(f"{file} cannot be read; restore it, or start the run anew") from None
 

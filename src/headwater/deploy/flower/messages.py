@@ -49,6 +49,7 @@ from flwr.supercore.interceptors import RuntimeTokenHttpInterceptor, RuntimeVers
 from flwr.supercore.protobuf.client import ProtobufCall, ProtobufRequestContext
 from flwr.supercore.runtime import RuntimeHttpClient
 
+from headwater.core.records import parse_json
 from headwater.deploy.transport import Message, RawArray, Unanswered
 
 RAW = "headwater.raw"
@@ -101,10 +102,10 @@ def from_flower(content: RecordDict) -> Message:
     """
     try:
         record: Any = content.config_records["head"]
-        head = json.loads(record["head"])
+        head = parse_json(record["head"])
         arrays = content.array_records.get("parts", ArrayRecord())
         parts = [RawArray(str(a.dtype), tuple(map(int, a.shape)), a.data) for _, a in sorted(arrays.items())]
-        parts += _small_parts(json.loads(record["form"]), record["data"]) if "form" in record else []
+        parts += _small_parts(parse_json(record["form"]), record["data"]) if "form" in record else []
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise Unanswered(NOT_OURS) from error
     if not isinstance(head, dict):
@@ -274,7 +275,7 @@ def _assembled_size(pieces: dict[str, bytes]) -> int:
     for data in pieces.values():
         kind, children, _ = get_object_head_values_from_object_content(data)
         if kind == Array.__qualname__:
-            order = json.loads(get_object_body(data, Array))["arraychunk_ids"]
+            order = parse_json(get_object_body(data, Array))["arraychunk_ids"]
             total += sum(len(pieces[children[int(n)]]) for n in order)
     return total
 

@@ -1,0 +1,65 @@
+"""Tables of docs/trust.md from the result files in proof/: fuzzing, kills, endurance."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+PROOF = Path(__file__).parent.parent / "proof"
+BAD = ("foreign", "sentence", "hang", "memory", "died")
+
+
+def table(headings: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    """A Markdown table."""
+    head = [*headings]
+    lines = [head, ["---"] * len(head), *([cell.replace("|", "\\|") for cell in row] for row in rows)]
+    return "\n".join(f"| {' | '.join(line)} |".replace("  |", " |") for line in lines)
+
+
+def _read(name: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((PROOF / name).read_text(encoding="utf-8"))
+    return found
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}".replace(",", " ")
+
+
+def fuzz() -> str:
+    """A row for each kind of input."""
+    head = (
+        "what is read",
+        "cases",
+        "taken",
+        "refused",
+        "other errors",
+        "hangs",
+        "too much memory",
+        "crashes",
+        "commit",
+    )
+    rows = []
+    for name, found in _read("fuzz.json")["targets"].items():
+        counts = [found["cases"], found["accepted"], found["refused"], found["foreign"] + found["sentence"]]
+        counts += [found["hang"], found["memory"], found["died"]]
+        rows.append((f"{found['what']} (`{name}`)", *map(_number, counts), found["commit"]))
+    return table(head, rows)
+
+
+def kills() -> str:
+    """A row for each command, and their sum."""
+    found = _read("kills.json")
+    works = {f"`{name}`": told for name, told in found["works"].items()} | {"together": found["total"]}
+    rows = ((name, *(_number(told[key]) for key in ("kills", "began", "same"))) for name, told in works.items())
+    return table(("command", "kills", "times begun", "ended with the undisturbed result"), rows)
+
+
+def endurance() -> str:
+    """A row for each engine and round that was measured."""
+    rows = []
+    for engine, told in _read("endurance.json")["engines"].items():
+        for row in told["rows"]:
+            rows.append((f"`{engine}`", _number(row["round"]), f"{row['mib']:.1f}", str(row["files"])))
+    return table(("engine", "after round", "memory of all processes (MiB)", "open files"), rows)
