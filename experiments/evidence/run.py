@@ -19,25 +19,27 @@ from pathlib import Path
 HERE = Path(__file__).parent
 # Table and seeds. A later stage of the same table adds seeds.
 QUEUE = (
-    ("mtgc", "0,1,2"),
+    ("mtgc", "0"),
     ("fedhkd", "0,1,2"),
     ("traffic_restore", "0"),
-    ("fedeed", "0"),
+    ("mtgc", "0,1,2"),
     ("traffic_restore", "0,1,2"),
+    ("fedeed", "0"),
     ("probe", "0"),
-    ("fedhkd", "0,1,2,3,4"),
     ("text", "0"),
-    ("mtgc", "0,1,2,3,4"),
+    ("fedhkd", "0,1,2,3,4"),
     ("fedeed", "0,1,2"),
     ("traffic", "0,1,2"),
     ("text", "0,1,2"),
     ("probe", "0,1,2"),
+    ("mtgc", "0,1,2,3,4"),
     ("traffic_restore", "0,1,2,3,4"),
     ("traffic", "0,1,2,3,4"),
     ("cifar10", "0"),
     ("mtgc_cifar10", "0,1,2"),
-    ("traffic_50", "0,1,2,3,4"),
+    ("traffic_50", "0,1,2"),
     ("cifar10", "0,1,2"),
+    ("traffic_50", "0,1,2,3,4"),
 )
 FAMILY = {"traffic_restore": "traffic"}  # equal rows of equal columns are equal runs
 
@@ -79,6 +81,7 @@ def main() -> None:
         if table in chosen and (allowed is None or wanted <= allowed) and not wanted <= known_seeds(table):
             print(f"{table}, seeds {seeds}", flush=True)
             stage(table, seeds, given.out)
+            subprocess.run([sys.executable, str(HERE / "verdicts.py")], check=True)
 
 
 if __name__ == "__main__":
