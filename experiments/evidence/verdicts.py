@@ -103,6 +103,29 @@ def section(name: str) -> list[str]:
     return [*found, *claims(text.read_text(encoding="utf-8")), ""]
 
 
+def by_round() -> list[str]:
+    """Average, teachers and student of the rounds that the probe has, along each method's own way."""
+    lines = [line for line in read(HERE.parent / "cifar10_resnet8" / "obtained.csv") if line["teacher_accuracy"]]
+    about = (
+        "Along each method's own way, from [cifar10_resnet8](../cifar10_resnet8): accuracy on the validation set, %, by"
+    )
+    found = [
+        "### Average, teachers and student at rounds 1, 5 and 10",
+        "",
+        about,
+        "",
+        "| | round | average | teachers together | student |",
+        "|---|---|---|---|---|",
+    ]
+    for variant in dict.fromkeys(line["variant"] for line in lines):
+        for at in ("1", "5", "10"):
+            own = [line for line in lines if (line["variant"], line["round"]) == (variant, at)]
+            keys = ("student_before", "teacher_accuracy", "student_after")
+            shown = [_shown([line[key] for line in own]) for key in keys]
+            found.append(f"| {variant} | {at} | " + " | ".join(shown) + " |")
+    return [*found, ""]
+
+
 def probe() -> list[str]:
     data = HERE / "probe_obtained.csv"
     if not data.is_file():
@@ -137,7 +160,7 @@ def main() -> None:
     path = HERE / "README.md"
     before, _, rest = path.read_text(encoding="utf-8").partition(BEGIN)
     _, _, after = rest.partition(END)
-    body = [line for name in TABLES for line in section(name)] + probe()
+    body = [line for name in TABLES for line in section(name)] + by_round() + probe()
     path.write_text(before + BEGIN + "\n".join(body) + "\n" + END + after, encoding="utf-8")
 
 
