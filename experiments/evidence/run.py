@@ -53,18 +53,24 @@ def known_seeds(table: str) -> set[str]:
         return {row["seed"] for row in csv.DictReader(file)}
 
 
-def stage(table: str, seeds: str, out: Path) -> None:
-    """Train what is missing of a table, and collect it."""
+def done(command: list[str]) -> bool:
+    """Whether a command succeeds; ends this one too where it was stopped from outside."""
+    code = subprocess.run(command, check=False).returncode
+    if code < 0 or code >= 128:
+        sys.exit("stopped; the same command carries on")
+    return code == 0
+
+
+def stage(table: str, seeds: str, out: Path) -> bool:
+    """Train what is missing of a table, and collect it; whether that went well."""
     if table == "probe":
         probe = [sys.executable, str(HERE / "probe.py"), "--seeds", seeds, "--out", str(out / "probe")]
-        subprocess.run(probe, check=True)
-        return
+        return done(probe)
     file, place = str(HERE / f"{table}.toml"), out / FAMILY.get(table, table)
     options = ["--scale", "paper", "--seeds", seeds, "--workers", "1", "--out", str(place), "--quiet"]
-    subprocess.run([sys.executable, "-m", "headwater", "reproduce", file, *options], check=True)
     command = f"python experiments/evidence/run.py --tables {table}"
     collect = [sys.executable, str(HERE.parent / "collect.py"), file, str(place), "--command", command]
-    subprocess.run(collect, check=True)
+    return done([sys.executable, "-m", "headwater", "reproduce", file, *options]) and done(collect)
 
 
 def main() -> None:
@@ -76,12 +82,15 @@ def main() -> None:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     chosen = given.tables.split(",") if given.tables else list(dict.fromkeys(table for table, _ in QUEUE))
     allowed = set(given.seeds.split(",")) if given.seeds else None
+    failed: list[str] = []
     for table, seeds in QUEUE:
         wanted = set(seeds.split(","))
         if table in chosen and (allowed is None or wanted <= allowed) and not wanted <= known_seeds(table):
             print(f"{table}, seeds {seeds}", flush=True)
-            stage(table, seeds, given.out)
-            subprocess.run([sys.executable, str(HERE / "verdicts.py")], check=True)
+            went_well = stage(table, seeds, given.out) and done([sys.executable, str(HERE / "verdicts.py")])
+            failed += [] if went_well else [f"{table}, seeds {seeds}"]
+    if failed:
+        sys.exit(f"not everything went well: {'; '.join(failed)}")
 
 
 if __name__ == "__main__":
