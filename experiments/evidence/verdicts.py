@@ -139,8 +139,8 @@ def by_round() -> list[str]:
     """Average, teachers and student of the rounds that the probe has, along each method's own way."""
     lines = [line for line in read(HERE.parent / "cifar10_resnet8" / "obtained.csv") if line["teacher_accuracy"]]
     about = (
-        "Along each method's own way, from [cifar10_resnet8](../cifar10_resnet8): accuracy on the validation set, %, by "
-        "seed. In FedHEAD a sector's ten clients teach its leader (means over two leaders), in FedDF all twenty teach."
+        "Along each method's own way, from [cifar10_resnet8](../cifar10_resnet8): accuracy on the validation set, %, "
+        "by seed. In FedHEAD a sector's ten clients teach its leader (means over two leaders), in FedDF all twenty teach."
     )
     found = [
         "### Average, teachers and student at rounds 1, 5 and 10",
