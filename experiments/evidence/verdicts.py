@@ -140,7 +140,7 @@ def by_round() -> list[str]:
     lines = [line for line in read(HERE.parent / "cifar10_resnet8" / "obtained.csv") if line["teacher_accuracy"]]
     about = (
         "Along each method's own way, from [cifar10_resnet8](../cifar10_resnet8): accuracy on the validation set, %, "
-        "by seed. In FedHEAD a sector's ten clients teach its leader (means over two leaders), in FedDF all twenty teach."
+        "by seed. In FedHEAD a sector's ten clients teach its leader (mean over two leaders), in FedDF all twenty."
     )
     found = [
         "### Average, teachers and student at rounds 1, 5 and 10",
