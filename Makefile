@@ -6,7 +6,7 @@ SHARED_DATA := $(wildcard ../shared/data)
 export HEADWATER_DATA ?= $(abspath $(SHARED_DATA))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo deploy-demo test test-all check docs docs-tables build format bench bench-deploy bench-plan bench-defaults evidence compare-methods teacher-weights quadratics pipelining theory-bounds attacks join papers traffic text-table cifar-fusion deploy-check soak fuzz kills endurance clean
+.PHONY: help demo deploy-demo test test-all check docs docs-tables build format bench bench-deploy bench-plan bench-defaults evidence compare-methods teacher-weights quadratics pipelining theory-bounds attacks join papers traffic text-table cifar-fusion evidence-tables deploy-check soak fuzz kills endurance clean
 
 help:
 	@echo "make demo      compare four methods on the embedded data set (a minute after the install)"
@@ -37,6 +37,8 @@ help:
 	@echo "make traffic   FedHEAD's traffic table at the paper's own scale (an hour or two)"
 	@echo "make text-table, cifar-fusion"
 	@echo "               FedHEAD's text table, and FedDF's and FedEED's comparisons on CIFAR-10, small (an hour each)"
+	@echo "make evidence-tables, or evidence-mtgc, evidence-fedhkd, evidence-traffic_restore and so on"
+	@echo "               the tables of experiments/evidence, all or one of them (many hours; carry on where they were stopped)"
 	@echo "make deploy-check"
 	@echo "               the same bits from every engine and from a federation of processes (a quarter of an hour)"
 	@echo "make soak      as root: an hour of a federation over network namespaces, with a fault every 30 s (SOAK=\"--minutes 3\" for less)"
@@ -168,6 +170,12 @@ cifar-fusion: $(VENV)/.installed
 	@for table in feddf fedeed; do \
 	$(BIN)/headwater reproduce experiments/cifar10_fusion/$$table.toml --scale small --out runs/cifar10_fusion/$$table && \
 	$(BIN)/python experiments/collect.py experiments/cifar10_fusion/$$table.toml runs/cifar10_fusion/$$table --command "make cifar-fusion" || exit 1; done
+
+evidence-tables: $(VENV)/.installed
+	$(BIN)/python experiments/evidence/run.py
+
+evidence-%: $(VENV)/.installed
+	$(BIN)/python experiments/evidence/run.py --tables $*
 
 deploy-check: $(VENV)/.installed-test
 	$(BIN)/python experiments/deployment/run.py

@@ -20,7 +20,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from headwater.report.runs import RunRecord, read
+from headwater.report.runs import RowValue, RunRecord, read
 
 
 def runs_of(found: dict[str, Any], out: Path) -> list[tuple[str, str, RunRecord]]:
@@ -28,14 +28,29 @@ def runs_of(found: dict[str, Any], out: Path) -> list[tuple[str, str, RunRecord]
     return [(cell["row"], cell["column"], read(out / run)) for cell in found["cells"] for run in cell["runs"].values()]
 
 
+def released(row: dict[str, Any]) -> float | None:
+    """Classes that clients shared in a round, summed over clients."""
+    return float(sum(row["released"].values())) if "released" in row else None
+
+
+KEYS = ("validation_accuracy", "local_accuracy", "average_accuracy", "ensemble_accuracy")
+KEYS += ("teacher_accuracy", "student_before", "student_after")
+# Further values of a round, each a column where some run has it.
+FURTHER: dict[str, RowValue] = {**{key: key for key in KEYS}, "released": released}
+
+
 def obtained(runs: list[tuple[str, str, RunRecord]], path: Path) -> None:
+    """A line a run and tested round; a run that serves several columns stands in the first."""
+    runs = list({run.path: (row, column, run) for row, column, run in reversed(runs)}.values())[::-1]
+    further = {name: key for name, key in FURTHER.items() if any(run.curve(key) for _, _, run in runs)}
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(["row", "column", "seed", "round", "accuracy", "long_link_bytes_so_far"])
+        writer.writerow(["row", "column", "seed", "round", "accuracy", "long_link_bytes_so_far", *further])
         for row, column, run in runs:
-            sent = run.traffic()
+            sent, also = run.traffic(), [dict(run.curve(key)) for key in further.values()]
             for at, accuracy in run.curve():
-                writer.writerow([row, column, run.seed, at, round(accuracy, 4), int(sent[at])])
+                rest = [round(values[at], 4) if at in values else "" for values in also]
+                writer.writerow([row, column, run.seed, at, round(accuracy, 4), int(sent[at]), *rest])
 
 
 def main() -> None:

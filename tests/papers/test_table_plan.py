@@ -277,3 +277,15 @@ def test_every_table_has_runs_at_smoke_scale(name: str) -> None:
         assert cell.config.data.fraction * size.train >= min(1000, size.train) * 0.99
         assert cell.config.rounds >= min(5, found.cells[0].config.rounds)
     assert found.seconds / CORES < 300
+
+
+EXPERIMENTS = Path(__file__).parents[2] / "experiments"
+TABLES = sorted(path for path in EXPERIMENTS.glob("*/*.toml") if "[[row]]" in path.read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("path", TABLES, ids=lambda path: f"{path.parent.name}-{path.stem}")
+def test_every_table_of_an_experiment_can_be_run_as_it_stands(path: Path) -> None:
+    table = load(str(path), scales.names())
+    found = plan_table(table, scales.find("paper"), Path("out"), FakeDatasets(), seeds=[0])
+    assert {cell.config.data.name for cell in found.cells} <= SIZES.keys()
+    assert len(found.cells) >= len(table.rows)  # no two rows are the same run by mistake
