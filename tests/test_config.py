@@ -232,8 +232,11 @@ class TestChangeOfMethod:
     def test_a_copy_is_checked_too(self) -> None:
         copied = Config().model_copy(update={"seed": 3, "partition": {"clients": 7}})
         assert copied == Config(seed=3, partition={"clients": 7})
+        assert Config().model_copy(update={"seed": 3}) == Config(seed=3)
         with pytest.raises(ConfigError, match=r"partition\.clients"):
             Config().model_copy(update={"partition": {"clients": 0}})
+        with pytest.raises(ConfigError, match="rounds"):
+            Config().model_copy(update={"rounds": 0})
 
     def test_it_is_no_part_of_the_configuration(self) -> None:
         config = Config.load("fedhead/table4")

@@ -13,10 +13,11 @@ from typing import Any
 
 from pydantic import BaseModel, Field, PrivateAttr, model_validator
 
-from headwater.config import sections
+from headwater.config import catalog, sections
 from headwater.config.adversity import AttackConfig, FaultsConfig, LinksConfig, RobustConfig
 from headwater.config.catalog import method_from
 from headwater.config.fields import build as spec_from
+from headwater.config.fields import check
 from headwater.config.load import read, read_each
 from headwater.config.plain_tables import checked, differences, merge, stages_of, to_toml
 from headwater.config.sections import ARRAYS, CUSTOM, Top
@@ -133,7 +134,10 @@ class Config(Top):
             update: section or top-level key → its new value.
             deep: no effect, since a configuration cannot be changed.
         """
-        base, changes = self.tree(), dict(update or {})
+        changes = dict(update or {})
+        if all(key in catalog.TOP for key in changes):  # no other key depends on these
+            return super().model_copy(update={key: check(key, catalog.TOP[key], changes[key]) for key in changes})
+        base = self.tree()
         return self._made(self._stages_back(base, base | changes) | changes, self._unused)
 
     def _stages_back(self, base: Mapping[str, Any], changed: Mapping[str, Any]) -> dict[str, Any]:
