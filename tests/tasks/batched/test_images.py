@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -27,6 +27,14 @@ from headwater.tasks.terms import Dynamic, Proximal
 
 SHAPE = (2, 8, 8)
 SIZES = (9, 1, 8, 4)  # one batch and one row, one row, one batch, half a batch
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    usual = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(usual)
 
 
 def rows(n: int, seed: int) -> Examples:
