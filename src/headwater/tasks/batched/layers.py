@@ -165,6 +165,13 @@ class MemberGroupNorm(nn.Module):
         return found if self.weight is None else found * self.weight.view(wide) + self.bias.view(wide)
 
 
+class Mean(nn.Module):
+    """Mean over all pixels. Torch's own pooling changes strides where the channel is last, which `vmap` cannot."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.mean((-2, -1), keepdim=True)
+
+
 class MemberDropout(nn.Module):
     """Dropout of one member, by masks that were drawn before."""
 
@@ -199,6 +206,8 @@ def copied(module: nn.Module, layout: Layout) -> tuple[nn.Module, Now]:
             held[id(part)] = MemberNorm(part, now, held)
         elif isinstance(part, nn.GroupNorm):
             held[id(part)] = MemberGroupNorm(part, held)
+        elif isinstance(part, nn.AdaptiveAvgPool2d) and part.output_size in (1, (1, 1)):
+            held[id(part)] = Mean()
         elif isinstance(part, DROPOUTS):
             held[id(part)] = MemberDropout(part, now)
     return copy.deepcopy(module, held).train(), now

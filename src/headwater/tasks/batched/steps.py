@@ -55,7 +55,7 @@ class Steps:
         if self._spec.augment == "none":
             return x
         rngs = [member.ctx.augment_rng for member in self._members[: len(rows)]]
-        return augmented_together(x, self._spec.augment, list(zip(rows, rngs, strict=True)))
+        return augmented_together(x, self._spec.augment, list(zip(rows, rngs, strict=True))).contiguous()
 
     def step(self, batch: Step, rows: Sequence[int], lr: float) -> Tensor:
         """One step of the first members, as many as the batch has. Returns their losses."""
