@@ -244,7 +244,7 @@ def _check(chosen: Mapping[str, Any], split: Split, method: Method) -> None:
     if len(split.validation):
         return
     for option in method.validation_options():
-        raise ConfigError(f"algorithm.{option} needs a validation set; set data.validation above 0 or {option} = false")
+        raise ConfigError(f"algorithm.{option} needs a validation set; set data.validation above 0, or switch it off")
     for name, spec in (("server", server), ("sector", sector)):
         if not method.validates_on_server_data(name):
             continue
