@@ -72,7 +72,7 @@ SETS = [
     ("sector.temprature=2", ("'sector.temprature'", "did you mean 'sector.temperature'?")),
     ("engine.worker=2", ("'engine.worker'", "did you mean 'engine.workers'?")),
     ("faults.dropouts=0.1", ("'faults.dropouts'", "did you mean 'faults.dropout'?")),
-    ("privacy.noise=1.0", ("'privacy.noise'", "takes no keys in this version")),
+    ("privacy.masked=1.0", ("'privacy.masked'", "accepted in [privacy]")),
     ("alpha=0.5", ("'alpha'", "did you mean 'partition.alpha'?")),
     # names that there are not
     ("algorithm.name=fedhed", ("algorithm.name", "'fedhed'", "did you mean 'fedhead'?")),
