@@ -289,7 +289,7 @@ def test_what_needs_single_values_is_refused_before_the_run(
     method: str, mode: str, more: dict[str, Any], why: str
 ) -> None:
     with pytest.raises(ConfigError, match=why):
-        check_needs(made(method, mode, **more), None)
+        check_needs(made(method, mode, **more))
 
 
 @pytest.mark.parametrize(("key", "mode"), [("sector", "both"), ("server", "server")])

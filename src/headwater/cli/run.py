@@ -138,9 +138,11 @@ def _train(config: Config, out: Path | None, options: Options) -> int:
     check_path(out or RUNS)
     with status(f"{reading(config.data.name)} …", options.quiet):
         from headwater.training.experiment import prepare
+        from headwater.training.needs import check_needs
 
         startup.freeze_gc()
         experiment = prepare(config)
+        check_needs(experiment)
     if out is None:
         out = numbered(run_stem(config), lambda folder: write_config(folder, experiment.config))
         point_latest(out)

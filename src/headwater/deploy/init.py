@@ -122,7 +122,7 @@ def init(experiment: Experiment, out: Path, *, force: bool = False, enrol: bool 
     """
     config = experiment.config
     check(config, out, force=force)
-    check_needs(experiment, None)  # in all rounds
+    check_needs(experiment)
     portable = _portable(config)
     partition = experiment.partition
     lengths = partition.lengths.tolist()
