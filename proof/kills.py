@@ -69,6 +69,7 @@ class Work:
         facts: what must be the same, given the place.
         again: the command after a kill, if it is not the same.
         before: makes what the command reads, once.
+        done_before: whether a command may answer that its part was done before (status 2).
         weight: its share of all kills.
     """
 
@@ -78,6 +79,7 @@ class Work:
     again: Callable[[Path], Sequence[Sequence[str]]] | None = None
     weight: int = 1
     before: Sequence[str] = field(default=())
+    done_before: bool = False
 
 
 def sha256(content: bytes) -> str:
@@ -152,7 +154,7 @@ def enrolment(place: Path) -> list[list[str]]:
     commands = [["deploy", "enrol", str(party)] for party in parties]
     requests = [str(party / f"{party.name}.request.json") for party in parties]
     commands.append(["deploy", "approve", str(top), *requests])
-    return commands + [["deploy", "enrol", str(party), "--install", str(top / "approval.json")] for party in parties]
+    return commands + [["deploy", "enrol", str(party), "--approval", str(top / "approval.json")] for party in parties]
 
 
 def works(given: Path) -> list[Work]:
@@ -213,8 +215,14 @@ def works(given: Path) -> list[Work]:
             weight=2,
         ),
         Work("new", lambda at: [["new", str(at / "mine")]], of_files("*")),
-        Work("deploy init", lambda at: [[*init, str(at / "federation")]], of_federation, weight=3),
-        Work("keys", enrolment, of_keys, weight=3, before=[*init, "federation", "--enrol"]),
+        Work(
+            "deploy init",
+            lambda at: [[*init, str(at / "federation")]],
+            of_federation,
+            lambda at: [[*init, str(at / "federation"), "--force"]],  # without it, keys are never replaced
+            weight=3,
+        ),
+        Work("keys", enrolment, of_keys, weight=3, before=[*init, "federation", "--enrol"], done_before=True),
     ]
 
 
@@ -331,13 +339,15 @@ class Killer:
         self.top, self.rng = top, rng
         self.log = top / "log"
 
-    def whole(self, commands: Sequence[Sequence[str]], place: Path) -> tuple[float, int, int | None]:
+    def whole(
+        self, commands: Sequence[Sequence[str]], place: Path, fine: Sequence[int] = (0,)
+    ) -> tuple[float, int, int | None]:
         """Do commands undisturbed. Returns seconds, how often files changed, and the first bad exit status."""
         start, count = time.monotonic(), 0
         for words in commands:
             more, status = changes(place, begun(words, self.log))
             count += more
-            if status != 0:
+            if status not in fine:
                 return time.monotonic() - start, count, status if status is not None else -1
         return time.monotonic() - start, count, 0
 
@@ -370,7 +380,8 @@ class Killer:
                     break
                 moments.append(moment)
                 told["kills"] += 1
-            _, _, status = self.whole((work.again or work.words)(place), place)
+            fine = (0, 2) if work.done_before else (0,)
+            _, _, status = self.whole((work.again or work.words)(place), place, fine)
             found = self.judged(work, place, status, wanted)
             if found:
                 told["findings"].append({"killed": moments, "what": found})

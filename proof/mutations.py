@@ -324,7 +324,7 @@ def array_change(rng: random.Random, array: Any) -> Any:
                     return array.astype(rng.choice(kinds))
                 except (ValueError, TypeError):
                     return array[:0]
-            case 1:
+            case 1 if array.ndim:
                 return array[: rng.choice((0, 1, 2))]
             case 2:
                 return array.reshape(-1) if rng.random() < 0.5 else array[..., None]

@@ -158,6 +158,12 @@ class TestData:
         with pytest.raises(DataError, match="client has 0 entries for 4"):
             Owners.of(np.array(3), None, 4)  # type: ignore[arg-type]
 
+    def test_labels_of_another_shape(self, tmp_path: Path) -> None:
+        np.savez(tmp_path / "a.npz", x=np.zeros((4, 2), dtype=np.float32), y=np.arange(4) % 2)
+        np.savez(tmp_path / "b.npz", x=np.zeros((4, 2), dtype=np.float32), y=np.zeros((4, 1), dtype=np.int64))
+        with pytest.raises(DataError, match=r"b\.npz has .* y of shape \(4, 1\)"):
+            load(str(tmp_path))
+
     def test_types_that_do_not_go_together(self, tmp_path: Path) -> None:
         np.savez(tmp_path / "a.npz", x=np.zeros((4, 2), dtype=np.float32), y=np.arange(4) % 2)
         np.savez(tmp_path / "b.npz", x=np.zeros((4, 2), dtype="datetime64[s]"), y=np.arange(4) % 2)
@@ -192,6 +198,7 @@ class TestModels:
         ("change", "told"),
         [
             ({"class_names": [["0"], "1"]}, "class_names"),
+            ({"class_names": ["0"]}, "1 names for 10 classes"),
             ({"classes": 10.0}, "classes is 10.0"),
             ({"head": 7}, "head is 7"),
             ({"projection": True}, "projection is True"),

@@ -213,7 +213,9 @@ def _arrays(top: Path, files: Sequence[Path], owners: Sequence[tuple[str, str | 
         if "x" not in arrays or "y" not in arrays:
             raise DataError(f"{file} holds {', '.join(arrays) or 'nothing'}; the file of a client needs x and y")
         x, y = arrays["x"], arrays["y"]
-        if x.ndim < 1 or y.ndim < 1 or len(x) != len(y) or (xs and x.shape[1:] != xs[0].shape[1:]):
+        first = (xs[0], ys[0]) if xs else (x, y)
+        alike = all(one.shape[1:] == other.shape[1:] for one, other in zip((x, y), first, strict=True))
+        if x.ndim < 1 or y.ndim < 1 or len(x) != len(y) or not alike:
             raise DataError(f"{file} has x of shape {x.shape} and y of shape {y.shape}; all must be alike")
         if xs and (x.dtype.kind, y.dtype.kind) != (xs[0].dtype.kind, ys[0].dtype.kind):
             raise DataError(

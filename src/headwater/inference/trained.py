@@ -251,7 +251,10 @@ def from_metadata(
         specs = {name: spec_of(fields, build, source) for name, fields in members.items()}
         rest = {name: spec_of(fields, build, source) for name, fields in further.items()}
         known = (tuple(class_names), tensors, specs, reading, words, source)
-        return TrainedModel(spec_of(about, build, source), *known, voting=voting, further=rest, same=same)
+        spec = spec_of(about, build, source)
+        if len(class_names) < spec.classes:
+            raise ValueError(f"{len(class_names)} names for {spec.classes} classes")
+        return TrainedModel(spec, *known, voting=voting, further=rest, same=same)
     except (TypeError, ValueError, AttributeError, KeyError) as error:
         raise OutputError(f"{source} does not say which model it holds ({said(error)}); train again") from error
 
