@@ -96,11 +96,11 @@ def split(secret: bytes, threshold: int, count: int) -> list[bytes]:
     """Split 16 bytes into shares, of which `threshold` give them back and fewer tell nothing."""
     from Crypto.Protocol.SecretSharing import Shamir
 
-    return [bytes(share) for _, share in Shamir.split(threshold, count, secret)]
+    return [bytes(share) for _, share in Shamir.split(threshold, count, secret, False)]
 
 
 def joined(shares: Mapping[int, bytes]) -> bytes:
     """The secret, out of shares by number; the first share has number 1."""
     from Crypto.Protocol.SecretSharing import Shamir
 
-    return bytes(Shamir.combine(list(shares.items())))
+    return bytes(Shamir.combine(list(shares.items()), False))

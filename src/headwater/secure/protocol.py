@@ -82,7 +82,7 @@ def shared(secret: Secret, me: str, roster: Roster, threshold: int) -> tuple[dic
 
 def masked(words: np.ndarray, secret: Secret, me: str, roster: Roster, sharers: Iterable[str]) -> np.ndarray:
     """Step 3, at a member: its words, its own mask and one mask for each other member that has shared."""
-    result = words + stream(derived(secret.own, "own mask"), len(words))
+    result: np.ndarray = words + stream(derived(secret.own, "own mask"), len(words))
     for other in sharers:
         if other != me:
             _add_pair(result, me, other, roster, secret.mask)

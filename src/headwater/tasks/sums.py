@@ -21,8 +21,6 @@ from headwater.core.serialization import layout_from, layout_text
 from headwater.errors import ConfigError
 from headwater.tasks.cost import shaped
 
-DEVICE = "cpu"
-
 
 class Sum(Protocol):
     """How values become numbers that are added, and what the added numbers stand for."""
@@ -109,7 +107,7 @@ class ArraySum:
         return json.dumps([str(array.dtype).removeprefix("torch."), list(array.shape)])
 
     def length(self, form: str, classes: int) -> int:
-        return prod(json.loads(form)[1]) + 1
+        return int(prod(json.loads(form)[1])) + 1
 
     def terms(self, value: Tensor | tuple[Tensor, int], form: str, classes: int) -> tuple[Tensor, float]:
         array, count = value if isinstance(value, tuple) else (value, 1)
