@@ -171,7 +171,7 @@ def test_statistics_by_hand() -> None:
 
 def frozen() -> nn.Module:
     net = nn.Sequential(nn.Conv2d(2, 2, 3), nn.Flatten(), nn.Linear(72, 3))
-    net[0].weight.requires_grad_(False)
+    next(net.parameters()).requires_grad_(False)
     return net
 
 

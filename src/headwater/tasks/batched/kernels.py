@@ -40,7 +40,7 @@ class Kernel(Protocol):
         """
 
 
-def kernel_of(module: nn.Module, layout: Layout) -> Kernel | None:
+def kernel_of(module: nn.Module, layout: Layout) -> Chain | Mapped | None:
     """The kernel for a module; None for one that is trained alone (`obstacle` says why)."""
     simple = not (layout.floats or layout.counters or layout.frozen or hasattr(module, "loss"))
     if simple and not hooked(module) and (found := _chain(module)) is not None:

@@ -110,6 +110,8 @@ _STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
 class MemberNorm(nn.Module):
     """Batch norm of one member. A batch of one row, which has no variance, is normalised by running statistics."""
 
+    weight: nn.Parameter | None
+    bias: nn.Parameter | None
     running_mean: Tensor
     running_var: Tensor
     num_batches_tracked: Tensor
@@ -151,6 +153,9 @@ class MemberNorm(nn.Module):
 class MemberGroupNorm(nn.Module):
     """Group norm of one member, in plain operations: not every device has a batched one."""
 
+    weight: nn.Parameter | None
+    bias: nn.Parameter | None
+
     def __init__(self, norm: nn.GroupNorm, held: dict[int, Any]) -> None:
         super().__init__()
         self.groups, self.eps = norm.num_groups, norm.eps
@@ -162,7 +167,8 @@ class MemberGroupNorm(nn.Module):
         grouped = x.reshape(len(x), self.groups, -1)
         away = grouped - grouped.mean(2, keepdim=True)
         found = (away * torch.rsqrt(away.square().mean(2, keepdim=True) + self.eps)).reshape(x.shape)
-        return found if self.weight is None else found * self.weight.view(wide) + self.bias.view(wide)
+        found = found if self.weight is None else found * self.weight.view(wide)
+        return found if self.bias is None else found + self.bias.view(wide)
 
 
 class Mean(nn.Module):
