@@ -39,7 +39,7 @@ def dealt(frame: Frame, fed: Federation) -> Cohorts:
 
 
 def trainer_of(frame: Frame) -> Averaging:
-    spec, nested = frame.training, {"rounds": frame.sector_rounds}
+    spec, rounds = frame.training, frame.sector_rounds
     renew, lasting = frame.corrections == "renew", frame.consolidate == "none"
     trainer: Averaging
     match frame.local:
@@ -48,11 +48,11 @@ def trainer_of(frame: Frame) -> Averaging:
         case "feddyn":
             trainer = Regularised(spec, alpha=frame.dyn_alpha, late=frame.corrections == "shift")
         case "hscaffold" | "mtgc":
-            trainer = TwoTier(spec, y=frame.local == "mtgc", lasting=lasting, renew=renew, **nested)
+            trainer = TwoTier(spec, y=frame.local == "mtgc", lasting=lasting, renew=renew, rounds=rounds)
         case "hfeddyn":
-            trainer = NestedDynamic(spec, alpha=frame.dyn_alpha, **nested)
+            trainer = NestedDynamic(spec, alpha=frame.dyn_alpha, rounds=rounds)
         case "hfedavg" | "hfedprox":
-            trainer = Nested(spec, **nested)
+            trainer = Nested(spec, rounds=rounds)
         case _:
             trainer = Averaging(spec)
     return replace(trainer, by=frame.by) if frame.by else trainer

@@ -91,8 +91,14 @@ def names_of(frame: Frame) -> tuple[TermName, ...]:
 
 def hkd_of(frame: Frame) -> FedHkd:
     """FedHKD with the options of the term "knowledge"."""
-    release = {"nu": frame.hkd_nu, "sigma": frame.hkd_sigma, "zeta": frame.hkd_zeta}
-    return FedHkd(lam=frame.hkd_lam, gamma=frame.hkd_gamma, temperature=frame.hkd_temperature, **release)
+    return FedHkd(
+        lam=frame.hkd_lam,
+        gamma=frame.hkd_gamma,
+        temperature=frame.hkd_temperature,
+        nu=frame.hkd_nu,
+        sigma=frame.hkd_sigma,
+        zeta=frame.hkd_zeta,
+    )
 
 
 def terms_of(frame: Frame) -> tuple[LossTerm, ...]:
