@@ -157,6 +157,8 @@ class TestData:
             load(str(tmp_path))
         with pytest.raises(DataError, match="client has 0 entries for 4"):
             Owners.of(np.array(3), None, 4)  # type: ignore[arg-type]
+        with pytest.raises(DataError, match=r"must be a word or a number, got the list \[1, 2\]"):
+            Owners.of([np.array([1, 2])] * 2, None, 2)  # type: ignore[arg-type]
 
     def test_labels_of_another_shape(self, tmp_path: Path) -> None:
         np.savez(tmp_path / "a.npz", x=np.zeros((4, 2), dtype=np.float32), y=np.arange(4) % 2)

@@ -389,9 +389,9 @@ def run(examples: int, steps: int) -> None:
 
 
 def test_messages_lost_doubled_and_reordered() -> None:
-    run(examples=4, steps=15)
+    run(examples=3, steps=12)
 
 
 @pytest.mark.thorough
 def test_many_messages_lost_doubled_and_reordered() -> None:
-    run(examples=40, steps=40)
+    run(examples=12, steps=30)

@@ -214,6 +214,8 @@ def _numbered(given: Names) -> tuple[tuple[str, ...], Ints]:
 
 
 def _word(value: Any) -> str:
+    if getattr(value, "ndim", 0):
+        raise DataError(f"the name of a client or sector must be a word or a number, got the list {value.tolist()}")
     if hasattr(value, "item"):
         value = value.item()
     if isinstance(value, float) and value.is_integer():
