@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import docs_tables
-from docs_tables import ROOT, table
+from docs_tables import ROOT
 from headwater import presets
 from headwater.algorithms import ALGORITHMS, FAMILIES, MethodInfo
 from headwater.config import Config, catalog
@@ -27,6 +27,7 @@ from headwater.planning.rehearsal import rehearse
 from headwater.theory.communication import FORMULAS
 from headwater.training.experiment import prepare
 from method_source import Doc, base_of, capital, doc_of, linked, listing, page_of
+from proof_tables import table
 
 PARTIES = {"server": "the server", "host": "a sector's host", "leader": "a leader", "client": "a client"}
 TIERS = {"server_sector": "server – sectors", "sector_client": "sectors – clients"}

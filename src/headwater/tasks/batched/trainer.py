@@ -105,7 +105,7 @@ class Drawn(NamedTuple):
 
     table: Tensor  # all inputs
     labels: Tensor
-    index: Tensor  # rows of the table
+    chosen: Tensor  # rows of the table
     share: Tensor
     counts: list[int]  # members that take part in a step
     rates: list[float]
@@ -141,7 +141,7 @@ def _train(members: list[Member], drawn: Drawn) -> ModelRows:
     if first.net not in _MEMORY.buffers:
         _MEMORY.buffers[first.net] = Buffers(None if first.net.vector.device == CPU else first.net.vector.device)
     buffers = _MEMORY.buffers[first.net]
-    room = buffers.scratch("x", (len(members) * drawn.index.shape[2], *x.shape[1:]), x.dtype)
+    room = buffers.scratch("x", (len(members) * drawn.chosen.shape[2], *x.shape[1:]), x.dtype)
     return (_at_once if first.at_once else _by_optimizer)(members, buffers, drawn, room)
 
 
