@@ -107,7 +107,9 @@ def of_files(*names: str) -> Callable[[Path], Facts]:
     """Hashes of files below a place, by patterns."""
 
     def facts(place: Path) -> Facts:
-        paths = [path for name in names for path in sorted(place.rglob(name)) if path.is_file()]
+        paths = [
+            path for name in names for path in sorted(place.rglob(name)) if path.is_file() and not hidden(path, place)
+        ]
         return {str(path.relative_to(place)): sha256(path.read_bytes()) for path in paths}
 
     return facts
@@ -214,7 +216,7 @@ def works(given: Path) -> list[Work]:
             of_export,
             weight=2,
         ),
-        Work("new", lambda at: [["new", str(at / "mine")]], of_files("*")),
+        Work("new", lambda at: [["new", str(at / "mine")]], of_files("[!.]*.*"), done_before=True),
         Work(
             "deploy init",
             lambda at: [[*init, str(at / "federation")]],

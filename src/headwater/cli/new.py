@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shlex
+import shutil
 from pathlib import Path
 from typing import Annotated
 
@@ -23,6 +25,10 @@ def new(directory: Folder) -> None:
 
     if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
         raise OutputError(f"{directory} exists and is not an empty folder; choose another name")
-    directory.mkdir(parents=True, exist_ok=True)
-    print_lines(*starter.write(directory))
+    draft = directory.absolute().with_name(f".{directory.absolute().name}.{os.getpid()}.draft")
+    shutil.rmtree(draft, ignore_errors=True)
+    draft.mkdir(parents=True)
+    files = starter.write(draft)
+    draft.replace(directory)  # a killed command leaves no half project under this name
+    print_lines(*(directory / file.name for file in files))
     print_lines(f"next: cd {shlex.quote(str(directory))} && headwater run experiment.toml")
