@@ -37,7 +37,7 @@ def _minilm() -> str:
 
 def unseen() -> dict[str, Tables]:
     """Data that no choice was made with."""
-    text = {"name": "ag_news", "tokenizer": _minilm(), "length": 48, "fraction": 0.06, "test_fraction": 0.1}
+    text = {"name": "ag_news", "tokenizer": _minilm(), "length": 32, "fraction": 0.05, "test_fraction": 0.1}
     return {
         "digits": {"data": {"name": "digits"}, "model": {"name": "mlp", "hidden": [64]}},
         "iscx_vpn2016": {
