@@ -37,16 +37,15 @@ TEXTS: dict[str, dict[str, Any]] = {
     "ag_news": {"fraction": 0.02, "test_fraction": 0.1, "length": 40},
     "sst2": {"part": "sentences", "fraction": 0.35, "test_fraction": 0.4, "length": 32},
 }
-METHODS: dict[str, dict[str, Any]] = {
-    "fedavg": {},
-    "feddf": {"server": {"epochs": 3}},
-    "fedhead": {"sector": {"epochs": 3}},
-}
+METHODS = {"fedavg": "", "feddf": "server", "fedhead": "sector"}  # method → who distils
 TRAINED: dict[str, dict[str, Any]] = {
     "frozen": {"model": {"freeze": "extractor"}, "local": {"optimizer": "adam", "epochs": 2}},
     "lora": {"model": {"adapter": "lora", "rank": 4}, "local": {"optimizer": "adam", "epochs": 1}},
 }
-ROUNDS = {"frozen": 10, "lora": 4}
+# With adapters every teacher passes all layers for every text of the reference set, in every round.
+ROUNDS = {"frozen": 10, "lora": 3}
+REFERENCE = {"frozen": 600, "lora": 200}
+DISTILLING = {"frozen": {"epochs": 3}, "lora": {"epochs": 1}}
 RATES = {"frozen": ("0.001", "0.003", "0.01"), "lora": ("0.0005", "0.002")}
 CHOOSING = 9  # the seed that rates are chosen with
 
@@ -60,14 +59,16 @@ def settings(texts: str, trained: str, method: str, seed: int, rate: str) -> dic
     return {
         "seed": seed,
         "rounds": ROUNDS[trained],
-        "eval_every": ROUNDS[trained] // 2,
+        "eval_every": ROUNDS[trained],
         "algorithm": {"name": method},
-        "data": {"name": texts, "tokenizer": folder, "validation": 200, "reference_size": 600} | TEXTS[texts],
+        "data": {"name": texts, "tokenizer": folder}
+        | {"validation": 200, "reference_size": REFERENCE[trained]}
+        | TEXTS[texts],
         "partition": {"scheme": "dirichlet", "alpha": 1.0, "clients": 10, "sectors": 2},
         "model": {"name": "transformer", "path": folder} | ways["model"],
         "local": {"batch": 32, "lr": float(rate)} | ways["local"],
         "engine": {"name": "inline"},
-    } | METHODS[method]
+    } | ({who: DISTILLING[trained]} if (who := METHODS[method]) else {})
 
 
 def rate_of(texts: str, trained: str, folder: Path) -> str:

@@ -24,6 +24,7 @@ KEYS = {
     "measured",
     "memory",
     "models",
+    "privacy",
     "rounds",
     "seconds",
     "seed",

@@ -24,7 +24,8 @@ def moves(method: str, when: str) -> set[tuple[str, str, str]]:
 def rows() -> dict[str, list[str]]:
     """Method → the cells of its row in the table of trust.md."""
     found: dict[str, list[str]] = {}
-    for line in (DOCS / "trust.md").read_text(encoding="utf-8").splitlines():
+    page = (DOCS / "trust.md").read_text(encoding="utf-8")
+    for line in page.partition("<!-- table: trust -->")[2].partition("<!-- /table -->")[0].splitlines():
         if line.startswith("| `"):
             cells = [cell.strip() for cell in line.strip("|").split("|")]
             for method in re.findall(r"`([^`]+)`", cells[0]):

@@ -251,12 +251,17 @@ class Rehearsal:
     unknown: tuple[str, ...]
 
 
-def rehearse(experiment: Experiment, jobs: int = JOBS) -> Rehearsal | None:
-    """Rehearse a run, up to so many client tasks; None if the method reads a value that only training can give."""
+def rehearse(experiment: Experiment, jobs: int | None = None) -> Rehearsal | None:
+    """Rehearse a run; None if the method reads a value that only training can give.
+
+    Args:
+        experiment: the run.
+        jobs: most client tasks that are rehearsed; `JOBS` if left out.
+    """
     config, tree = experiment.config, experiment.tree
     share, seed = config.partition.participation, config.seed
     active = max(1, len(participants(tree, share, seed, 1)))
-    rounds = min(config.rounds, max(LEAST, jobs // active))
+    rounds = min(config.rounds, max(LEAST, (jobs or JOBS) // active))
     own_tests, engine, context = config.partition.local_test > 0, RehearsalEngine(), run_context(experiment)
     engine.start(context)
     fed = open_federation(experiment, engine, context)

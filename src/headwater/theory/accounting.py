@@ -16,7 +16,6 @@ from functools import lru_cache
 from typing import Any
 
 from headwater.errors import ConfigError
-from headwater.theory.privacy import gaussian_epsilon
 
 INTERVAL = 1e-3  # of the discretised privacy loss; dp_accounting rounds up, so ε is never too small
 ORDERS = (*range(2, 65), 80, 96, 128, 256, 512)  # whole ones, for which RDP of samples has a closed form
@@ -30,6 +29,8 @@ def releases_epsilon(multiplier: float, releases: int, delta: float) -> float:
         releases: that the client was in.
         delta: δ.
     """
+    from headwater.theory.privacy import gaussian_epsilon  # loads scipy
+
     return gaussian_epsilon(multiplier / math.sqrt(releases), delta) if releases else 0.0
 
 
