@@ -69,22 +69,22 @@ class Turn:
             kept[slot] = self.fed.update(kept[slot], Located(CLIENTS, theirs))
         return {name: kept}
 
-    def gathered(self, local: Located) -> Work:
+    def gathered(self, local: Located) -> LocalWork:
         """The clients' models where they teach, and the mean of each cohort at the server."""
         fed = self.fed
         if self.inside:
             team = fed.up(local)
             sectors = fed.up(fed.run(average, at=SECTORS, models=team))
-            return Work(local, {0: fed.run(average, at=SERVER, models=sectors)}, self.memory, {}, team, sectors)
+            return LocalWork(local, {0: fed.run(average, at=SERVER, models=sectors)}, self.memory, {}, team, sectors)
         if self.through:
-            return Work(local, gather_by(fed, local, self.cohorts, True), self.memory)
+            return LocalWork(local, gather_by(fed, local, self.cohorts, True), self.memory)
         teams = bring_by(fed, local, self.cohorts)
         means = {k: fed.run(average, at=SERVER, models=team) for k, team in teams.items()}
-        return Work(local, means, self.memory, teams)
+        return LocalWork(local, means, self.memory, teams)
 
 
 @dataclass(frozen=True)
-class Work:
+class LocalWork:
     """What a trainer made of a round.
 
     Args:
@@ -137,11 +137,11 @@ class Averaging:
         """At clients: the model that each trains."""
         return spread_by(turn.fed, turn.models, turn.cohorts, turn.through)
 
-    def train(self, turn: Turn) -> Work:
+    def train(self, turn: Turn) -> LocalWork:
         options = {"spec": self.spec, "terms": self.terms(turn), "by": self.by}
         return turn.gathered(turn.fed.run(local_train, at=CLIENTS, start=self.start(turn), **options))
 
-    def shifted(self, fed: Federation, models: Models, work: Work) -> Models:
+    def shifted(self, fed: Federation, models: Models, work: LocalWork) -> Models:
         """The models after consolidation, for a trainer that corrects the taught ones."""
         return models
 
@@ -165,7 +165,7 @@ class Corrected(Averaging):
         """As `Scaffold.admit`."""
         return memory | {"common": without(fed, memory["common"], share_of(fed, fed.clients, self.by))}
 
-    def train(self, turn: Turn) -> Work:
+    def train(self, turn: Turn) -> LocalWork:
         fed, start = turn.fed, self.start(turn)
         if self.renew:
             turn = replace(turn, memory=turn.memory | self._renewed(turn, start))
@@ -214,7 +214,7 @@ class Regularised(Averaging):
     def terms(self, turn: Turn) -> tuple[Term, ...]:
         return (Dynamic(self.alpha, maybe(turn.recall("own"))), *turn.terms)  # type: ignore[arg-type]
 
-    def train(self, turn: Turn) -> Work:
+    def train(self, turn: Turn) -> LocalWork:
         fed, start = turn.fed, self.start(turn)
         local = fed.run(local_train, at=CLIENTS, start=start, spec=self.spec, terms=self.terms(turn), by=self.by)
         old = maybe(turn.recall("own"))
@@ -227,7 +227,7 @@ class Regularised(Averaging):
             models[k], h[k] = mean if self.late else sent["model"], fed.update(h[k], sent["h"])
         return replace(work, means=models, memory=turn.memory | {"h": h} | turn.store("own", new["own"]))
 
-    def shifted(self, fed: Federation, models: Models, work: Work) -> Models:
+    def shifted(self, fed: Federation, models: Models, work: LocalWork) -> Models:
         if not self.late:
             return models
         by = {"share": -1 / self.alpha}

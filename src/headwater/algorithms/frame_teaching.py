@@ -24,7 +24,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from headwater.algorithms.cohorts import Rounds, apart, bring_by, counted, over, renewed, sampled, students_of, together
-from headwater.algorithms.frame_parts import FrameState, Turn, Work
+from headwater.algorithms.frame_parts import FrameState, LocalWork, Turn
 from headwater.core.federation import CLIENTS, SECTORS, SERVER, Federation, Located, maybe, nothing
 from headwater.specs import DistillSpec
 from headwater.tasks.average import average, tally
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from headwater.algorithms.frame import Frame
 
 
-def leaders_learn(frame: Frame, turn: Turn, state: FrameState, work: Work) -> FrameState:
+def leaders_learn(frame: Frame, turn: Turn, state: FrameState, work: LocalWork) -> FrameState:
     """Sectors teach their leaders, on the leaders' data, and leaders may teach the server."""
     fed, mean, ring = turn.fed, work.means[0], state.ring
     counts, tallies = _counts(frame, fed)
@@ -53,7 +53,7 @@ def leaders_learn(frame: Frame, turn: Turn, state: FrameState, work: Work) -> Fr
     return replace(state, models={0: fed.update(state.models[0], model)}, ring=ring)
 
 
-def server_learns(frame: Frame, turn: Turn, state: FrameState, work: Work) -> FrameState:
+def server_learns(frame: Frame, turn: Turn, state: FrameState, work: LocalWork) -> FrameState:
     """The ensemble at the server teaches some of the models, on the reference set."""
     fed, averaged = turn.fed, frame.ensemble.startswith("aggregated")
     models = renewed(fed, state.models, work.means)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from headwater.algorithms.cohorts import Models
 from headwater.algorithms.feddyn import alphas
-from headwater.algorithms.frame_parts import Averaging, Memory, Turn, Work
+from headwater.algorithms.frame_parts import Averaging, LocalWork, Memory, Turn
 from headwater.core.federation import CLIENTS, SECTORS, SERVER, Federation, Located, each, maybe, nothing
 from headwater.core.params import By
 from headwater.specs import LocalSpec
@@ -51,7 +51,7 @@ class Nested(Averaging):
     def alike(self) -> bool:
         return False
 
-    def train(self, turn: Turn) -> Work:
+    def train(self, turn: Turn) -> LocalWork:
         fed, mean = turn.fed, turn.fed.down(turn.models[0])
         for _ in range(self.rounds):  # the server is not asked
             start = fed.down(mean)
@@ -60,11 +60,11 @@ class Nested(Averaging):
             mean = fed.run(average, at=SECTORS, models=team, by=self.by)
         return self.joined(turn, local, team, mean)
 
-    def joined(self, turn: Turn, local: Located, team: Located, mean: Located) -> Work:
+    def joined(self, turn: Turn, local: Located, team: Located, mean: Located) -> LocalWork:
         """The sectors' means, and their mean at the server."""
         sectors = turn.fed.up(mean)
         model = turn.fed.run(average, at=SERVER, models=sectors, by=self.by)
-        return Work(local, {0: model}, turn.memory, {}, team, sectors)
+        return LocalWork(local, {0: model}, turn.memory, {}, team, sectors)
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class TwoTier(Nested):
         new = fed.among(client for client in fed.clients if fed.tree.sector_of[client] not in known)
         return memory | {"start": {0: Located(SECTORS, {**new.down(models[0]).nodes, **known})}}
 
-    def train(self, turn: Turn) -> Work:
+    def train(self, turn: Turn) -> LocalWork:
         fed, rest, z = turn.fed, turn.rest, turn.memory["z"][0]
         spec = alike(self.spec, [fed.tree.sizes[client] for client in fed.tree.holders])
         pace = (spec.steps or 0) * spec.lr
@@ -166,7 +166,7 @@ class NestedDynamic(Nested):
         some = fed.among(client for client in fed.clients if fed.tree.sector_of[client] in h.nodes)
         return memory | {"h": {0: fed.update(h, some.run(shift, at=SECTORS, old=h, by=h, share=share))}}
 
-    def train(self, turn: Turn) -> Work:
+    def train(self, turn: Turn) -> LocalWork:
         fed, rest = turn.fed, turn.rest
         alpha = each(alphas(self.alpha, "size", fed.tree))
         members = each({sector: sum(c in fed.tree.holders for c in fed.tree.team(sector)) for sector in fed.sectors})

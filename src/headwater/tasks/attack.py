@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -78,18 +78,11 @@ class Attack:
         return replace(value, vector=start.vector + update)
 
 
-class Called(Protocol):
-    """The part of a job that matters here."""
-
-    @property
-    def phase(self) -> str: ...
-
-
 def sent(
-    attack: Attack | None, call: Called, node: str, inputs: Mapping[str, Any], key: tuple[Key, ...], value: Any
+    attack: Attack | None, phase: str, node: str, inputs: Mapping[str, Any], key: tuple[Key, ...], value: Any
 ) -> Any:
     """What a node sends as the result of a task: the result, unless the run simulates an attack by this node."""
-    return value if attack is None else attack.on(call.phase, node, inputs, key, value)
+    return value if attack is None else attack.on(phase, node, inputs, key, value)
 
 
 def attack_of(kind: AttackKind, share: float, strength: float, seed: int, tree: Tree) -> Attack | None:

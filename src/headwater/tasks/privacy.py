@@ -185,7 +185,7 @@ def as_sent(
             if note is not None and context.privacy.quantile and isinstance(value, Params):
                 note(**{WITHIN: float((value.vector - start.vector).double().norm()) <= bound})
             value = _bounded(value, start, bound, context, key)
-    return sent(context.attack, call, node, inputs, key, value)
+    return sent(context.attack, call.phase, node, inputs, key, value)
 
 
 def _bounded(value: Any, start: Params, bound: float, context: Context, key: tuple[Key, ...]) -> Any:

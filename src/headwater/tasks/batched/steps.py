@@ -18,7 +18,7 @@ from headwater.tasks.optimizers import FusedOptimizer
 Step = tuple[Tensor, Tensor, Tensor]  # inputs, labels and shares of one batch of each member
 
 
-class Steps:
+class StackSteps:
     """Steps of a stack.
 
     Args:

@@ -30,7 +30,7 @@ from headwater.tasks.batched.batches import Ints, batches_of_all
 from headwater.tasks.batched.buffers import Buffers, whole_lines
 from headwater.tasks.batched.kernels import Chain
 from headwater.tasks.batched.members import Inputs, Member, kernel, paired
-from headwater.tasks.batched.steps import Steps, starts_of
+from headwater.tasks.batched.steps import StackSteps, starts_of
 from headwater.tasks.devices import CPU
 from headwater.tasks.flat_module import FlatModule
 from headwater.tasks.optimizers import learning_rate, samples_read, total_steps
@@ -162,7 +162,7 @@ def _by_optimizer(members: list[Member], buffers: Buffers, drawn: Drawn, room: T
     """Any optimiser, with additions to the gradients, statistics and dropout."""
     table, labels, index, share, counts, rates, rows_of = drawn
     losses, seen = share.new_zeros(len(members)), (share > 0).sum(2)
-    steps = Steps(members, buffers, table.index_select(0, index.view(-1)[:2]))
+    steps = StackSteps(members, buffers, table.index_select(0, index.view(-1)[:2]))
     for step, (now, lr) in enumerate(zip(counts, rates, strict=True)):
         rows = index[step, :now]
         flat = rows.reshape(-1)
