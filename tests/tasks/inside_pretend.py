@@ -45,7 +45,12 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "few rows stay": ("fedhead", {"engine": {"device_memory": 0.0005}}),
     "batch norm, augmented": (
         "fedavg",
-        {"arrays": "images", "model": {"name": "resnet8"}, "local": {"augment": "crop-flip", "batch": 16}},
+        {
+            "arrays": "images",
+            "model": {"name": "resnet8"},
+            "local": {"augment": "crop-flip", "batch": 16},
+            "engine": {"stack": "off"},  # stacks are compared below
+        },
     ),
     "learned weights": ("feddf", {"server": {"weights": "learned"}}),
     "learned weights of logits": ("feddf", {"server": {"weights": "learned", "mix": "logits"}}),

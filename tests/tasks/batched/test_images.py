@@ -71,7 +71,9 @@ MODELS: dict[str, Callable[[], nn.Module]] = {
     "group norm": lambda: cnn(SHAPE, 3, widths=(4,), hidden=0, norm="group"),
     "dropout": Dropped,
     "tied": tied,
-    "flat": lambda: nn.Sequential(nn.Flatten(), nn.Linear(128, 4), nn.BatchNorm1d(4, affine=False), nn.Linear(4, 3)),
+    "flat": lambda: nn.Sequential(
+        nn.Flatten(), nn.Linear(128, 4, bias=False), nn.BatchNorm1d(4, affine=False), nn.Linear(4, 3)
+    ),
     "keras": lambda: as_in_keras(cnn(SHAPE, 3, widths=(3,), hidden=0)),
 }
 LARGER: dict[str, Callable[[], nn.Module]] = {
