@@ -82,7 +82,7 @@ deploy-demo: $(VENV)/.installed-flower
 	@$(BIN)/python tools/federation.py --out runs/deploy-demo
 
 # Compiled modules are kept, whatever the shell says: the tests start processes, and each would compile all of it again.
-PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n auto --dist worksteal
+PYTEST := $(BIN)/python -m pytest -n auto --dist worksteal
 
 test: $(VENV)/.installed-test
 	@test -n "$(HEADWATER_DATA)" || echo "make: HEADWATER_DATA is not set, so tests on real data sets will be skipped"

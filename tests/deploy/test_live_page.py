@@ -149,8 +149,15 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     yield from chromium(tmp_path_factory.mktemp("profile"))
 
 
-@pytest.mark.parametrize("width", [1280, 420])
-@pytest.mark.parametrize(("theme", "dark"), [("light", False), ("dark", True)])
+@pytest.mark.parametrize(
+    ("theme", "dark", "width"),
+    [
+        ("light", False, 420),
+        ("dark", True, 1280),
+        pytest.param("light", False, 1280, marks=pytest.mark.thorough),
+        pytest.param("dark", True, 420, marks=pytest.mark.thorough),
+    ],
+)
 def test_in_a_browser_it_fits_renews_itself_and_runs_no_foreign_script(
     browser: Any, served: PageServer, out: Path, width: int, theme: str, dark: bool
 ) -> None:

@@ -52,7 +52,7 @@ def test_every_method_gives_the_bits_of_the_simulation_and_the_bytes_of_the_ledg
                 )
 
 
-@pytest.mark.parametrize("method", ["fedavg", "scaffold", "fedhead"])
+@pytest.mark.parametrize("method", ["fedavg", pytest.param("scaffold", marks=pytest.mark.thorough), "fedhead"])
 def test_a_client_trained_alone_gives_the_bits_of_batched_training(method: str, tmp_path: Path) -> None:
     """The simulation trains clients with this model in a batch, if the machine supports it."""
     made = small(method, **BRIEF, model__name="mlp")
@@ -104,6 +104,7 @@ class TestExchanges:
             assert sorted(found[sector].values()) == [1 + 2 + 1, 1 + 2 + 1, 1 + 4 + 1]
         assert set(found["server"].values()) == {1 + 4 + 1}
 
+    @pytest.mark.thorough
     def test_mtgc_does_its_sector_rounds_without_the_server(self, tmp_path: Path) -> None:
         """The server takes as many exchanges for four sector rounds as for one; clients correct z with the next one."""
         few, many = (

@@ -91,6 +91,7 @@ def test_every_method_gives_the_same_bits_with_one_client_after_the_other() -> N
     assert {"fedavg", "mtgc"} <= ways["vmap"]
 
 
+@pytest.mark.thorough
 def test_stacked_convolutions_give_the_same_bits() -> None:
     ways = same_everywhere(numbered(["scaffold"], "grouped"), MANY)
     assert ways == {"vmap": {"scaffold"}}
