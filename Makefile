@@ -12,7 +12,7 @@ help:
 	@echo "make demo      compare four methods on the embedded data set (a minute after the install)"
 	@echo "make deploy-demo"
 	@echo "               a whole federation on this machine, a process for each party, beside its simulation (two minutes after the install)"
-	@echo "make test      the quick tests: every kind of part and every promise (six to seven minutes on 2 cores)"
+	@echo "make test      the quick tests: every kind of part and every promise (six minutes on 2 cores)"
 	@echo "make test-all  the whole test suite (under half an hour; with HEADWATER_SLOW=1 also killed parties and the like)"
 	@echo "make check     lint, types, import order, generated tables"
 	@echo "make docs      the documentation as a site, in site/index.html"
@@ -82,15 +82,17 @@ deploy-demo: $(VENV)/.installed-flower
 	@$(BIN)/python tools/federation.py --out runs/deploy-demo
 
 # Compiled modules are kept, whatever the shell says: the tests start processes, and each would compile all of it again.
-PYTEST := $(BIN)/python -m pytest -n auto --dist worksteal
+PYTEST := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest --dist worksteal
+# One worker more than cores for the quick tests, many of which wait for a process that they started.
+WORKERS = $(shell $(PYTHON) -c 'import os; print(os.cpu_count() + 1)')
 
 test: $(VENV)/.installed-test
 	@test -n "$(HEADWATER_DATA)" || echo "make: HEADWATER_DATA is not set, so tests on real data sets will be skipped"
-	$(PYTEST) -m "not thorough"
+	$(PYTEST) -n $(WORKERS) -m "not thorough"
 
 # The quick tests first, then those that they left out, so that no test runs twice.
 test-all: test
-	$(PYTEST) -m thorough
+	$(PYTEST) -n auto -m thorough
 
 check: $(VENV)/.installed-test
 	$(BIN)/ruff check .

@@ -1,6 +1,6 @@
 """Fixtures for every test, and which target runs which test.
 
-`make test` runs every test without the marker `thorough`, in six to seven minutes on 2 cores. It covers each kind of
+`make test` runs every test without the marker `thorough`, in six minutes on 2 cores. It covers each kind of
 part (method, engine, partitioner, model, data set, command) and each promise (equal bits on every engine, exact
 resume, ledger equal to the closed forms, a federation over in-process links, Flower links, Ray, the page in a browser)
 at least once.
