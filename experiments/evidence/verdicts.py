@@ -45,7 +45,8 @@ def runs_of(lines: Lines, key: str) -> Runs:
     found: Runs = {}
     for line in lines:
         if line.get(key):
-            cell = found.setdefault((line["row"], line["column"]), {})
+            column = line["column"].removesuffix(", local")  # a run that has its global accuracy, too
+            cell = found.setdefault((line["row"], column), {})
             cell.setdefault(int(line["seed"]), {})[int(line["round"])] = 100 * float(line[key])
     return found
 
