@@ -102,7 +102,7 @@ def table(found: dict[tuple[str, str, str], list[RunRecord]]) -> str:
     return "\n".join(lines) + f"\n\n± is half the 95 % t-interval over seeds. {LEGEND}\n"
 
 
-def write(folder: Path, seeds: str) -> None:
+def write(folder: Path, seeds: str, commit: str) -> None:
     """What is committed, from all finished runs."""
     found: dict[tuple[str, str, str], list[RunRecord]] = {}
     for texts, trained, method in product(TEXTS, TRAINED, METHODS):
@@ -127,7 +127,7 @@ def write(folder: Path, seeds: str) -> None:
     head = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, cwd=HERE).stdout
     about = {
         "command": f"python experiments/text_minilm/run.py --seeds {seeds}",
-        "commit": head.strip(),
+        "commit": commit or head.strip(),
         "date": datetime.now(UTC).strftime("%Y-%m-%d"),
         "machine": f"{platform.machine()}, {os.cpu_count()} cores, shared with other work; times are not a benchmark",
         "versions": (next(iter(found.values()))[0].result or {})["versions"],
@@ -146,6 +146,7 @@ def main() -> None:
     asked.add_argument("--seeds", default="0,1,2")
     asked.add_argument("--only", choices=[*TRAINED], help="one way of training")
     asked.add_argument("--rows", action="store_true", help="train nothing, write the tables")
+    asked.add_argument("--commit", default="", help="of the code that ran, where it is not the one at hand")
     given = asked.parse_args()
     ways = [given.only] if given.only else [*TRAINED]
     for seed, trained, texts, method in product(map(int, given.seeds.split(",")), ways, TEXTS, METHODS):
@@ -154,7 +155,7 @@ def main() -> None:
             rate = rate_of(texts, trained, given.runs)
             run = train(prepare(Config(**settings(texts, trained, method, seed, rate))), out=out)
             print(texts, trained, method, seed, rate, run.accuracy, flush=True)
-    write(given.runs, given.seeds)
+    write(given.runs, given.seeds, given.commit)
 
 
 if __name__ == "__main__":
