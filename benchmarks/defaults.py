@@ -2,7 +2,8 @@
 
     python benchmarks/defaults.py [PROBLEM …] [--methods M,M] [--rounds 10] [--seed 0] [--runs DIR] [--out FILE.json]
 
-A run that is finished in DIR (runs/defaults) is not repeated, so the same command carries on where it was interrupted.
+A row that FILE.json has already is kept, with its date and commit, and a run that is finished in DIR (runs/defaults) is
+not repeated, so the same command carries on where it was interrupted. Without FILE.json, all of it is measured anew.
 Methods are judged on the validation set: the best validation accuracy of the rounds, beside what naming the most
 frequent class of the validation set gives. One learns if it is above the 95 % binomial interval around that share. For
 methods that keep a model per client there is no such number, and the clients' mean on the test set stands in.
@@ -15,6 +16,7 @@ import argparse
 import csv
 import json
 import sys
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -92,7 +94,7 @@ def markdown(found: dict[str, Any]) -> str:
     lines = [
         "# Which methods learn with their defaults",
         "",
-        f"Written by `{found['command']}` on {found['date']} at commit {found['commit']}: {found['machine']}. "
+        f"Written by `{found['command']}`: {found['machine']}, {_span(rows, 'date')}, commits {_span(rows, 'commit')}. "
         f"{found['rounds']} rounds, seed {found['seed']}. Best accuracy on the validation set, in per cent; NO marks "
         "those that are not above a guess. In brackets: the test accuracy of methods that keep a model per client.",
         "",
@@ -108,6 +110,10 @@ def markdown(found: dict[str, Any]) -> str:
     bad = [f"{row['method']} on {row['problem']}" for row in rows if row.get("learns") is False]
     lines += ["", f"Do not learn: {', '.join(bad) if bad else 'none'}."]
     return "\n".join(lines) + "\n"
+
+
+def _span(rows: list[dict[str, Any]], key: str) -> str:
+    return ", ".join(dict.fromkeys(row[key] for row in rows))
 
 
 def _cell(row: dict[str, Any] | None) -> str:
@@ -135,18 +141,31 @@ def main() -> None:
     folder = given.runs.absolute()
     if not (folder / TABLE).is_file():
         write_table(folder / TABLE)
-    rows = []
+    asked = {"rounds": given.rounds, "seed": given.seed}
+    known = kept_rows(given.out, asked)
     for problem in given.problems or PROBLEMS:
         for method in methods:
-            rows.append(one(problem, method, given.rounds, given.seed, folder))
-            short = {key: value for key, value in rows[-1].items() if key not in ("command", "local")}
+            if (problem, method) in known:
+                continue
+            row = one(problem, method, given.rounds, given.seed, folder)
+            row["command"] = row["command"].replace(f"{folder}/", "")
+            known[problem, method] = row | {key: record.about()[key] for key in ("date", "commit")}
+            short = {key: value for key, value in row.items() if key not in ("command", "local")}
             print(short, file=sys.stderr, flush=True)
-            for row in rows:
-                row["command"] = row["command"].replace(f"{folder}/", "")
-            found = {"command": "make bench-defaults", **record.about(), "rounds": given.rounds, "seed": given.seed}
-            given.out.write_text(json.dumps(found | {"rows": rows}, indent=1) + "\n", encoding="utf-8")
-            given.out.with_suffix(".md").write_text(markdown(found | {"rows": rows}), encoding="utf-8")
+            rows = [known[key] for key in product(PROBLEMS, ALGORITHMS) if key in known]
+            found = {"command": "make bench-defaults", **record.about(), **asked, "rows": rows}
+            given.out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+            given.out.with_suffix(".md").write_text(markdown(found), encoding="utf-8")
     print(given.out.with_suffix(".md").read_text(encoding="utf-8"))
+
+
+def kept_rows(path: Path, asked: dict[str, int]) -> dict[tuple[str, str], dict[str, Any]]:
+    """Rows of an earlier call with as many rounds and the same seed, by problem and method; not those that failed."""
+    found = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    if any(found.get(key) != value for key, value in asked.items()):
+        return {}
+    own = {key: found[key] for key in ("date", "commit")}
+    return {(row["problem"], row["method"]): own | row for row in found["rows"] if "best" in row}
 
 
 if __name__ == "__main__":
