@@ -54,6 +54,16 @@ def test_leaders_and_hosts() -> None:
     assert host.on("average", "s1", {}, (1,), model(2.0, 3.0)).vector.tolist() == [2.0, 3.0]
 
 
+def test_a_client_that_derives_a_second_value_from_its_model_attacks_once() -> None:
+    """In round 1 all variates are zero, so SCAFFOLD is FedAvg, also under attack."""
+    local = {"model": "mlp", "local__optimizer": "sgd", "local__lr": 0.05, "local__epochs": 1, "local__clip": 10.0}
+    attack = {"attack__kind": "sign-flip", "attack__share": 1.0, "attack__strength": 2.0}
+    plan = SMALL | local | attack | {"rounds": 1, "alpha": 1e6}
+    own, average = (hw.run(method, **plan).model.state_dict() for method in ("scaffold", "fedavg"))
+    for name in own:
+        torch.testing.assert_close(own[name], average[name], rtol=0.01, atol=0.001)
+
+
 def test_who_attacks_follows_from_the_seed() -> None:
     tree = Tree.of([5] * 10, [0] * 5 + [1] * 5)
     drawn = attack_of("sign-flip", 0.3, 1.0, 0, tree)
