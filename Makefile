@@ -6,7 +6,7 @@ SHARED_DATA := $(wildcard ../shared/data)
 export HEADWATER_DATA ?= $(abspath $(SHARED_DATA))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo deploy-demo test test-all check docs docs-tables build format bench bench-deploy bench-plan bench-defaults evidence compare-methods teacher-weights quadratics pipelining theory-bounds attacks join papers traffic text-table cifar-fusion evidence-tables deploy-check soak fuzz kills endurance clean
+.PHONY: help demo deploy-demo test test-all check docs docs-tables build format bench bench-deploy bench-plan bench-defaults evidence compare-methods teacher-weights quadratics pipelining theory-bounds attacks join tuning papers traffic text-table cifar-fusion evidence-tables deploy-check soak fuzz kills endurance clean
 
 help:
 	@echo "make demo      compare four methods on the embedded data set (a minute after the install)"
@@ -34,6 +34,7 @@ help:
 	@echo "               measured gaps under the published bounds (half an hour)"
 	@echo "make attacks   methods under simulated attacks, with and without robust rules (an hour or two)"
 	@echo "make join      which combination of the papers' parts is best, and what it does on other data (some hours)"
+	@echo "make tuning    what tuning the learning rate changes, for four methods on Fashion-MNIST (half an hour)"
 	@echo "make traffic   FedHEAD's traffic table at the paper's own scale (an hour or two)"
 	@echo "make text-table, cifar-fusion"
 	@echo "               FedHEAD's text table, and FedDF's and FedEED's comparisons on CIFAR-10, small (an hour each)"
@@ -159,6 +160,9 @@ join: $(VENV)/.installed
 	$(BIN)/python experiments/join/run.py choose
 	$(BIN)/python experiments/join/run.py unseen --seeds 0,1,2,3,4
 	$(BIN)/python experiments/join/collect.py
+
+tuning: $(VENV)/.installed
+	$(BIN)/python experiments/tuning/run.py
 
 traffic: $(VENV)/.installed
 	$(BIN)/headwater reproduce experiments/traffic/table.toml --scale paper --out runs/traffic

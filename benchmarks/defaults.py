@@ -32,8 +32,8 @@ PROBLEMS: dict[str, tuple[int, dict[str, Any]]] = {
     "digits": (10, {}),
     "table": (10, {"data.name": TABLE, "data.label": "digit"}),
     "fashion-mnist": (5, {"data.name": "fashion_mnist", "data.fraction": 0.02, "data.test_fraction": 0.1}),
-    "ag-news": (5, {"data.name": "ag_news", "data.fraction": 0.02, "data.test_fraction": 0.1}),
-    "cifar10": (5, {"data.name": "cifar10", "data.fraction": 0.03, "data.test_fraction": 0.1}),
+    "ag-news": (3, {"data.name": "ag_news", "data.fraction": 0.02, "data.test_fraction": 0.1}),
+    "cifar10": (3, {"data.name": "cifar10", "data.fraction": 0.02, "data.test_fraction": 0.1}),
 }
 
 
