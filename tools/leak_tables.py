@@ -15,7 +15,7 @@ OBTAINED = Path(__file__).parent.parent / "experiments" / "leaks" / "obtained.cs
 ATTACKS = ("loss", "calibrated")
 REBUILT = ("analytic", "searched")
 NUMBERS = (
-    *(f"{attack}_{key}" for attack in ATTACKS for key in ("auc", "auc_low", "auc_high", "advantage")),
+    *(f"{attack}_{key}" for attack in ATTACKS for key in ("auc", "advantage")),
     *(f"{attack}_{key}" for attack in REBUILT for key in ("similarity", "control", "baseline")),
 )
 PARTIES = {"server": "server", "sector": "host", "leader": "leader"}
@@ -82,7 +82,7 @@ def best_likeness(rows: Rows) -> str:
 def whole(path: Path = OBTAINED) -> str:
     """Every method, protection and party."""
     head = ("method", "protection", "accuracy", "party", "models of", "AUC, loss", "AUC, with reference", "advantage")
-    head += ("rebuilt, analytic", "rebuilt, search", "one row: analytic", "one row: search")
+    head += ("rebuilt, analytic", "one row: analytic", "one row: search")
     return table(head, _whole(read(path)))
 
 
@@ -91,7 +91,7 @@ def _whole(rows: Rows) -> Iterator[tuple[str, ...]]:
         cell = picked(rows, method=method, protection=protection)
         trained, single = picked(cell, setting="trained"), picked(cell, setting="one row")
         if trained and all(row["note"].startswith("refused") for row in trained):
-            yield method, protection, "refused", *[""] * 9
+            yield method, protection, "refused", *[""] * 8
             continue
         accuracy = f"{100 * fmean(by_seed(trained, 'accuracy')):.1f}"
         for party, name in PARTIES.items():
@@ -99,12 +99,12 @@ def _whole(rows: Rows) -> Iterator[tuple[str, ...]]:
                 continue
             whose, found = closest(mine)
             if not whose:
-                yield method, protection, accuracy, name, NOTHING, *[""] * 7
+                yield method, protection, accuracy, name, NOTHING, *[""] * 6
                 continue
             end = " (at the end)" if all(row["when"] == "export" for row in found) else ""
             rates = [rate(found, f"{attack}_auc") for attack in ATTACKS]
             one = [row for row in picked(single, party=party, whose=whose) if row["part"] in ("", "model")]
-            rebuilt = [likeness(part, attack) for part in (found, one) for attack in REBUILT]
+            rebuilt = (likeness(found, "analytic"), *(likeness(one, attack) for attack in REBUILT))
             told = (name, WHOSE[whose] + end, *rates, rate(found, "loss_advantage"), *rebuilt)
             yield method, protection, accuracy, *told
 

@@ -147,16 +147,25 @@ def invert(
     net: FlatModule,
     start: Params,
     end: Params,
-    rows: Tensor,
-    others: Tensor,
-    public: Tensor,
+    beside: tuple[Tensor, Tensor, Tensor],
     classes: int,
+    search: bool,
     seed: int,
 ) -> Inverted:
-    """Both attacks on one update; arguments as above."""
+    """Both attacks on one update.
+
+    Args:
+        net: a module of the architecture.
+        start: the model before training.
+        end: the model after it.
+        beside: rows of the clients, rows like these that nobody trained on, and public rows.
+        classes: how many there are.
+        search: whether to search, which takes time.
+        seed: of all draws.
+    """
     if not torch.isfinite(end.vector).all() or torch.equal(start.trainable, end.trainable):
         return Inverted(None, None)
-    beside = (rows, others, public, seed)
+    public = beside[2]
     found = layer_guesses(start, end, prod(public.shape[1:]))
-    analytic = None if found is None else likeness(found, *beside)
-    return Inverted(analytic, likeness(searched(net, start, end, public, classes, seed), *beside))
+    guesses = searched(net, start, end, public, classes, seed) if search else None
+    return Inverted(*(None if each is None else likeness(each, *beside, seed) for each in (found, guesses)))

@@ -104,12 +104,13 @@ def _advantage(halves: Sequence[tuple[Floats, Floats, Floats]]) -> float:
     return float(np.mean(found))
 
 
-def membership(scores: Sequence[Scores], seed: int = 0) -> Membership | None:
+def membership(scores: Sequence[Scores], seed: int = 0, resamples: int = RESAMPLES) -> Membership | None:
     """The mean over models, with an interval over models and rows; None if no model has enough rows.
 
     Args:
         scores: of each model.
         seed: of the halves and of the resampling.
+        resamples: by which intervals are found; 0 leaves them out.
     """
     scores = [each for each in scores if len(each.members) >= LEAST and each.weights.sum() > 0]
     if not scores:
@@ -119,14 +120,14 @@ def membership(scores: Sequence[Scores], seed: int = 0) -> Membership | None:
     members = [_split(len(each.members), draw) for each in scores]
     value = np.array([_both(each, mine, others) for each, mine in zip(scores, members, strict=True)]).mean(0)
     drawn = []
-    for _ in range(RESAMPLES):
+    for _ in range(resamples):
         there = [draw.choice(half, len(half)) for half in others]  # the same for all models, which share these rows
         which = draw.integers(0, len(scores), len(scores))
         mine = [[draw.choice(half, len(half)) for half in members[at]] for at in which]
         pairs = [_both(scores[at], own, there) for at, own in zip(which, mine, strict=True)]
         drawn.append(np.mean(pairs, axis=0))
-    low, high = np.quantile(np.array(drawn), [0.025, 0.975], axis=0)
-    rates = [Rate(float(value[at]), float(low[at]), float(high[at])) for at in (0, 1)]
+    ends = np.quantile(np.array(drawn), [0.025, 0.975], axis=0).T.tolist() if drawn else [(None, None)] * 2
+    rates = [Rate(float(value[at]), *ends[at]) for at in (0, 1)]
     return Membership(rates[0], rates[1], len(scores), sum(len(each.members) for each in scores))
 
 
@@ -141,7 +142,5 @@ def _both(scores: Scores, members: Sequence[Ints], others: Sequence[Ints]) -> tu
     if min(scores.weights[half].sum() for half in others) <= 0:
         return 0.5, 0.0
     auc = auc_of(scores.members[mine], scores.others[rest], scores.weights[rest])
-    halves = [
-        (scores.members[a], scores.others[b], scores.weights[b]) for a, b in zip(members, others, strict=True)
-    ]
+    halves = [(scores.members[a], scores.others[b], scores.weights[b]) for a, b in zip(members, others, strict=True)]
     return auc, _advantage(halves)

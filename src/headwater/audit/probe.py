@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from headwater.audit.inversion import Inverted, Likeness, invert
-from headwater.audit.membership import Membership, Rate, Scores, class_weights, membership
+from headwater.audit.membership import RESAMPLES, Membership, Rate, Scores, class_weights, membership
 from headwater.audit.views import SUBJECTS, SeenModel, seen_models
 from headwater.audit.watching import Watching, name_of
 from headwater.core.params import Params
@@ -35,8 +35,8 @@ from headwater.training.spending import Spending
 ROLES = ("server", "sector", "leader", "client")
 CLIENTS = 8  # whose own models are attacked
 INVERTED = 4  # models of a kind that are inverted, since each takes a search
-MEMBERSHIP, INVERSION = "membership", "inversion"
-ATTACKS = (MEMBERSHIP, INVERSION)
+MEMBERSHIP, ANALYTIC, SEARCH = "membership", "analytic", "search"
+ATTACKS = (MEMBERSHIP, ANALYTIC, SEARCH)
 ROWS = 2000  # most rows of either kind that a model is asked about
 REFERENCE = LocalSpec(steps=300, batch=32, optimizer="adam", lr=1e-3)  # training of the reference model
 WORST = 1e9  # in place of a loss that is not finite
@@ -122,6 +122,7 @@ def probe(
     clients: int = CLIENTS,
     inverted: int = INVERTED,
     attacks: Collection[str] = ATTACKS,
+    resamples: int = RESAMPLES,
     watch: Callable[[Event], None] | None = None,
 ) -> Probe:
     """Run an experiment and attack what each kind of party held in the last round.
@@ -130,7 +131,8 @@ def probe(
         experiment: what `prepare` returned.
         clients: how many clients' own models are attacked.
         inverted: how many models of a kind are inverted.
-        attacks: which of `ATTACKS` are made.
+        attacks: which of `ATTACKS` are made; the search comes with the analytic one.
+        resamples: by which intervals of membership are found; 0 leaves them out.
         watch: called with every event of the run.
     """
     config = experiment.config
@@ -142,9 +144,9 @@ def probe(
     try:
         run = train(experiment, engine=engine, watch=watch)
         engine.finished()
-        attacker = Attacker(engine.context, config.seed)
+        attacker = Attacker(engine.context, config.seed, attacks, resamples)
         seen = seen_models(engine, experiment.tree.sector_of, last, attacker.suited(experiment.tree.archs))
-        findings = tuple(_findings(seen, attacker, inverted if INVERSION in attacks else 0, MEMBERSHIP in attacks))
+        findings = tuple(_findings(seen, attacker, inverted))
         present = {sighting.role for sighting in engine.sightings} | {"server", "sector", "client"}
     finally:
         engine.close()
@@ -152,7 +154,7 @@ def probe(
     return Probe(findings, without, last, chosen, run.result["model_sha256"], run.accuracy)
 
 
-def _findings(seen: Sequence[SeenModel], attacker: Attacker, inverted: int, members: bool) -> list[Finding]:
+def _findings(seen: Sequence[SeenModel], attacker: Attacker, inverted: int) -> list[Finding]:
     kinds: dict[tuple[str, str, str, str], list[SeenModel]] = {}
     for each in seen:
         part = ".".join(map(str, each.part))
@@ -167,7 +169,7 @@ def _findings(seen: Sequence[SeenModel], attacker: Attacker, inverted: int, memb
                 *kind,
                 len(models),
                 len(started),
-                *(attacker.membership(models) if members else (None, None)),
+                *attacker.membership(models),
                 _resemblance([picture.analytic for picture in pictures]),
                 _resemblance([picture.searched for picture in pictures]),
             )
@@ -191,10 +193,14 @@ class Attacker:
     Args:
         context: of the run.
         seed: of all draws.
+        attacks: which of `ATTACKS` are made.
+        resamples: by which intervals are found.
     """
 
-    def __init__(self, context: RunContext, seed: int) -> None:
-        self._context, self.seed = context, seed
+    def __init__(
+        self, context: RunContext, seed: int, attacks: Collection[str] = ATTACKS, resamples: int = RESAMPLES
+    ) -> None:
+        self._context, self.seed, self._attacks, self._resamples = context, seed, attacks, resamples
         self._memberships: dict[Any, tuple[Membership | None, Membership | None]] = {}
         self._references: dict[str, Params | None] = {}
         self._inverted: dict[Any, Inverted] = {}
@@ -206,17 +212,22 @@ class Attacker:
         """Architectures whose models give a number for each class."""
         x = self._context.split.test.x[:2].to(self._context.device)
         wanted = (len(x), self._context.split.classes)
-        return {arch for arch in archs if self._net(arch).load(self._context.initial(arch, 0)).outputs(x).shape == wanted}
+        return {
+            arch for arch in archs if self._net(arch).load(self._context.initial(arch, 0)).outputs(x).shape == wanted
+        }
 
     # -- membership
 
     def membership(self, seen: Sequence[SeenModel]) -> tuple[Membership | None, Membership | None]:
         """By the loss, and by the loss less that of a reference model."""
+        if MEMBERSHIP not in self._attacks:
+            return None, None
         key = tuple((each.name, each.clients) for each in seen)
         if key not in self._memberships:  # several parties hold the same models
             scores = [self.scores(each) for each in seen]
             calibrated = [other for _, other in scores if other is not None]
-            self._memberships[key] = membership([own for own, _ in scores], self.seed), membership(calibrated, self.seed)
+            how = (self.seed, self._resamples)
+            self._memberships[key] = membership([own for own, _ in scores], *how), membership(calibrated, *how)
         return self._memberships[key]
 
     def scores(self, seen: SeenModel) -> tuple[Scores, Scores | None]:
@@ -271,7 +282,10 @@ class Attacker:
     def _trained(self, arch: str) -> Params:
         net, (x, y) = self._net(arch).load(self._context.initial(arch, 1)), self._public
         x, y = x.to(self._context.device), y.to(self._context.device)
-        draw, steps = stream(self.seed, "probe", "reference", arch), Stepper(net, REFERENCE, total_steps(len(y), REFERENCE))
+        draw, steps = (
+            stream(self.seed, "probe", "reference", arch),
+            Stepper(net, REFERENCE, total_steps(len(y), REFERENCE)),
+        )
         with torch.random.fork_rng(devices=[]):  # for dropout
             torch.default_generator.manual_seed(derive(self.seed, "probe", arch))
             for batch in batches(len(y), REFERENCE, draw, self._context.device):
@@ -286,14 +300,14 @@ class Attacker:
         split, start = self._context.split, seen.start
         assert start is not None
         public = split.validation.x if len(split.validation) else split.reference
-        if split.words is not None or len(public) < 2:
+        if split.words is not None or len(public) < 2 or not {ANALYTIC, SEARCH} & {*self._attacks}:
             return Inverted(None, None)  # token numbers have no gradient
         key = (seen.name, name_of(start), seen.clients)
         if key not in self._inverted:
             rows = self._rows(seen)
             sides = (split.train.x[rows], self._alike(split.train.y[rows]), public)
-            net = self._net(start.layout.arch)
-            self._inverted[key] = invert(net, start, seen.model, *sides, split.classes, self.seed)
+            net, search = self._net(start.layout.arch), SEARCH in self._attacks
+            self._inverted[key] = invert(net, start, seen.model, sides, split.classes, search, self.seed)
         return self._inverted[key]
 
     def _alike(self, labels: Tensor) -> Tensor:
@@ -305,4 +319,3 @@ class Attacker:
             there = np.flatnonzero(y == label)
             found.append(draw.choice(there, min(int(count), len(there)), replace=False))
         return x[torch.as_tensor(np.concatenate(found))]
-
