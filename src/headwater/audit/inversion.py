@@ -6,8 +6,9 @@ by neuron: for a gradient of one row this is the row itself, for more rows a mix
 (Zhu, Liu, Han: Deep Leakage from Gradients, NeurIPS 2019; Geiping et al.: Inverting Gradients, NeurIPS 2020).
 
 A guess is compared with the row that it resembles most: the cosine of both, after the mean of public rows was taken
-off. Many rows resemble each other, so two further numbers say what this is worth: the same guesses compared with as many
-rows of the same classes that nobody trained on, and as many public rows as guesses, which know nothing of the client.
+off. Many rows resemble each other, so two further numbers say what this is worth: the same guesses compared with as
+many rows of the same classes that nobody trained on, and as many public rows as guesses, which know nothing of the
+client.
 """
 
 from __future__ import annotations

@@ -128,7 +128,7 @@ class Watching(Inline):
         at_client = job.home in self._context.rows
         if job.task is _either:
             return self._origin_at(job.inputs["new"])
-        clients, starts = set(), set()
+        clients, starts = set[str](), set[tuple[Key, Part]]()
         update = getattr(job.task, "update", "") if at_client and job.node == job.home else ""
         given = [job.inputs[update]] if isinstance(job.inputs.get(update), Ref) else job.refs()
         for ref in given:
