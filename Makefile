@@ -6,7 +6,7 @@ SHARED_DATA := $(wildcard ../shared/data)
 export HEADWATER_DATA ?= $(abspath $(SHARED_DATA))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo deploy-demo test test-all check docs docs-tables build format bench bench-deploy bench-plan bench-defaults evidence compare-methods teacher-weights quadratics pipelining theory-bounds attacks join tuning papers traffic text-table cifar-fusion evidence-tables deploy-check soak fuzz kills endurance clean
+.PHONY: help demo deploy-demo test test-all check docs docs-tables build format bench bench-deploy bench-plan bench-defaults evidence compare-methods teacher-weights quadratics pipelining theory-bounds attacks leaks join tuning papers traffic text-table cifar-fusion evidence-tables deploy-check soak fuzz kills endurance clean
 
 help:
 	@echo "make demo      compare four methods on the embedded data set (a minute after the install)"
@@ -33,6 +33,7 @@ help:
 	@echo "make theory-bounds"
 	@echo "               measured gaps under the published bounds (half an hour)"
 	@echo "make attacks   methods under simulated attacks, with and without robust rules (an hour or two)"
+	@echo "make leaks     what server, hosts and leaders learn by simple attacks, with and without protection (a quarter of an hour)"
 	@echo "make join      which combination of the papers' parts is best, and what it does on other data (some hours)"
 	@echo "make tuning    what tuning the learning rate changes, for four methods on Fashion-MNIST (half an hour)"
 	@echo "make traffic   FedHEAD's traffic table at the paper's own scale (an hour or two)"
@@ -155,6 +156,9 @@ theory-bounds: $(VENV)/.installed
 
 attacks: $(VENV)/.installed
 	$(BIN)/python experiments/attacks/run.py
+
+leaks: $(VENV)/.installed-test
+	$(BIN)/python experiments/leaks/run.py
 
 join: $(VENV)/.installed
 	$(BIN)/python experiments/join/run.py choose

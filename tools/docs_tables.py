@@ -18,6 +18,7 @@ from headwater.config.fields import NONE
 from headwater.config.reference import KeyRow, method_defaults
 
 sys.path.append(str(Path(__file__).parent))
+import leak_tables
 import proof_tables
 from proof_tables import table
 
@@ -80,11 +81,12 @@ TABLES = {
     "fuzz": proof_tables.fuzz,
     "kills": proof_tables.kills,
     "endurance": proof_tables.endurance,
+    "leaks": leak_tables.short,
 }
 PAGES = {
     "README.md": ("families",),
     "docs/methods.md": ("methods",),
-    "docs/trust.md": ("trust", "fuzz", "kills", "endurance"),
+    "docs/trust.md": ("trust", "leaks", "fuzz", "kills", "endurance"),
     "docs/places.md": ("places",),
 }
 

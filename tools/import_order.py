@@ -59,7 +59,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ),
     ("report",),
     ("planning", "training"),
-    ("api", "deploy", "sweep"),
+    ("api", "audit", "deploy", "sweep"),
     ("papers", "starter"),
     ("cli", "__main__"),
 )

@@ -7,6 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from headwater.audit import inversion
+
 Call = Callable[..., Any]
 
 
@@ -49,3 +53,21 @@ def test_what_is_no_finished_run_is_refused(call: Call, tmp_path: Path) -> None:
     (tmp_path / "config.toml").write_text("seed = 0")
     told = call("audit", tmp_path)
     assert (told.status, "is not finished" in told.err) == (2, True)
+
+
+@pytest.mark.thorough
+def test_a_probe_repeats_the_run_and_gives_numbers(
+    call: Call, small: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inversion, "STEPS", 5)  # of the search, which is tested elsewhere
+    call("run", "hfedavg", *small, "--set", "model.name=mlp", "--rounds", 2, "--out", tmp_path / "a")
+    before = sorted(path.name for path in (tmp_path / "a").iterdir())
+    found = json.loads(call("audit", tmp_path / "a", "--probe", "--json", "--quiet").out)["probe"]
+    assert found["model_sha256"] == json.loads((tmp_path / "a/result.json").read_text())["model_sha256"]
+    kinds = {(each["role"], each["subject"]) for each in found["findings"]}
+    assert ("sector", "client") in kinds
+    assert ("server", "client") not in kinds
+    assert all(0 <= each["loss"]["auc"]["value"] <= 1 for each in found["findings"])
+    told = call("audit", tmp_path / "a", "--probe", "--quiet").out
+    assert "lower bounds of the leak" in " ".join(told.split())
+    assert sorted(path.name for path in (tmp_path / "a").iterdir()) == before

@@ -8,12 +8,20 @@ from typing import Annotated, Any
 
 import typer
 
-from headwater.cli.options import Json
+from headwater.cli.options import Options, takes
 from headwater.cli.terminal import as_json, console, print_lines, table
 from headwater.errors import OutputError, UserError
 from headwater.report.numbers import count
 
 Folder = Annotated[Path, typer.Argument(metavar="DIR", show_default=False)]
+Attack = Annotated[
+    bool,
+    typer.Option(
+        "--probe",
+        help="Repeat the run, and attack the models that each kind of party held in its last round: a lower bound of "
+        "what they tell. Takes about as long as the run.",
+    ),
+]
 # Role in the list of moves → the party. A leader is a client that acts for its sector in a round.
 PARTIES = {"server": "the server", "sector": "a sector's host", "leader": "a leader", "client": "a client"}
 SEES = {"sector": "host"}  # role → key of MethodInfo.sees, where they differ
@@ -27,11 +35,12 @@ ASIDE = (
 )
 
 
-def audit(directory: Folder, json: Json = False) -> None:
+@takes("probe data_dir quiet json")
+def audit(options: Options, directory: Folder, probe: Attack = False) -> None:
     """Show what each kind of party saw in a run, and the privacy that was spent.
 
-    Counted from the moves that the run made, beside what the method says about itself. For a deployed federation:
-    `headwater deploy audit`.
+    Counted from the moves that the run made, beside what the method says about itself. With `--probe`, simple attacks
+    give a number for what could be learned from it. For a deployed federation: `headwater deploy audit`.
 
     Example: `headwater audit runs/latest`
     """
@@ -55,10 +64,17 @@ def audit(directory: Folder, json: Json = False) -> None:
         "sees": _said(run.algorithm),
         "privacy": run.result.get("privacy"),
     }
-    if json:
-        as_json(facts)
+    found = None
+    if probe:
+        from headwater.cli.probe import print_probe, probed
+
+        found = probed(directory, options, str(run.result.get("model_sha256")))
+    if options.json:
+        as_json(facts if found is None else facts | {"probe": found.to_dict()})
         return
     _print(facts, f"{run.label} on {run.result.get('data', '')}: who saw what")
+    if found is not None:
+        print_probe(found, PARTIES, PURPOSES)
 
 
 def _is_move(row: Any) -> bool:

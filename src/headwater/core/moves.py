@@ -164,5 +164,8 @@ def _move(
     session = fed.session
     name = session.name(fed.round, f"{ref.home}>{home}")
     session.engine.move(ref, home, name, path.tiers)
-    session.ledger.charge(Row(path, name, lower, members))
+    row = Row(path, name, lower, members)
+    session.ledger.charge(row)
+    if (witness := session.witness) is not None:
+        witness(fed, row, ref, home)
     return name

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
@@ -68,6 +68,11 @@ class Session:
     def takes_groups(self) -> bool:
         """True if the engine takes a group of jobs as one object, and homes are not separate parties."""
         return hasattr(self.engine, "submit_group") and not self.losing
+
+    @property
+    def witness(self) -> Callable[..., None] | None:
+        """Called with (view, row of the ledger, value, new home) for every move, if the engine wants to know."""
+        return getattr(self.engine, "witness", None)
 
     def groups(self, task: Any, nodes: Sequence[str], sizes: Mapping[str, int]) -> Iterator[Sequence[str]]:
         """Split nodes into groups that run as one job. Depends only on the configuration and on who takes part.
