@@ -80,12 +80,14 @@ TABLES = {
     "fuzz": proof_tables.fuzz,
     "kills": proof_tables.kills,
     "endurance": proof_tables.endurance,
+    "secure-costs": proof_tables.secure_costs,
 }
 PAGES = {
     "README.md": ("families",),
     "docs/methods.md": ("methods",),
     "docs/trust.md": ("trust", "fuzz", "kills", "endurance"),
     "docs/places.md": ("places",),
+    "docs/secure.md": ("secure-costs",),
 }
 
 
