@@ -6,7 +6,7 @@ SHARED_DATA := $(wildcard ../shared/data)
 export HEADWATER_DATA ?= $(abspath $(SHARED_DATA))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo deploy-demo test test-all check docs docs-tables build format bench bench-deploy bench-plan bench-defaults evidence compare-methods teacher-weights quadratics pipelining theory-bounds attacks leaks join tuning papers traffic text-table cifar-fusion evidence-tables deploy-check soak fuzz kills endurance clean
+.PHONY: help demo deploy-demo test test-all check docs docs-tables build format bench bench-deploy bench-plan bench-defaults evidence compare-methods teacher-weights quadratics pipelining theory-bounds attacks leaks join tuning papers traffic text-table cifar-fusion evidence-tables deploy-check secure-check soak fuzz kills endurance clean
 
 help:
 	@echo "make demo      compare four methods on the embedded data set (a minute after the install)"
@@ -43,6 +43,8 @@ help:
 	@echo "               the tables of experiments/evidence, all or one of them (many hours; carry on where they were stopped)"
 	@echo "make deploy-check"
 	@echo "               the same bits from every engine and from a federation of processes (a quarter of an hour)"
+	@echo "make secure-check"
+	@echo "               secure sums between processes, with a client killed in each step (half an hour)"
 	@echo "make soak      as root: an hour of a federation over network namespaces, with a fault every 30 s (SOAK=\"--minutes 3\" for less)"
 	@echo "make fuzz      changed inputs of every kind, 10 000 of each (hours; FUZZ=\"--cases 1000 config tables\" for less, FUZZ=--carry-on goes on)"
 	@echo "make kills     200 SIGKILLs over all commands that write (half an hour; KILLS=\"--kills 20 run\" for less)"
@@ -189,6 +191,9 @@ evidence-%: $(VENV)/.installed
 
 deploy-check: $(VENV)/.installed-test
 	$(BIN)/python experiments/deployment/run.py
+
+secure-check: $(VENV)/.installed-test
+	$(BIN)/python experiments/deployment/secure.py $(SECURE)
 
 soak: $(VENV)/.installed-flower
 	$(BIN)/python experiments/soak/run.py $(SOAK)

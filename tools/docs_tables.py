@@ -82,12 +82,14 @@ TABLES = {
     "kills": proof_tables.kills,
     "endurance": proof_tables.endurance,
     "leaks": leak_tables.short,
+    "secure-costs": proof_tables.secure_costs,
 }
 PAGES = {
     "README.md": ("families",),
     "docs/methods.md": ("methods",),
     "docs/trust.md": ("trust", "leaks", "fuzz", "kills", "endurance"),
     "docs/places.md": ("places",),
+    "docs/secure.md": ("secure-costs",),
 }
 
 

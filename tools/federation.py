@@ -68,6 +68,7 @@ class Federation:
         self.found: dict[str, FoundParty] = {party.name: party for party in find(out)}
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self.options: dict[str, tuple[str, ...]] = {}  # of a party's command, by party
+        self.programs: dict[str, tuple[str, ...]] = {}  # by party, in place of the usual one; see trial_party.py
         self._threads = threads
         self._before: dict[str, int] = {}  # size of a party's SuperNode log when it was started
 
@@ -118,8 +119,7 @@ class Federation:
                     [
                         *where,
                         sys.executable,
-                        "-c",
-                        HEADWATER,
+                        *self.programs.get(name, ("-c", HEADWATER)),
                         "deploy",
                         party.role,
                         str(party.path.resolve()),

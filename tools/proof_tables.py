@@ -1,4 +1,4 @@
-"""Tables of docs/trust.md from the result files in proof/: fuzzing, kills, endurance."""
+"""Tables of docs/trust.md from the result files in proof/: fuzzing, kills, endurance; and costs of docs/secure.md."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 PROOF = Path(__file__).parent.parent / "proof"
+BENCHMARKS = PROOF.parent / "benchmarks"
 BAD = ("foreign", "sentence", "hang", "memory", "died")
 
 
@@ -18,8 +19,8 @@ def table(headings: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
     return "\n".join(f"| {' | '.join(line)} |".replace("  |", " |") for line in lines)
 
 
-def _read(name: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((PROOF / name).read_text(encoding="utf-8"))
+def _read(name: str, folder: Path = PROOF) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((folder / name).read_text(encoding="utf-8"))
     return found
 
 
@@ -63,3 +64,16 @@ def endurance() -> str:
         for row in told["rows"]:
             rows.append((f"`{engine}`", _number(row["round"]), f"{row['mib']:.1f}", str(row["files"])))
     return table(("engine", "after round", "memory of all processes (MiB)", "open files"), rows)
+
+
+def secure_costs() -> str:
+    """A row for each method and number of clients: multiples of what a round takes without secure sums."""
+    rows = []
+    for row in _read("secure_costs.json", BENCHMARKS)["rows"]:
+        none, both = (row["bytes"][mode] for mode in ("none", "both"))
+        links = [(tier, way) for tier in ("sector_client", "server_sector") for way in ("up", "down")]
+        sent = [f"{both[tier][way] / none[tier][way]:.2f}" for tier, way in links]
+        ratios = sorted(row["cpu_ratios"])
+        shown = f"{ratios[0]:.2f}" if len(ratios) == 1 else f"{ratios[0]:.2f} – {ratios[-1]:.2f}"
+        rows.append((f"`{row['method']}`", str(row["clients"]), *sent, shown))
+    return table(("method", "clients", "client up", "client down", "server up", "server down", "CPU time"), rows)

@@ -160,19 +160,20 @@ def table(found: dict[str, dict[str, Cell]], absent: dict[str, str]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def machine(found: dict[str, dict[str, Cell]]) -> dict[str, Any]:
+def machine(command: str, hashes: dict[str, str]) -> dict[str, Any]:
+    """Where and of which code results are, and the models' hashes."""
     git = {"capture_output": True, "text": True, "cwd": ROOT}
     head = subprocess.run(["git", "rev-parse", "--short", "HEAD"], **git).stdout.strip()
     changed = subprocess.run(["git", "status", "--porcelain", "--", "src", "tools"], **git).stdout.strip()
     names = ("headwater", "torch", "numpy", "ray", "flwr")
     versions = {name: metadata.version(name) for name in names if find_spec(name) is not None}
     return {
-        "command": "make deploy-check",
+        "command": command,
         "commit": head + ("-dirty" if changed else ""),
         "date": datetime.now(UTC).strftime("%Y-%m-%d"),
         "machine": f"{platform.machine()}, {os.cpu_count()} cores, shared with other work; times are not a benchmark",
         "versions": {"python": platform.python_version()} | versions,
-        "model_sha256": {method: row["inline"]["model_sha256"] for method, row in found.items()},
+        "model_sha256": hashes,
     }
 
 
@@ -209,7 +210,8 @@ def main() -> int:
     (HERE / "table.md").write_text(table(found, absent), encoding="utf-8")
     obtained = {"cells": found, "absent": absent}
     (HERE / "obtained.json").write_text(json.dumps(obtained, indent=1) + "\n", encoding="utf-8")
-    (HERE / "machine.json").write_text(json.dumps(machine(found), indent=1) + "\n", encoding="utf-8")
+    told = machine("make deploy-check", {method: row["inline"]["model_sha256"] for method, row in found.items()})
+    (HERE / "machine.json").write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
     same = all(len({told["model_sha256"] for told in row.values()}) == 1 for row in found.values())
     bytes_too = all(row["flower"]["ledger"].items() <= row["flower"]["payload"].items() for row in found.values())
     print(table(found, absent))

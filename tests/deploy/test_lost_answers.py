@@ -20,10 +20,15 @@ if importlib.util.find_spec("flwr") is None:
     pytest.skip("Flower is not installed: pip install 'headwater[flower]'", allow_module_level=True)
 
 import httpx
+from flwr.app import Message as FlowerMessage
+from flwr.app import MessageType
+from flwr.proto.message_pb2 import PullObjectResponse
+from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, get_object_tree
+from flwr.supercore.task_identity import TaskIdentity
 
 from flower_party import answer, folder, parties
 from headwater.deploy.flower import FlowerDownlink, FlowerUplink
-from headwater.deploy.flower.messages import sent
+from headwater.deploy.flower.messages import FlowerTask, from_flower, sent, to_flower
 from headwater.deploy.transport import Message, RawArray
 from process_tree import until
 
@@ -238,3 +243,46 @@ def test_a_request_that_met_a_closed_connection_is_sent_again(closed: int, arriv
         with pytest.raises(httpx.RemoteProtocolError):
             sent(call, "it")
     assert calls == ["it"] * min(closed + 1, 3)
+
+
+class Closing:
+    """In place of a connection to Flower: holds the pieces of one message, and closes at the first call of each kind.
+
+    Args:
+        pieces: of the message, by id.
+        deaf: whether confirmations never arrive.
+    """
+
+    def __init__(self, pieces: dict[str, bytes], deaf: bool) -> None:
+        self.pieces, self.deaf = pieces, deaf
+        self.calls: Counter[str] = Counter()
+
+    def _call(self, kind: str) -> None:
+        self.calls[kind] += 1
+        if self.calls[kind] == 1 or (self.deaf and kind == "confirm"):
+            raise httpx.RemoteProtocolError("Server disconnected without sending a response.")
+
+    def PullObject(self, request: Any) -> PullObjectResponse:  # noqa: N802
+        self._call("pull")
+        return PullObjectResponse(
+            object_found=True, object_available=True, object_content=self.pieces[request.object_id]
+        )
+
+    def ConfirmMessageReceived(self, request: Any) -> None:  # noqa: N802
+        self._call("confirm")
+
+
+@pytest.mark.parametrize("deaf", [False, True])
+def test_an_answer_is_fetched_although_the_connection_was_closed(deaf: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A link that is busy closes idle connections; an answer that has arrived there must not be lost for that."""
+    for name in ("_run_id", "_task_id", "_node_id"):
+        monkeypatch.setattr(TaskIdentity, name, 1)
+    wanted = Message({"round": 1}, (RawArray("int8", (5 << 20,), bytes(range(256)) * (20 << 10)),))
+    answered = FlowerMessage(to_flower(wanted), 1, MessageType.TRAIN)
+    answered.metadata.__dict__["_message_id"] = answered.object_id
+    pieces = {name: piece.deflate() for name, piece in get_all_nested_objects(answered).items()}
+    task = object.__new__(FlowerTask)  # without its heartbeats, which need a link
+    task.client, task.max_bytes = Closing(pieces, deaf), 10 << 20
+    task.set_run(1, 1)
+    assert from_flower(task.fetch(get_object_tree(answered)).content) == wanted
+    assert task.client.calls == {"pull": len(pieces) + 1, "confirm": 3 if deaf else 2}

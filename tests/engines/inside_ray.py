@@ -88,7 +88,7 @@ def until(so: Callable[[], bool], what: str) -> None:
         time.sleep(0.05)
 
 
-def five(method: str) -> Experiment:
+def five(method: str, **settings: Any) -> Experiment:
     """Five clients in two sectors, for some rounds; models too large to travel inside a message."""
     return toys.tiny(
         method,
@@ -97,6 +97,7 @@ def five(method: str) -> Experiment:
         model=wide,
         rounds=6,
         engine={"stack": "off"},
+        **settings,
     )
 
 
@@ -219,3 +220,22 @@ def test_a_node_killed_in_the_middle_of_a_run_changes_nothing(
     assert [row["accuracy"] for row in found.history] == [row["accuracy"] for row in expected.history]
     assert len(done) == len(tasks)
     assert again or method in ("fedhead+", "fedeed")  # all that these keep is at the server, on the first node
+
+
+@pytest.mark.parametrize("title", ["advertise_keys", "share_seeds", "add_masked"])
+def test_a_node_killed_between_the_steps_of_a_secure_sum_changes_nothing(title: str, cluster: Cluster) -> None:
+    """Its clients take these steps again: with the keys that they advertised, and the shares that others hold."""
+    made = five("hfedavg", privacy={"secure": "both"})
+    expected = train(made)
+    steps = [at for at, span in enumerate(expected.spans, 1) if (span["task"], span["round"]) == (title, 2)]
+    others = [node for node in cluster.list_all_nodes() if node is not cluster.head_node]
+    second = others[0] if others else cluster.add_node(num_cpus=1, resources={"headwater_s1": 1})
+    watch, done = killing(lambda: cluster.remove_node(second, allow_graceful=False), after=steps[-1])
+    engine = Ray(address=cluster.address)
+    try:
+        found = train(made, engine=engine, watch=watch)
+        assert len(engine._workers) == 1
+    finally:
+        engine.close()
+    assert found.result["model_sha256"] == expected.result["model_sha256"]
+    assert len(done) > steps[-1]

@@ -676,16 +676,21 @@ def test_every_engine_gives_the_same_bits(method: str, opened: Any) -> None:
         assert without_times(found) == without_times(expected), (name, workers)
 
 
-def test_every_engine_gives_the_same_bits_of_secure_sums(opened: Any) -> None:
+@pytest.mark.parametrize(
+    ("method", "more"),
+    [("hfedavg", {}), pytest.param("fedeed", {"algorithm": {"cohorts": 2}}, marks=pytest.mark.thorough)],
+)
+def test_every_engine_gives_the_same_bits_of_secure_sums(method: str, more: dict[str, Any], opened: Any) -> None:
     """With clients that are lost between the steps of a sum."""
     sizes = ((9, 25, 14, 11, 8, 13), (0, 0, 0, 1, 1, 1))
     made = toys.tiny(
-        "hfedavg",
+        method,
         arrays=toys.tiny_data(150),
         sizes=sizes,
         rounds=2,
         faults={"dropout": 0.05},
         privacy={"secure": "both"},
+        **more,
     )
     expected = train(made, engine=Inline(workers=1))
     for name, workers in CREWS[:2]:

@@ -102,6 +102,28 @@ def test_fewer_than_the_threshold_open_nothing(step: str) -> None:
         secure_sum(parties(5), lost)
 
 
+def test_a_step_that_is_repeated_gives_the_same_shares() -> None:
+    """Those that others hold already fit to those that it makes and reveals when it was started again."""
+    members = parties(3)
+    roster = {member.name: member.secret.advertised() for member in members}
+    assert members[0].share(roster, 2) == members[0].share(roster, 2)
+    again = Party("client0", members[0].values)
+    secure_sum(members)
+    again.share(roster, 2)
+    assert again.kept == members[0].kept
+
+
+@pytest.mark.parametrize(("threshold", "count"), [(2, 2), (2, 3), (7, 9), (30, 50)])
+def test_as_many_shares_as_agreed_give_the_secret_back_and_one_less_does_not(threshold: int, count: int) -> None:
+    secret, key = bytes(range(16)), bytes(range(32))
+    shares = dict(enumerate(primitives.split(secret, threshold, count, key), 1))
+    last = dict(list(shares.items())[-threshold:])
+    assert primitives.joined(last) == secret
+    assert primitives.joined(dict(list(last.items())[1:])) != secret
+    assert len({*shares.values(), secret}) == count + 1
+    assert primitives.split(secret, threshold, count, key[::-1]) != list(shares.values())
+
+
 def test_a_masked_value_tells_nothing_of_the_value() -> None:
     """The same value under other keys, and another value under the same keys, look like other random words."""
     length = 20_000
@@ -129,13 +151,6 @@ def test_all_other_members_together_do_not_unmask_a_value() -> None:
     rest = words - to_words(members[0].values, EXPONENT)
     own = primitives.stream(primitives.derived(members[0].secret.own, "own mask"), len(words))
     assert (rest == own).all()
-
-
-def test_fewer_shares_than_the_threshold_give_another_secret() -> None:
-    secret = bytes(range(16))
-    shares = dict(enumerate(primitives.split(secret, 3, 5), 1))
-    assert primitives.joined({n: shares[n] for n in (5, 2, 3)}) == secret
-    assert primitives.joined({n: shares[n] for n in (5, 2)}) != secret
 
 
 def test_a_share_that_was_changed_or_sent_on_is_refused() -> None:

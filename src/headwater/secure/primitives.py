@@ -15,6 +15,7 @@ import numpy as np
 from headwater.errors import MissingExtra
 
 SEED, KEY, TAG = 16, 32, 16  # bytes of a secret that is shared, of a key, and of the tag of a sealed text
+FIELD = 1 << 128 | 0x87  # x^128 + x^7 + x^2 + x + 1, over which `Crypto.Protocol.SecretSharing` joins shares
 
 
 @lru_cache(maxsize=1)
@@ -92,11 +93,39 @@ def opened(key: bytes, text: bytes, about: str, number: int = 0) -> bytes:
         ) from None
 
 
-def split(secret: bytes, threshold: int, count: int) -> list[bytes]:
-    """Split 16 bytes into shares, of which `threshold` give them back and fewer tell nothing."""
-    from Crypto.Protocol.SecretSharing import Shamir
+def split(secret: bytes, threshold: int, count: int, key: bytes) -> list[bytes]:
+    """Split 16 bytes into shares, of which `threshold` give them back and fewer tell nothing.
 
-    return [bytes(share) for _, share in Shamir.split(threshold, count, secret, False)]
+    A step that is repeated, since a worker or a node of a cluster was lost, must give the shares that others may hold
+    already. So the polynomial follows from a key, which only the owner of the secret knows, and not from chance.
+
+    Args:
+        secret: 16 bytes.
+        threshold: how many shares give it back.
+        count: how many shares there are.
+        key: 32 bytes, for this secret, threshold and count only.
+    """
+    drawn = stream(key, 2 * (threshold - 1)).tobytes()
+    factors = [drawn[at : at + SEED] for at in range(0, len(drawn), SEED)] + [secret]
+    shares = []
+    for number in range(1, count + 1):
+        share = 0
+        for factor in factors:  # Horner's rule; the secret is the value at zero
+            share = _product(share, number) ^ int.from_bytes(factor, "big")
+        shares.append(share.to_bytes(SEED, "big"))
+    return shares
+
+
+def _product(one: int, other: int) -> int:
+    """Of two elements of GF(2^128)."""
+    result = 0
+    while other:
+        if other & 1:
+            result ^= one
+        one, other = one << 1, other >> 1
+        if one >> 128:
+            one ^= FIELD
+    return result
 
 
 def joined(shares: Mapping[int, bytes]) -> bytes:

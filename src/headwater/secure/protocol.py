@@ -34,17 +34,18 @@ class TooFew(Exception):  # noqa: N818 (a signal: the value of the sum is lost, 
 
 @dataclass(frozen=True)
 class Secret:
-    """What a member keeps: seeds of its key for encryption, of its key for masks, and of its own mask."""
+    """What a member keeps: seeds of its key for encryption, of its key for masks, of its own mask, and of shares."""
 
     encryption: bytes
     mask: bytes
     own: bytes
+    shares: bytes
 
     @staticmethod
     def of(entropy: bytes) -> Secret:
         """The seeds that follow from at least 32 random bytes, which are used for this sum only."""
-        seeds = derived(entropy, "seeds of a secure sum", 3 * SEED)
-        return Secret(*(seeds[at : at + SEED] for at in range(0, 3 * SEED, SEED)))
+        seeds = derived(entropy, "seeds of a secure sum", 4 * SEED)
+        return Secret(*(seeds[at : at + SEED] for at in range(0, 4 * SEED, SEED)))
 
     def advertised(self) -> bytes:
         """Step 1: the public keys, for encryption and for masks."""
@@ -74,7 +75,10 @@ def shared(secret: Secret, me: str, roster: Roster, threshold: int) -> tuple[dic
     enough(list(roster), threshold, len(roster), "advertised keys")
     if roster[me] != secret.advertised():
         raise ValueError(f"the roster of a secure sum has keys under the name of {me!r} that are not its own")
-    masks, owns = (split(seed, threshold, len(roster)) for seed in (secret.mask, secret.own))
+    masks, owns = (
+        split(seed, threshold, len(roster), derived(secret.shares, f"{threshold} of {len(roster)} shares of {what}"))
+        for what, seed in (("the mask key", secret.mask), ("the own mask", secret.own))
+    )
     texts = {name: mask + own for name, mask, own in zip(roster, masks, owns, strict=True)}
     kept = texts.pop(me)
     return {to: _box(secret, me, to, roster, text, seal=True) for to, text in texts.items()}, kept

@@ -210,7 +210,7 @@ class FlowerTask:
         Raises:
             Unanswered: if it is too large, incomplete or no message of Headwater.
         """
-        pull = make_pull_object_fn_protobuf(self.client.PullObject, self.node, self.run_id)
+        pull = make_pull_object_fn_protobuf(partial(sent, self.client.PullObject), self.node, self.run_id)
         total, lock = [0], threading.Lock()
         most = self.max_bytes if most is None else min(most, self.max_bytes)
 
@@ -238,9 +238,13 @@ class FlowerTask:
         except (KeyError, ValueError, TypeError, IndexError) as error:
             raise Unanswered(NOT_OURS) from error
         finally:
-            self.client.ConfirmMessageReceived(
-                ConfirmMessageReceivedRequest(node=self.node, run_id=self.run_id, message_object_id=tree.object_id)
-            )
+            with suppress(
+                httpx.HTTPError
+            ):  # the message is here; one that is not confirmed is kept a while longer there
+                sent(
+                    self.client.ConfirmMessageReceived,
+                    ConfirmMessageReceivedRequest(node=self.node, run_id=self.run_id, message_object_id=tree.object_id),
+                )
         if not isinstance(message, FlowerMessage):
             raise Unanswered(NOT_OURS)
         if _small_size(message) > most:

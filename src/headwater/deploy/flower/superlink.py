@@ -36,7 +36,7 @@ from flwr.superlink.cli import flower_superlink
 from headwater.deploy.flower import connections, guard, redelivery
 from headwater.deploy.flower.child_process import Pipe, fail, pipe_to_party
 from headwater.deploy.flower.connections import MemberKeys
-from headwater.deploy.flower.messages import APP, NOT_OURS, FlowerTask, HeaderInterceptor, from_flower, to_flower
+from headwater.deploy.flower.messages import APP, NOT_OURS, FlowerTask, HeaderInterceptor, from_flower, sent, to_flower
 from headwater.deploy.flower.visitors import VisitorBook
 from headwater.deploy.flower.waiting import wait_for
 from headwater.deploy.hearsay import quoted
@@ -201,7 +201,7 @@ class SuperLinkBridge:
             waiting = [*self.open, *self.asked]
         if not waiting:
             return
-        pulled = self.task.client.PullMessages(PullAppMessagesRequest(message_ids=waiting))
+        pulled = sent(self.task.client.PullMessages, PullAppMessagesRequest(message_ids=waiting))
         for head, tree in zip(pulled.messages_list, pulled.message_object_trees, strict=True):
             message_id = head.metadata.reply_to_message_id
             with self.lock:
@@ -235,7 +235,7 @@ class SuperLinkBridge:
     def _update_present(self) -> None:
         """Find out which members are connected, and which were restarted and so lost their requests."""
         try:
-            nodes = self.task.client.GetNodes(GetNodesRequest()).nodes
+            nodes = sent(self.task.client.GetNodes, GetNodesRequest()).nodes
         except httpx.TimeoutException:
             return  # the next poll will do
         online = [node for node in nodes if node.status == NodeStatus.ONLINE]
