@@ -1,59 +1,59 @@
-"""Write your own method: FedNova (Wang et al., NeurIPS 2020, arXiv:2007.07481). Clients with more data take more local
-steps, so plain averaging gives them too much influence. FedNova divides the update of client i by its number of steps
-τ_i; p_i is its share of all samples. With this file as nova.py, `headwater run nova:FedNova` trains it, too.
+"""Write your own method: FedAdam (Reddi et al., Adaptive Federated Optimization, ICLR 2021, arXiv:2003.00295). The mean
+update Δ of the clients is taken as a gradient, and the server makes a step of Adam with it. With this file as adam.py,
+`headwater run adam:FedAdam --set algorithm.lr=0.02` trains it, too.
 
-    x ← x + τ_eff · Σ p_i (x_i − x) / τ_i,    τ_eff = Σ p_i τ_i
+    m ← β₁ m + (1 − β₁) Δ,    v ← β₂ v + (1 − β₂) Δ²,    x ← x + η m / (√v + τ)
 """
 
 from dataclasses import dataclass, replace
 
 import headwater as hw
 from headwater.algorithms.base import Method, MethodInfo, State
-from headwater.core.federation import CLIENTS, SERVER
+from headwater.core.federation import CLIENTS, SERVER, Located, maybe, nothing
 from headwater.specs import LOCAL, LocalSpec
+from headwater.tasks.average import average
 from headwater.tasks.local import local_train
-from headwater.tasks.optimizers import total_steps
 from headwater.tasks.task import task
 
 
-def effective_steps(rows, spec):  # τ_i: how far the steps carry a constant gradient, in units of the learning rate
-    if spec.optimizer != "sgd":
-        raise hw.ConfigError(f"FedNova needs local.optimizer = 'sgd', got {spec.optimizer!r}")
-    total = velocity = 0.0
-    for _ in range(total_steps(rows, spec)):
-        velocity = spec.momentum * velocity + 1  # without momentum, τ_i is the number of steps
-        total += velocity
-    return total
+@dataclass(frozen=True)
+class Moments(State):  # what the method keeps from round to round: the model (in State), m and v, all at the server
+    m: Located
+    v: Located
 
 
-@task("average", returns="start")  # `returns` is for `headwater plan`: the result is as large as `start`
-def normalised_average(ctx, start, models, steps):  # a task runs at a node; this one at the server
-    samples = sum(model.weight for model in models.values())  # a model carries its number of samples as weight
-    share = {client: model.weight / samples for client, model in models.items() if steps[client]}
-    effective = sum(share[client] * steps[client] for client in share)
-    update = sum((models[client] - start).vector * (share[client] / steps[client]) for client in share)
-    return replace(start, vector=start.vector + effective * update, weight=samples)
+# A task runs at a node; this one at the server. `returns` is for `headwater plan`: all three are as large as `start`.
+@task("average", returns=lambda ctx, start, **_: {"model": start, "m": start, "v": start})
+def adam_step(ctx, start, mean, m, v, lr, tau, betas):
+    update = mean - start
+    m = (m or update * 0.0) * betas[0] + update * (1 - betas[0])  # m and v are None before the first round
+    v = (v or update * 0.0) * betas[1] + replace(update, vector=update.vector.square()) * (1 - betas[1])
+    return {"model": replace(mean, vector=start.vector + lr * m.vector / (v.vector.sqrt() + tau)), "m": m, "v": v}
 
 
 @dataclass(frozen=True)
-class FedNova(Method):
-    INFO = MethodInfo(name="fednova", summary="normalised averaging", defaults={"local": {"optimizer": "sgd"}})
-    local: LocalSpec = LOCAL  # the section [local] of the configuration; further fields are keys of [algorithm]
+class FedAdam(Method):
+    INFO = MethodInfo(name="fedadam", summary="Adam at the server", defaults={"local": {"optimizer": "sgd"}})
+    local: LocalSpec = LOCAL  # the section [local] of the configuration; all further fields are keys of [algorithm]
+    lr: float = 0.03  # η
+    tau: float = 0.001  # τ: how far v limits the step; the paper's value
+    betas: tuple[float, float] = (0.9, 0.99)  # β₁ and β₂
 
     def init(self, fed, model):  # the state before the first round; `model` is at the server
-        return State(model)
+        return Moments(model, nothing(SERVER), nothing(SERVER))
 
     def round(self, fed, state):
         start = fed.down(state.model, to=CLIENTS)
         trained = fed.run(local_train, at=CLIENTS, start=start, spec=self.local)
-        steps = {client: effective_steps(fed.sizes[client], self.local) for client in fed.clients}
-        models = fed.up(trained, to=SERVER)
-        return State(fed.run(normalised_average, at=SERVER, start=state.model, models=models, steps=steps))
+        mean = fed.run(average, at=SERVER, models=fed.up(trained, to=SERVER))
+        known = {"start": state.model, "mean": mean, "m": maybe(state.m), "v": maybe(state.v)}
+        new = fed.run(adam_step, at=SERVER, **known, lr=self.lr, tau=self.tau, betas=self.betas)
+        return Moments(new["model"], new["m"], new["v"])
 
 
-if __name__ == "__main__":  # with equal numbers of steps FedNova equals FedAvg up to rounding; with epochs it does not
-    settings = {"model": "mlp", "clients": 6, "scheme": "quantity", "rounds": 3, "local__optimizer": "sgd"}
-    for local in ({"local__steps": 6}, {"local__epochs": 3}, {"local__epochs": 3, "local__momentum": 0.5}):
-        nova, average = (hw.run(method, **settings, **local) for method in (FedNova(), "fedavg"))
-        apart = (nova.params[""].vector - average.params[""].vector).abs().max()
-        print(f"{local}: fednova {nova.accuracy:.3f}, fedavg {average.accuracy:.3f}, weights differ by {apart:.1e}")
+if __name__ == "__main__":  # where τ hides v and β₁ is 0, FedAdam is FedAvg
+    settings = {"model": "mlp", "clients": 6, "rounds": 5, "local__epochs": 1, "local__optimizer": "sgd"}
+    for options in ({"lr": 1e4, "tau": 1e4, "betas": (0.0, 0.99)}, {}):
+        adam, plain = (hw.run(method, **settings) for method in (FedAdam(**options), "fedavg"))
+        apart = (adam.params[""].vector - plain.params[""].vector).abs().max()
+        print(f"{options}: fedadam {adam.accuracy:.3f}, fedavg {plain.accuracy:.3f}, weights differ by {apart:.1e}")

@@ -16,6 +16,7 @@ from headwater.algorithms.fedhead import FedHead, FedHeadPlus
 from headwater.algorithms.fedhkd import FedHkd, FedHkdStar
 from headwater.algorithms.fedma import FedMa
 from headwater.algorithms.fedmd import FedMd
+from headwater.algorithms.fednova import FedNova
 from headwater.algorithms.fedproto import FedProto
 from headwater.algorithms.fedprox import FedProx
 from headwater.algorithms.frame import Frame
@@ -77,6 +78,7 @@ __all__ = [
     "FedHkdStar",
     "FedMa",
     "FedMd",
+    "FedNova",
     "FedProto",
     "FedProx",
     "Frame",

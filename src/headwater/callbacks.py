@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Callback", "MLflow", "StopRun", "TensorBoard", "WandB"]
 
-MOST_PARAMS = 100  # that MLflow takes at a time
+MOST_PARAMS = 100  # parameters that MLflow takes at a time
 
 
 class StopRun(Exception):  # noqa: N818
@@ -238,4 +238,4 @@ class WandB(Callback):
             self._run.finish(exit_code=1)
 
 
-RECORDERS = (TensorBoard, MLflow, WandB)  # which never end a run
+RECORDERS = (TensorBoard, MLflow, WandB)  # callbacks that never raise StopRun

@@ -17,8 +17,8 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
-LONGEST = 500  # letters of another library's error message
-LONGEST_MESSAGE = 4000
+MOST_QUOTED = 500  # letters that are quoted of another library's error message
+LONGEST_MESSAGE = 4000  # letters of an error message of Headwater
 
 
 class HeadwaterError(Exception):
@@ -29,8 +29,8 @@ class UserError(HeadwaterError):
     """A mistake that the caller can correct; the message says how.
 
     Args:
-        message: one sentence. What it quotes may be anybody's, so it is cut to `LONGEST_MESSAGE` letters.
-        more: kept beside it.
+        message: one sentence. It may quote text of any length, so it is cut to `LONGEST_MESSAGE` letters.
+        more: further `args` of the exception.
     """
 
     def __init__(self, message: object = "", *more: object) -> None:
@@ -85,7 +85,7 @@ class TaskError(HeadwaterError):
 def said(error: BaseException) -> str:
     """First line of another library's error message, cut to a readable length; without one, the name of its class."""
     line = str(error).strip().partition("\n")[0] or type(error).__name__
-    return line if len(line) <= LONGEST else f"{line[:LONGEST]}…"
+    return line if len(line) <= MOST_QUOTED else f"{line[:MOST_QUOTED]}…"
 
 
 def nearest(word: str, known: Iterable[str], *, most: int = 1, cutoff: float = 0.5) -> str:

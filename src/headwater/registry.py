@@ -21,7 +21,8 @@ from typing import Any, Generic, TypeVar, cast, get_type_hints
 from headwater.errors import ConfigError, HeadwaterError, nearest
 
 SOURCE = Path(__file__).parent
-LONGEST, MOST = 120, 1000  # letters of a name that a message shows, and that can be the name of an object
+MOST_SHOWN = 120  # letters of a name that a message shows
+LONGEST_TARGET = 1000  # letters of "package.module:attribute"
 F = TypeVar("F", bound=Callable[..., Any])
 AnyInfo = TypeVar("AnyInfo", bound="Info")
 
@@ -140,7 +141,7 @@ class Registry(Mapping[str, Part[AnyInfo]], Generic[AnyInfo]):
 
 def short_name(name: str) -> str:
     """A name in quotes, cut to a readable length."""
-    return repr(name) if len(name) <= LONGEST else f"{name[: LONGEST // 2]!r}… ({len(name):,} letters)"
+    return repr(name) if len(name) <= MOST_SHOWN else f"{name[: MOST_SHOWN // 2]!r}… ({len(name):,} letters)"
 
 
 def path_exists(name: str | Path) -> bool:
@@ -154,7 +155,7 @@ def path_exists(name: str | Path) -> bool:
 def load(target: str) -> Any:
     """Import the object at "package.module:attribute"; also from a file in the current directory."""
     module, _, attribute = target.partition(":")
-    if not module or len(target) > MOST:
+    if not module or len(target) > LONGEST_TARGET:
         raise ConfigError(f"{short_name(target)} names no object; write it as 'package.module:name'")
     _search_current_directory(module.partition(".")[0])
     try:
@@ -194,7 +195,8 @@ def says_it_returns(function: Any, kind: type) -> bool | None:
 def cannot_return(function: Any, kind: type) -> bool:
     """Whether a function says that it returns something else than `kind`.
 
-    One that says nothing counts so if it is compiled, of the standard library or Headwater's own: not a user's part.
+    A function without an annotation counts as such if it is compiled, or is one of the standard library's or of
+    Headwater's: it is no part of a user's own.
     """
     said = says_it_returns(function, kind)
     if said is not None:

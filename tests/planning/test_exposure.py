@@ -18,6 +18,8 @@ CASES: list[tuple[str, str, dict[str, Any], tuple[str, ...], int]] = [
     ("fedavg", "sector", {"through_sectors": True}, (), 1),
     ("fedavgm", "server", {}, (), 1),
     ("feddyn", "server", {}, (), 1),
+    ("fednova", "client", {}, (), 1),
+    ("fednova", "server", {}, ("what step_towards computes, from the server to clients",), 1),
     ("feddf", "client", {}, (), 1),
     ("feddf", "server", {}, ("what drop_worst computes, from the server to clients",), 1),
     ("fedeed", "server", {}, (), 1),

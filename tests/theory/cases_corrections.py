@@ -22,6 +22,7 @@ MTGC: list[dict[str, Any]] = [
 OPTIONS: dict[str, list[dict[str, Any]]] = {
     "fedprox": [{}, THROUGH],
     "fedavgm": [{}, THROUGH],
+    "fednova": [{}, THROUGH],
     "feddyn": [{}, THROUGH],
     "scaffold": [{}, THROUGH, {"algorithm": {"variates": "gradient"}}, {"algorithm": {"reconstruct": True}}],
     "mtgc": [{"algorithm": options} for options in MTGC],

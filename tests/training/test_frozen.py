@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 import headwater as hw
 import toys
-from headwater.core.frozen import frozen_names, hold
+from headwater.core.frozen import frozen_views, hold
 from headwater.core.ledger import TIERS
 from headwater.core.params import Layout, digest
 from headwater.errors import ConfigError, MissingExtra
@@ -118,7 +118,7 @@ class TestWhatIsFrozen:
         assert net[1].training
         hold(net[:2])
         assert not Layout.of(net, "any").floats
-        assert set(frozen_names(net)) >= {"1.running_mean", "1.num_batches_tracked"}
+        assert set(frozen_views(net)) >= {"1.running_mean", "1.num_batches_tracked"}
 
     def test_is_what_the_model_had_that_the_run_starts_from(self, tmp_path: Path) -> None:
         first = hw.run("fedavg", out=tmp_path / "first", **KEYS)

@@ -27,7 +27,7 @@ ROUND, BEFORE = "a round", "before the first round"
 
 
 class SameAs(NamedTuple):
-    """The method that another one is on some data, and why: `because` follows "since"."""
+    """The method that gives the same result as another one on some data, and why: `because` follows "since"."""
 
     method: str
     because: str
@@ -41,13 +41,16 @@ class MethodInfo(Info):
         name: the name in configurations and on the command line.
         summary: one line for `headwater list`.
         family: one of `FAMILIES`.
-        stages: what happens in the three stages of a round: local training; who teaches whom; consolidation.
-        models: models sent per round, "up, down" between server and sectors | "up, down" inside sectors, for N active
-            clients and M sectors that have any.
-        moves: what is sent: `{"a round": "server → client model; …", "before the first round": …}`. Further keys that
-            begin with one of these two describe variants, such as "a round through sectors"; "also …" adds to it.
-        sees: what each party gets to see: keys "server", "host" (of a sector), "client" and, if a client acts as its
-            sector, "leader".
+        stages: what happens in the three stages of a round, as three phrases: local training; who teaches ("nobody"
+            where nothing is distilled); consolidation, by which the server gets its model.
+        models: models sent per round, as "up, down | up, down": first between server and sectors, then inside sectors.
+            N is the number of active clients, M that of sectors that have any.
+        moves: which kinds of values are sent from whom to whom, each once, however many there are:
+            `{"a round": "server → client model; …", "before the first round": …}`. Further keys that begin with one of
+            these two describe variants, such as "a round through sectors"; "also …" adds to it. A test compares them
+            with the ledger of a run.
+        sees: what each party gets to see: keys "server", "host" (who runs a sector), "client" and, if a client acts as
+            its sector, "leader".
         needs: what a run must provide, such as "reference data" or "client state".
         defaults: section → settings that suit the method, where they differ from those of the library.
         mixed_architectures: whether clients may have different models (`model.also`).

@@ -127,7 +127,7 @@ class Method(metaclass=CheckedArguments):
         return ()
 
     def same_as(self, counts: Iterable[Sequence[int]]) -> SameAs | None:
-        """The other method that this one is on a split; None if it is none.
+        """The other method that gives the same result as this one on a split; None if there is none.
 
         Args:
             counts: of the rows that each client trains on, how many there are of each class.
@@ -240,7 +240,16 @@ def up_models(fed: Federation, local: Located, spec: LocalSpec, to: Place = SERV
 
 
 def gather_trained(fed: Federation, local: Located, through: bool, spec: LocalSpec) -> Located:
-    """`gather` of trained models by `average`. One-bit models are packed on their way from the clients."""
+    """Send the clients' trained models to the server and average them: the usual end of a round.
+
+    It is `gather` by `average`, and packs one-bit models on their way from the clients.
+
+    Args:
+        fed: the view of this round.
+        local: one trained model per client.
+        through: whether sectors average their clients' models first.
+        spec: how they were trained.
+    """
     if not through:
         return fed.run(average, at=SERVER, models=up_models(fed, local, spec))
     means = fed.run(average, at=SECTORS, models=up_models(fed, local, spec, SECTORS))
@@ -250,7 +259,7 @@ def gather_trained(fed: Federation, local: Located, through: bool, spec: LocalSp
 def gather(
     fed: Federation, x: Located, through: bool = False, task: Callable[..., Any] = average, **options: Any
 ) -> Located:
-    """Send the clients' values to the server, and combine them there by a task.
+    """Send the clients' values to the server, and combine them there by a task; see also `gather_trained`.
 
     Args:
         fed: the view of this round.

@@ -38,8 +38,8 @@ class FedMa(Method):
     trips with every client.
 
     Differences from the paper and from its authors' code:
-    * A model keeps its width for a whole run (see `spare`). Clients train the neurons that were added, where the
-      paper's return to their first width in every round.
+    * A model keeps its width for a whole run (see `spare`). Clients train the neurons that were added; those
+      of the paper return to their first width in every round.
     * How often a global neuron is used counts as the paper derives it; the code halves this and limits the count to 10.
     * The model is sent whole at the start of a round; `[local]` is also the training after each matched layer.
     * Clients start from one model; those of the paper start from models of their own.

@@ -19,7 +19,7 @@ class HFedAvg(Method):
     Liu, Zhang, Song, Letaief: Client-Edge-Cloud Hierarchical Federated Learning, ICC 2020. A baseline of FedHEAD and
     MTGC.
 
-    Differences: with `sector_rounds = 1` and `by="samples"` the result is FedAvg's.
+    Differences from the paper: none in the method. With `sector_rounds = 1` and `by="samples"` it is FedAvg.
 
     Args:
         local: local training; κ1 of the paper is `local.steps` or `local.epochs`.
@@ -53,7 +53,7 @@ class HFedAvg(Method):
 
     def round(self, fed: Federation, state: State) -> State:
         mean = fed.down(state.model)
-        for _ in range(self.sector_rounds):  # the server is not asked
+        for _ in range(self.sector_rounds):  # inside sectors, without the server
             local = fed.run(local_train, at=CLIENTS, start=fed.down(mean), spec=self.local)
             mean = fed.run(average, at=SECTORS, models=fed.up(local), by=self.by)
         return State(fed.run(average, at=SERVER, models=fed.up(mean), by=self.by))

@@ -2,6 +2,7 @@
 
 The count follows from the configuration, the clients of each round and their rows, so every engine and every party has
 the same. It is the planned number of steps: that of a round in which nobody is lost and no distillation stops early.
+The steps of one client's training are `total_steps` of `headwater.tasks.optimizers`.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from headwater.tasks.teacher_outputs import held_out
 if TYPE_CHECKING:
     from headwater.algorithms.base import Method
 
-HELD = 0.2  # of a leader's rows, where it validates on them
+HELD = 0.2  # share of a leader's rows that it validates on, if it does
 Stages = Mapping[str, Spec]  # by section
 
 
@@ -54,7 +55,8 @@ def steps_before(
         total += known[key]
     before, passes = {ROUND: total}, _passes(method)
     for (section, node), steps in _planned(method, stages, fed, reference).items():
-        before[section, node] = total if node else steps // (passes - 1)  # without a node: of all further sector rounds
+        # The entry without a node is planned for all further sector rounds, and told for one of them.
+        before[section, node] = total if node else steps // (passes - 1)
         total += steps
     return before
 

@@ -19,7 +19,7 @@ from headwater.api.settings import asked, flag, folder, in_memory, in_python, lo
 from headwater.callbacks import Callback
 from headwater.config import Config, catalog
 from headwater.config.fields import plain, shown
-from headwater.config.load import share
+from headwater.config.load import settings_by_method
 from headwater.config.plain_tables import merge
 from headwater.errors import ConfigError
 from headwater.sweep.tuning import tuned_facts
@@ -146,15 +146,16 @@ def compare(
         raise ConfigError(f"baseline={baseline!r} is not among the methods ({', '.join(names)}); name one of them")
     for name in names:
         catalog.check_name("algorithm", name)
-    parts = share(asked(settings, data, model, engine, names), names)
+    parts = settings_by_method(asked(settings, data, model, engine, names), names)
     trees = [merge(base, part) for base, part in zip(bases, parts, strict=True)]
     first = [Config(**merge(tree, {"seed": numbers[0]})) for tree in trees]
     _check_places(directory, first)
     runs: list[Run] = []
+    axes = axes_of(tune)
     facts: list[dict[str, Any]] = [{} for _ in trees]
     with bar:
         found = loaded(first[0], data)
-        for at, tree in enumerate(trees) if (axes := axes_of(tune)) else ():
+        for at, tree in enumerate(trees if axes else ()):
             to = None if directory is None else directory / "tune" / names[at].replace(":", ".")
             ready = partial(prepare, data=found, model=maker(model))
             facts[at] = tune_tree(merge(tree, {"seed": numbers[0]}), axes, ready, to, bar)

@@ -45,14 +45,9 @@ PYTHON_NAMES = {  # keywords of other libraries, and what serves here
     "force": "choose another out=…, or remove that folder",
 }
 ARGUMENTS = ("callbacks", "data", "engine", "model", "out", "progress", "seeds", "standardize", "watch")
-WHOLE = (
-    "deploy__",
-    "privacy__",
-    "robust__",
-    "attack__",
-    "links__",
-)  # sections whose keys are given with the section's name
-COUNTS = {"client": "clients", "sector": "sectors"}  # keys that name columns, and those that count
+# Sections whose keys give way to the same key of another section: a bare `share` or `sector` is not that of an attack.
+WHOLE = ("deploy__", "privacy__", "robust__", "attack__", "links__")
+COUNTS = {"client": "clients", "sector": "sectors"}  # keyword that names a column → keyword that is a number
 # What the messages say to users of the command, and what serves in Python.
 COMMAND_WORDS = (
     (r"choose another --out, or replace that run with --force", "choose another out=…, or remove that folder"),
@@ -155,7 +150,6 @@ def _key(keyword: str, methods: Sequence[str]) -> str:
         return keyword
     keys = catalog.every_key([name for name in methods if ":" in name])
     meant = [key.replace(".", "__") for key in keys.get(keyword, [])]
-    # Nothing is deployed from here, and words as common as "sector" or "share" mean something else than an attack.
     meant = [key for key in meant if not key.startswith(WHOLE)] or meant
     if len(meant) == 1:
         return meant[0]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headwater import startup
-from headwater.cli.default_directory import directory_for, not_for_nothing
+from headwater.cli.default_directory import directory_for, removed_if_unused
 from headwater.cli.directories import check_path, claim, plain_name
 from headwater.cli.options import Baseline, Options, Target, takes
 from headwater.cli.run import INTERRUPTED
@@ -105,18 +105,18 @@ def compare(
         pairs = [*(options.sets or []), *(f"{key}={value}" for key, value in point.items())]
         return Config.load_each(methods, config, pairs, **options.keys() | {"seed": seed})[at]
 
-    seeds, many = options.all_seeds(), range(len(methods))
+    seeds, indices = options.all_seeds(), range(len(methods))
     axes = axes_of(tune or [], "--tune")
-    configs = [[configured(seed, at, {}) for at in many] for seed in seeds]  # a seed of None is left out
+    configs = [[configured(seed, at, {}) for at in indices] for seed in seeds]  # a seed of None is left out
     check_path(options.out or RUNS)
     out = options.out or _default_out(configs, f"{axes}{tune_budget}" if axes else "")
-    chosen: list[dict[str, Any]] = [{} for _ in many]
-    for at in many if axes else ():
+    chosen: list[dict[str, Any]] = [{} for _ in indices]
+    for at in indices if axes else ():
         folder = out / "tune" / methods[at].replace(":", ".")
         chosen[at] = tune_one(partial(configured, seeds[0], at), axes, folder, tune_budget, options)
-    configs = [[configured(seed, at, chosen[at].get("best", {})) for at in many] for seed in seeds]
+    configs = [[configured(seed, at, chosen[at].get("best", {})) for at in indices] for seed in seeds]
     directories: list[Path] = []
-    with not_for_nothing(out):
+    with removed_if_unused(out):
         for each in configs:
             if code := _one_seed(each, out, directories, options, chosen):
                 return code

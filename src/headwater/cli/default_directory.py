@@ -36,7 +36,7 @@ def directory_for(stem: Path, asked: Mapping[str, str]) -> Path:
 
 
 @contextmanager
-def not_for_nothing(out: Path) -> Iterator[None]:
+def removed_if_unused(out: Path) -> Iterator[None]:
     """Remove a directory of `directory_for` again if a mistake of the user's ends the command before any run."""
     try:
         yield

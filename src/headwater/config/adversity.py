@@ -1,4 +1,4 @@
-"""The sections about what is simulated, speeds of links, faults and attacks, and about fusion that withstands them."""
+"""Sections of what is simulated (speeds of links, faults, attacks), and of fusion that withstands attacks."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class FaultsConfig(Section):
         dropout: probability that a client is lost, at each task; a lost client stays lost for the round.
         bad_update: what happens to a result with NaN or infinity: leave it out ("drop"), or end the run ("stop").
         availability: share of the time in which a client can begin a task. Never changes a result.
-        period: seconds from one arrival of a client to the next.
+        period: seconds from one time that a client becomes available to the next.
     """
 
     dropout: Annotated[float, Ge(0), Lt(1)] = 0.0

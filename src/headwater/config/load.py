@@ -40,7 +40,7 @@ def read_each(
     # Options of the file's own method are dropped for the others, but every option must belong to some method.
     _check_options(written, [*methods, catalog.chosen(written, "algorithm")])
     trees = []
-    for method, fitting in zip(methods, share(asked, methods), strict=True):
+    for method, fitting in zip(methods, settings_by_method(asked, methods), strict=True):
         used = without_unused(written, [method])
         tree = merge(used, {"algorithm": {"name": method}})
         trees.append((merge(tree, fitting), _left_out(written, used)))
@@ -48,11 +48,16 @@ def read_each(
 
 
 def _left_out(tree: Tree, used: Tree) -> Tree:
+    """The tables that `without_unused` took away."""
     return {key: table for key, table in tree.items() if key not in used}
 
 
-def share(asked: Tree, methods: Sequence[str]) -> list[Tree]:
-    """Return the settings that each method can use. Raises ConfigError for a setting that none of them can use."""
+def settings_by_method(asked: Tree, methods: Sequence[str]) -> list[Tree]:
+    """The settings that each method can use, one table per method.
+
+    Raises:
+        ConfigError: none of the methods can use a setting.
+    """
     _check_options(asked, methods)
     used = {method: catalog.stages(method) for method in methods}
     for stage in catalog.STAGES:

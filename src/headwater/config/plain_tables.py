@@ -18,10 +18,10 @@ from headwater.partition import PARTITIONS
 from headwater.registry import short_name
 
 Tree = dict[str, Any]
-MOST_LISTED, MOST_DRAWN = 1_000_000, 100_000_000  # clients, where all samples are listed and where they are drawn
+MOST_LISTED, MOST_DRAWN = 1_000_000, 100_000_000  # clients of schemes that list samples, and of those that draw them
 HEADER = "# Written by Headwater: the whole configuration of a run. `headwater run` on this file repeats it.\n\n"
 MOST_OWNERS = 4  # parts that a suggestion names
-ALIKE = 0.9  # how similar a key of the same section must be to be suggested before an equal one of another section
+ALIKE = 0.9  # a key so similar in the same section is suggested before the same key in another section
 # Keys that say where and when a run is computed. They never change a result.
 ELSEWHERE = (
     "data.dir",

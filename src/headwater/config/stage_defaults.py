@@ -8,7 +8,8 @@ from typing import Any
 from headwater.specs import LEARNING_RATE
 
 OPTIMIZER = "adam"
-SMALL, LOCAL_EPOCHS, DISTILL_EPOCHS, PATIENCE = 500, (10, 5), 10, 5
+SMALL, LOCAL_EPOCHS = 500, (10, 5)  # mean rows of a client, and local epochs below that and from that on
+DISTILL_EPOCHS, PATIENCE = 10, 5
 SMALLEST_BATCH, LARGEST_BATCH = 8, 64
 
 _BATCH = f"{SMALLEST_BATCH} to {LARGEST_BATCH}: a quarter of {{}} as a power of two"

@@ -34,11 +34,12 @@ def set_training(module: nn.Module, held: Iterable[nn.Module]) -> None:
         part.training = False
 
 
-def frozen_names(module: nn.Module) -> dict[str, Tensor]:
-    """The tensors of a module that never change, by their state names.
+def frozen_views(module: nn.Module) -> dict[str, Tensor]:
+    """The tensors of a module that never change, by their state names; not copied.
 
-    These are the parameters without a gradient and, in a module that has any, the buffers of parts that are in
-    evaluation mode also when the module is trained. Elsewhere a buffer may change, as statistics of batch norm do.
+    These are the parameters without a gradient. In a module that has such parameters, they are also the buffers of
+    parts that stay in evaluation mode when the module is trained. Any other buffer may change, as statistics of batch
+    norm do.
     """
     frozen = {name: parameter for name, parameter in module.named_parameters() if not parameter.requires_grad}
     if not frozen:
@@ -52,13 +53,13 @@ def frozen_names(module: nn.Module) -> dict[str, Tensor]:
 
 
 def frozen_tensors(module: nn.Module) -> dict[str, Tensor]:
-    """`frozen_names` without gradients, each in memory of its own."""
-    return {name: tensor.detach().clone() for name, tensor in frozen_names(module).items()}
+    """Copies of `frozen_views`, without gradients."""
+    return {name: tensor.detach().clone() for name, tensor in frozen_views(module).items()}
 
 
 def frozen_bytes(module: nn.Module) -> int:
     """The size of what is frozen; `module` may be an outline."""
-    return sum(tensor.nbytes for tensor in frozen_names(module).values())
+    return sum(tensor.nbytes for tensor in frozen_views(module).values())
 
 
 def _always_evaluated(module: nn.Module) -> set[str]:

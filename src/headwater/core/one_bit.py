@@ -23,7 +23,7 @@ class OneBit:
         rest: all other numbers of the model's vector.
         counters: integer buffers.
         layout: positions of the named tensors.
-        names: the tensors of one bit.
+        names: of the tensors that have one bit per weight.
         weight: what this model counts in averages.
     """
 

@@ -20,7 +20,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from headwater.core.frozen import frozen_names
+from headwater.core.frozen import frozen_views
 
 Shapes = tuple[tuple[str, tuple[int, ...]], ...]
 By = Literal["samples", "uniform"]
@@ -48,7 +48,7 @@ class Layout:
     @staticmethod
     def of(module: nn.Module, arch: str, buffers: str = "average") -> Layout:
         stored = set(module.state_dict())  # without buffers that the module declares as non-persistent
-        still = frozen_names(module)
+        still = frozen_views(module)
         moving = [(n, b) for n, b in module.named_buffers() if n in stored and n not in still]
         # Masks and other small integers are constants of the module: they neither change nor travel.
         floats = tuple((n, tuple(b.shape)) for n, b in moving if b.is_floating_point())
@@ -175,6 +175,7 @@ def mean(models: Iterable[Params], weight_of: Callable[[Params], float] = lambda
 
 
 def average_of(models: Mapping[str, Params], by: By = "samples") -> Params:
+    """The mean of models by their weights, or with all alike."""
     return mean(models.values(), (lambda _: 1.0) if by == "uniform" else (lambda model: model.weight))
 
 

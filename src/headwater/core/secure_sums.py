@@ -1,8 +1,8 @@
-"""`privacy.secure` under the verbs: `up` leaves values where they are, and a task that only sums them gets their sum.
+"""How verbs work with `privacy.secure`: `up` leaves values in place, and a task that only sums them gets their sum.
 
 Which sum a task needs is known when it runs, so `up` returns a handle to values that are still at their senders. When
 a task that declares `sums` takes them, the steps of a secure sum take the place of the move: each is a task and a move
-like any other. Any other use is refused. So what a method needs is found out from what it does.
+like any other. Any other use is refused. A method does not declare what it needs: that follows from its tasks.
 """
 
 from __future__ import annotations
@@ -117,13 +117,14 @@ def _sum(x: Located, at: Place, wanted: Sum) -> Located:
     low = CLIENTS if next(iter(members)) in tree.sector_of else SECTORS
     for parent, team in teams.items():
         _check_members(view, parent, team.refs)
-    alone = view.among(
+    alone = view.among(  # the members of the sums, and nobody else
         client for client in view.clients if (client if low is CLIENTS else tree.sector_of[client]) in members
     )
-    least = {parent: setting.threshold(len(team.refs)) for parent, team in teams.items()}
-    own = {child: least[parent] for parent, team in teams.items() for child in team.refs}
     many = each({parent: len(team.refs) for parent, team in teams.items()})
-    above, below = each(least), each(own)
+    least = {parent: setting.threshold(len(team.refs)) for parent, team in teams.items()}
+    # The threshold of each sum, for the parent that adds up (`above`) and for its members (`below`).
+    above = each(least)
+    below = each({child: least[parent] for parent, team in teams.items() for child in team.refs})
     common = {"sum": wanted, "real": setting.masks}
     real, value = {"real": common["real"]}, Located(low, members)
     exponent = setting.exponent(sum(tree.client_sizes.values()) + len(members))

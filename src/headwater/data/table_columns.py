@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame, Series
 
 
-FEW_WORDS = 20  # so many different words of one column are never remarkable
+FEW_WORDS = 20  # a column of no more different words is never warned about
 MOST_WORDS = 200  # different words of one column that are encoded as columns of 0 and 1
 
 
@@ -121,6 +121,7 @@ class Encoded:
         return x[:, list(self.columns.numeric)]
 
     def _have(self, x: Tensor, at: int) -> Array:
+        """The words of a column that occur in a client's rows."""
         codes = x[:, at].numpy()
         words = self.columns.words[at] or ()
         return pack([words[int(code)] for code in np.unique(codes[~np.isnan(codes)])])
@@ -147,13 +148,12 @@ def _words(column: Series[Any], name: str) -> tuple[str, ...] | None:
         odd = present[pd.to_numeric(present, errors="coerce").isna()]
         number = len(odd) < len(present) // 10
         hint = (
-            f"most are numbers, but not {odd.iloc[0]!r}; correct these"
+            f"most are numbers, but not {odd.iloc[0]!r}; correct these, or leave the column out with data.drop"
             if number
-            else "if it is a number or text that names rows"
+            else "if it names rows, or is a date or text, leave it out with data.drop (data.text learns from texts)"
         )
         raise DataError(
-            f"{name}: column {column.name!r} holds {len(different)} different words, more than {MOST_WORDS}; {hint}, "
-            "or leave the column out with data.drop"
+            f"{name}: column {column.name!r} holds {len(different)} different words, more than {MOST_WORDS}; {hint}"
         )
     return tuple(different)
 
@@ -210,11 +210,11 @@ def parse(
 
 
 def read(path: Path, words: Collection[str] = ()) -> DataFrame:
-    """Read a file as a table. `words` are columns that hold words, even if they look like numbers.
+    """Read a file as a table, without a first column of row numbers.
 
     Args:
         path: of the file.
-        words: columns that are read as words.
+        words: columns that are read as words, even if they look like numbers.
     """
     if not path.is_file():
         raise DataError(f"there is no file {path}; check data.name")

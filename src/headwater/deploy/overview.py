@@ -271,13 +271,13 @@ def _curve(server: FoundParty) -> Iterator[tuple[int, float]]:
 
 
 def _last_work(server: FoundParty) -> dict[str, tuple[float, str]]:
-    """By client, when the server's run last recorded a task of it (to the round), and which."""
+    """By client, about when its last recorded task ended, and which it was. Tasks are recorded once a round."""
     found: dict[str, tuple[float, str]] = {}
     path = server.state / "run" / "timeline.jsonl"
     written = path.stat().st_mtime if path.exists() else 0.0
     rows = list(_lines(path))
     latest = max((number(row.get("end")) or 0.0 for row in rows), default=0.0)
-    for row in rows:  # times in the file are since the start of the run; its last line was written just now
+    for row in rows:  # times in the file are since the start of the run; the latest is taken for that of the file
         end = number(row.get("end")) or 0.0
         what = f"{text(row.get('task', ''))} in round {_whole(row.get('round'))}"
         found[text(row.get("node", ""))] = (written - (latest - end), what)

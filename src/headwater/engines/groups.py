@@ -1,4 +1,7 @@
-"""Job groups of the inline engine: those that wait for inputs, and those that are being computed."""
+"""The scheduler of job groups in the inline engine; `job_groups` says what such a group is.
+
+It holds groups that wait for inputs, and groups that are being computed.
+"""
 
 from __future__ import annotations
 

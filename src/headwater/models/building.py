@@ -30,6 +30,7 @@ class SkipDraws(TorchFunctionMode):
 
 
 def check_names(name: str, options: Mapping[str, Any], builder: Callable[..., Any]) -> None:
+    """Refuse options that the function of a listed model does not have."""
     known = [p.name for p in inspect.signature(builder).parameters.values() if p.kind is p.KEYWORD_ONLY]
     for key in options:
         if key not in known:
@@ -38,12 +39,14 @@ def check_names(name: str, options: Mapping[str, Any], builder: Callable[..., An
 
 
 def named(name: str) -> Any:
+    """The function of a listed model, or the user's own at "package.module:Name"."""
     if cannot_return(function := MODELS.load(name), nn.Module):
         raise ConfigError(f"model {name!r} is not called, since it returns no torch.nn.Module; name one that does")
     return function
 
 
 def call(name: str, function: Any, options: Mapping[str, Any]) -> Any:
+    """Call the user's own function with options; refuses what does not fit its signature."""
     if not callable(function):
         raise ConfigError(f"{name!r} is not callable; it must be a function or class that returns a torch.nn.Module")
     try:

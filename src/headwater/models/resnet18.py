@@ -30,10 +30,14 @@ def resnet18(
     choose("resnet18", "stem", stem, ("imagenet", "small"))
     choose("resnet18", "norm", norm, ("batch", "group"))
     channels, _, _ = image_shape("resnet18", shape, 8)
-    far = stem == "imagenet"
-    size, stride = (7, 2) if far else (3, 1)
+    for_large_images = stem == "imagenet"
+    size, stride = (7, 2) if for_large_images else (3, 1)
     layers: list[nn.Module] = [nn.Conv2d(channels, 64, size, stride=stride, padding=size // 2, bias=False)]
-    layers += [normalise(norm, 64, groups), nn.ReLU(), *([nn.MaxPool2d(3, stride=2, padding=1)] if far else [])]
+    layers += [
+        normalise(norm, 64, groups),
+        nn.ReLU(),
+        *([nn.MaxPool2d(3, stride=2, padding=1)] if for_large_images else []),
+    ]
     before = 64
     for width in WIDTHS:
         layers += [Block(before, width, "projection", norm, groups), Block(width, width, "projection", norm, groups)]

@@ -27,9 +27,9 @@ def shufflenetv2(shape: Shape, classes: int, *, stem: str = "imagenet", features
     """
     choose("shufflenetv2", "stem", stem, ("imagenet", "small"))
     channels, _, _ = image_shape("shufflenetv2", shape, 8)
-    far = stem == "imagenet"
-    layers: list[nn.Module] = [*_convolved(channels, STEM, 3, 2 if far else 1), nn.ReLU()]
-    layers += [nn.MaxPool2d(3, stride=2, padding=1)] if far else []
+    for_large_images = stem == "imagenet"
+    layers: list[nn.Module] = [*_convolved(channels, STEM, 3, 2 if for_large_images else 1), nn.ReLU()]
+    layers += [nn.MaxPool2d(3, stride=2, padding=1)] if for_large_images else []
     before = STEM
     for width, count in STAGES:
         layers += [ShuffleUnit(before, width), *(ShuffleUnit(width, width) for _ in range(count - 1))]

@@ -34,8 +34,8 @@ class TableEntry:
         values: our value by seed; None for a run without this value.
         failed: message by seed, for runs that failed.
         runs: run directory by seed.
-        alike: the other method that the row's is on the split of a seed, if it is one.
         range: the smallest and the largest value that there can be.
+        alike: by seed, the other method that gives the same result as the row's on this split, where there is one.
     """
 
     row: str
@@ -51,7 +51,7 @@ class TableEntry:
 
     @property
     def same_as(self) -> SameAs | None:
-        """The other method that the row's is in this column, whatever the seed."""
+        """The other method that gives the same result as the row's with every seed; None if there is none."""
         return next(iter(self.alike.values())) if self.alike and len(self.alike) == len(self.values) else None
 
     @property

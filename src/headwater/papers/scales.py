@@ -23,6 +23,7 @@ from headwater.papers.table import ScaleOverride
 from headwater.sweep import DataSummary
 
 Tree = dict[str, Any]
+# Unit of a stage's length → keys of the stage that are counted in it.
 FOLLOWERS = {"steps": ("patience", "eval_every", "swa_from", "swa_every"), "epochs": ("patience", "eval_every")}
 NO_LENGTHS = (".batch", ".min_size", ".reference_size")  # keys that do not say how long training is
 LABELLED = ("algorithm.pretrain_epochs",)  # lengths that need a labelled reference set

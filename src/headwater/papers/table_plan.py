@@ -11,7 +11,7 @@ from typing import Any
 
 from headwater.config import Config, catalog
 from headwater.config.fields import plain, shown
-from headwater.config.load import nested, pairs, read, share
+from headwater.config.load import nested, pairs, read, settings_by_method
 from headwater.config.plain_tables import differences, merge
 from headwater.config.sections import network
 from headwater.errors import ConfigError
@@ -228,7 +228,7 @@ def _with_settings(configs: list[Config], sets: Sequence[str], direct: Mapping[s
     if "seed" in settings:
         raise ConfigError("a table has several seeds; give them with --seeds")
     methods = [config.method for config in configs]
-    parts = share(settings, methods)
+    parts = settings_by_method(settings, methods)
     return [config.merged(part) if part else config for config, part in zip(configs, parts, strict=True)]
 
 

@@ -25,7 +25,9 @@ class DirichletBalanced(Partitioner):
         min_size: the least number of samples per client.
     """
 
-    INFO = Info("dirichlet-balanced", "the same, but full clients get no more and none stays small (alpha, min_size)")
+    INFO = Info(
+        "dirichlet-balanced", "as dirichlet, but full clients get no more and none stays small (alpha, min_size)"
+    )
 
     alpha: Alpha = 0.1
     min_size: int = 10

@@ -1,4 +1,4 @@
-"""What of a run leaves the places that are trusted without protection: derived from the method's own tasks and moves.
+"""Which values of a run leave the trusted places without protection, derived from the method's tasks and moves.
 
 The method is rehearsed as for a plan. Every value carries what is known of it: it follows from released values alone
 (`SAFE`), it is a mean of bounded updates that still needs noise (`BOUNDED`), or it may tell anything about the rows of

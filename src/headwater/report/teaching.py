@@ -1,6 +1,6 @@
 """What distillation did, from the rows of a run: who taught, how well, and whether the result was kept.
 
-All accuracies are on the validation set. The student before is the average that it starts from.
+All accuracies are on the validation set. `student_before` is that of the average that the student starts from.
 """
 
 from __future__ import annotations

@@ -116,8 +116,8 @@ def facts_of(experiment: Experiment) -> dict[str, Any]:
 
     Returns:
         `parameters_held`: parameters of all models that a client holds while it trains. `public_samples`: inputs that
-        all parties know and that the method learns from. `same_as`: the other method that this one is on the run's
-        split, and why, if it is one.
+        all parties know and that the method learns from. `same_as`: the other method that gives the same
+        result on the run's split, and why, if there is one.
     """
     method = experiment.method
     added = [spec.count() for name, spec in experiment.models.items() if name not in experiment.tree.archs]

@@ -1,4 +1,4 @@
-"""Tuning: short runs with each setting, halved from step to step, chosen on the validation set alone.
+"""Tuning: short runs with each setting, of which fewer and fewer go on, chosen on the validation set alone.
 
 Every method that is compared gets the same number of settings and rounds. The validation set takes the place of the
 test set in these runs, so the test set cannot be looked at. The better third goes on in each step, at least two
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from headwater.training.result import Event
 
 FILE, CELLS = "tune.json", TUNING
-SHARE, LEAST = 5, 3  # the budget of a setting: this part of the run's rounds, at least so many
-KEPT = 3  # one in so many goes on
+SHARE, LEAST = 5, 3  # the budget of a setting: one in five of the run's rounds, at least three
+KEPT = 3  # one in so many settings goes on
 LADDER = (1 / 9, 1 / 3, 1.0, 3.0, 9.0)  # times the default
 STEPS = (0.25, 0.5, 1.0, 2.0, 4.0)  # the same for whole numbers
 # Grids that the papers of the methods searched.

@@ -74,7 +74,7 @@ def shift(ctx: TaskContext, old: Params, by: Params, share: float) -> Params:
 
 @task("average", returns="start", derived=True)
 def step_towards(ctx: TaskContext, start: Params, mean: Params, rate: float) -> Params:
-    """start + rate · (mean − start), with the buffers of `mean`."""
+    """start + rate · (mean − start), with the buffers of `mean`. At a client, `mean` is the model that it trained."""
     return mean if rate == 1 else moved(mean, start - mean, 1 - rate)
 
 

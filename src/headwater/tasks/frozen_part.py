@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from headwater.core.frozen import frozen_bytes, frozen_names, frozen_tensors
+from headwater.core.frozen import frozen_bytes, frozen_tensors, frozen_views
 from headwater.core.params import digest
 from headwater.core.rng import derive
 from headwater.errors import ConfigError
@@ -71,7 +71,7 @@ def drawn_frozen(spec: ModelSpec, arch: str, seed: int) -> dict[str, Tensor]:
         arch: name of its architecture.
         seed: of the run.
     """
-    if not frozen_names(spec.outline()):
+    if not frozen_views(spec.outline()):
         return {}
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(derive(seed, "model", arch))

@@ -52,15 +52,16 @@ def task(
 ) -> Callable[[Function], Function]:
     """Mark a function as a task, which a method runs with `fed.run(function, at=…, name=input, …)`.
 
-    `cost` and `returns` are for `headwater plan` and change nothing in a run. Both may be functions that take what the
-    task takes, with outlines in place of values (see `headwater.tasks.cost`).
+    Only `phase` is needed. `cost` and `returns` are for `headwater plan` and change nothing in a run. Both may be
+    functions that take what the task takes, with outlines in place of values (see `headwater.tasks.cost`). The options
+    up to `stacked` are about memory and speed, those from `shows_rows` on about privacy.
 
     Args:
         phase: "train", "distill", "average" or "evaluate": where its time is counted.
         streaming: mapping inputs that are read once and in order, not all in memory; a second read is a `TaskError`.
         together: `together(contexts, inputs)` computes several homes at once; None for each that it cannot serve.
         prepare: `prepare(contexts, inputs)` does the first part of `together`, and returns a function for the rest.
-        asks: inputs {group: {name: outputs}} that other tasks may compute beforehand, and that are missing otherwise.
+        asks: input {group: {name: outputs}} → `Ask`: how other tasks may compute it beforehand; else it is missing.
         stacked: whether `together` computes the clients' models as one, in groups of the width that suits the run.
             Otherwise a group has any number of homes.
         cost: how much the task computes. Without it, a task of phase "train" or "distill" is listed as not counted,
@@ -77,7 +78,7 @@ def task(
             from this input is what `[privacy]` bounds.
         derived: whether the result follows from the inputs alone and not from the home's rows, or a function of the
             inputs that says so. By it, `[privacy]` tells what leaves a client unprotected.
-        passes: part of the result → the input that it is, unchanged.
+        passes: part of the result → name of the input that is returned there, unchanged.
         takes_bound: whether the task has an input `bound`, the largest update of the round where that is adapted.
 
     Example:

@@ -34,7 +34,7 @@ class Proximal:
 
     @property
     def quadratic(self) -> tuple[float, Tensor | None]:
-        """Strength m and direction d of a term (m / 2) · ‖w − start‖² + ⟨d, w⟩, by which clients are stacked."""
+        """Strength m and direction d of a term (m / 2) · ‖w − start‖² + ⟨d, w⟩, the only kind that is stacked."""
         return self.mu, None
 
     def __call__(self, step: Batch) -> Tensor:

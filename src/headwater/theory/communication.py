@@ -225,6 +225,7 @@ FORMULAS: dict[str, Formula] = {
     "local": Formula("none (before: 0, N | 0, N)", _silent, start_at_clients),
     "fedprox": Formula(FLAT, flat),
     "fedavgm": Formula(FLAT, flat),
+    "fednova": Formula(FLAT, flat),
     "feddyn": Formula(FLAT, flat),
     "scaffold": Formula("2N, 2N | 2N, 2N (through sectors 2M, 2M | 2N, 2N; reconstructed N up)", _with_variates),
     "mtgc": Formula("M, M | E·N, (E + 2)·N (first round: M, 2M)", _mtgc),

@@ -24,7 +24,7 @@ def check_needs(experiment: Experiment, engine: Engine | None = None) -> None:
     if experiment.config.privacy.secure == "none" or getattr(engine, "losing", False):
         return
     if _checked.get(id(experiment)) is not experiment:
-        from headwater.planning.rehearsal import rehearse  # here, since it uses the modules that the loop uses
+        from headwater.planning.rehearsal import rehearse  # here, since planning imports the modules of the loop
 
         rehearse(experiment, JOBS)
         _checked[id(experiment)] = experiment

@@ -182,7 +182,7 @@ def worked_out(
 
 
 def _sufficient(met: bool, **lengths: float) -> dict[str, Any]:
-    """Whether a sufficient condition is met. It is one for phases of equal length only."""
+    """Whether a sufficient condition is met; it is proved for phases of equal length only."""
     alike = len(set(lengths.values())) == 1
     return {"can_hold": met and alike, "lengths": lengths, "equal": alike}
 

@@ -20,6 +20,7 @@ PARAMETERS, CLASSES, FEATURES = 1_000_000, 10, 64
 Methods = Annotated[list[str] | None, typer.Argument(metavar="[METHOD …]", show_default=False)]
 Model = Annotated[str | None, typer.Option("--model", metavar="NAME", help="A listed model, whose size is then used.")]
 Set = Annotated[str | None, typer.Option("--data", metavar="NAME", help="The data that --model is for; digits if not.")]
+# Headings are keys of columns, so a second "down" and "bytes" have a space more.
 HEADINGS = ["method", "long up", "down", "trips", "bytes", "inside up", "down ", "bytes ", "before"]
 # Methods whose long link is compared in any case, with the number of round trips.
 COMPARED = {"fedhead": ("FedHEAD", "2M·T"), "hfedavg": ("hierarchical FedAvg", "M·T"), "feddf": ("FedDF", "N·T")}

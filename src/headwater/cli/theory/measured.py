@@ -58,7 +58,7 @@ def facts(o: Options) -> Facts:
         **results,
         "gaps": gaps,
         "bound": over,
-        "largest_share": max(gap / most for gap, most in zip(gaps[1:], over[1:], strict=True)),
+        "largest_share": max(gap / limit for gap, limit in zip(gaps[1:], over[1:], strict=True)),
         "cautions": [*_cautions(experiment, same=model_sha256 == replayed.result["model_sha256"])],
         "figure": str(out / PICTURE),
     }
@@ -122,8 +122,8 @@ def _measure(
     indices = [experiment.rows[c] for c in holders]
     clients = [_rows(train.x[mine], train.y[mine], split.classes, decay) for mine in indices]
     sizes = [len(client.share) for client in clients]
-    weights_by = [1 if getattr(experiment.method, "by", "samples") == "uniform" else size for size in sizes]
-    shares = [weight / sum(weights_by) for weight in weights_by]
+    counted = [1 if getattr(experiment.method, "by", "samples") == "uniform" else size for size in sizes]
+    shares = [weight / sum(counted) for weight in counted]
     sectors = [tree.sectors.index(tree.sector_of[c]) for c in holders]
     best = optima(clients, shares, sectors)
     smooth = max(float(client.smoothness) for client in clients)
@@ -194,7 +194,7 @@ def _steps(experiment: Experiment, stage: str = "local") -> list[int]:
 
 
 def _lengths(experiment: Experiment, run: Run) -> tuple[int, int, float, float]:
-    """n_l of the client that takes most steps; n_s as it is allowed; both means as the rounds' rows tell."""
+    """n_l of the client that takes most steps; n_s, the most that a leader may take; both means, from the rows."""
     sector = max(_steps(experiment, "sector"), default=1)
     means: dict[str, list[float]] = {"sector": [], "server": []}
     for row in run.history:
@@ -233,7 +233,7 @@ def _cautions(experiment: Experiment, *, same: bool) -> Iterator[str]:
 
 
 def _ended(directory: Path) -> str | None:
-    """What the run ended with."""
+    """SHA-256 of the model that the run ended with."""
     file = directory / "result.json"
     if not file.is_file():
         raise OutputError(f"{directory} holds a run that is not finished; carry it on with headwater resume first")

@@ -109,7 +109,7 @@ def counts(text: str, option: str) -> list[int]:
 
 @contextmanager
 def refusing() -> Iterator[None]:
-    """Turns a calculator's ValueError, which names its input as the option is named, into a ConfigError."""
+    """Turns a calculator's ValueError into a ConfigError. Its inputs have the names of the options."""
     try:
         yield
     except ValueError as error:

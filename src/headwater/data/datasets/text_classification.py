@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 NEWS = ("World", "Sports", "Business", "Sci/Tech")
 Part = Literal["phrases", "sentences"]
 Tested = Literal["sentences", "tenth"]
-TENTH = 100  # seed by which FedHEAD's program draws its test phrases
+TENTH_SEED = 100  # by which FedHEAD's program draws its test phrases
 PUBLISHED = {
     "ag_news": Published(
         "https://github.com/mhjabreel/CharCnn_Keras/tree/master/data/ag_news_csv",
@@ -104,8 +104,8 @@ def sst2(
     Args:
         data_dir: the data directory; None for the default one.
         part: "phrases" or "sentences".
-        tested: the test part: "sentences", as above, or a "tenth" of the training part, which does not train then, as
-            in FedHEAD. Phrases of one sentence are in both, so accuracy is higher than on sentences.
+        tested: the test part: "sentences", as above, or a "tenth" of the training part, which is then not trained
+            on, as in FedHEAD. Phrases of one sentence are in both, so accuracy is higher than on sentences.
         vocabulary: "hashed" or "counted".
         words: how many token numbers there are.
         length: tokens per text.
@@ -138,7 +138,7 @@ def sst2(
 
 def _tenth(rows: int) -> tuple[Array, Array]:
     """The rows that are tested and those that train, in the order of the file; drawn as scikit-learn draws them."""
-    order = np.random.RandomState(TENTH).permutation(rows)
+    order = np.random.RandomState(TENTH_SEED).permutation(rows)
     held, kept = np.split(order, [math.ceil(0.1 * rows)])
     return np.sort(held), np.sort(kept)
 

@@ -107,7 +107,7 @@ class Guard:
         if not scope["path"].startswith(NODES) or not length.isdigit() or int(length) > MAX_REQUEST:
             return int(httpx.codes.FORBIDDEN)
         if self.members is not None and not self.members.signed(headers):
-            if scope["path"] == f"{NODES}{JOIN}" and self.visitors.has_time():
+            if scope["path"] == f"{NODES}{JOIN}" and self.visitors.may_check():
                 self.visitors.note(self.members.stranger(headers))
             return int(httpx.codes.UNAUTHORIZED)
         return 0 if self.admitted.is_set() else int(httpx.codes.SERVICE_UNAVAILABLE)

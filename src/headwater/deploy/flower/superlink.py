@@ -1,8 +1,8 @@
 """The child process of a party that runs a link: Flower's SuperLink, and threads that pass messages to its members.
 
-Frames from the party: `number`, `to` and a request; `{"forget": number}`. Frames to the party, by `say`: `ready` once,
-`present` with the names of connected members, `visitor` with the key of a node that was refused, `reply` with a reply,
-`unanswered` with a reason.
+Frames from the party: `number`, `to`, `most` (bytes of the reply) and a request; `{"forget": number}`;
+`{"revoke": member}`. Frames to the party, by `say`: `ready` once, `present` with the names of connected members,
+`visitor` with the key of a node that was refused, `reply` with a reply, `unanswered` with a reason.
 """
 
 from __future__ import annotations
@@ -73,7 +73,9 @@ class SuperLinkBridge:
         self.pool = ThreadPoolExecutor(8 + len(self.members))
         self.lock = threading.Lock()
         self.open: dict[str, tuple[int, NodeSession]] = {}  # by Flower's message id: our number, receiver
-        self.most: dict[int, int | None] = {}  # by our number: largest payload of the reply, if less than any
+        self.most: dict[
+            int, int | None
+        ] = {}  # by our number: largest payload of the reply; None for the link's own limit
         self.present: dict[str, NodeSession] = {}  # by name
         self.names: dict[int, str] = {}  # by node without a key: the name that it reports itself
         self.asked: dict[str, int] = {}  # by Flower's message id: node that was asked for its name

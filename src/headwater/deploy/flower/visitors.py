@@ -45,8 +45,8 @@ class VisitorBook:
 
         fleet_handlers.activate_node = noting
 
-    def has_time(self) -> bool:
-        """Whether one more caller's signature may be checked before the next report."""
+    def may_check(self) -> bool:
+        """Whether one more caller's signature may be checked before the next report; if so, it counts as checked."""
         with self._guard:
             self._left = max(0, self._left - 1)
             return self._left > 0

@@ -32,11 +32,11 @@ class Rest:
     drops: Sequence[Drop]
 
     def masks(self, rows: Sequence[int], places: int) -> list[Tensor]:
-        """What dropout multiplies with in the next step: by call, for (member, place).
+        """What dropout multiplies with in the next step: a tensor per call of dropout, for (member, place).
 
         Args:
             rows: number of rows in each member's batch.
-            places: in a batch.
+            places: rows that a batch has room for.
         """
         dtype = self.floats.dtype
         drawn = [

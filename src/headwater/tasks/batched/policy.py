@@ -153,7 +153,8 @@ def _member_bytes(spec: ModelSpec, layout: Layout, local: LocalSpec, activations
 
 def _tried(kernel: Mapped, spec: ModelSpec) -> int | None:
     """Numbers that the layers return for one row, by a trial; None if vmap cannot batch the module."""
-    layout, place = kernel.layout, next(kernel.module.parameters()).device  # where nothing is computed, if it is listed
+    # The module of a listed model is an outline, on a device where nothing is computed.
+    layout, place = kernel.layout, next(kernel.module.parameters()).device
     rows, numbers = spec.probe().to(place), sum(prod(shape) for _, shape in layout.trainable + layout.floats)
     counted = torch.zeros(sum(prod(shape) for _, shape in layout.counters), dtype=torch.int64, device=place)
     start = Params(torch.zeros(numbers, device=place), counted, layout)
