@@ -73,7 +73,5 @@ def secure_costs() -> str:
         none, both = (row["bytes"][mode] for mode in ("none", "both"))
         links = [(tier, way) for tier in ("sector_client", "server_sector") for way in ("up", "down")]
         sent = [f"{both[tier][way] / none[tier][way]:.2f}" for tier, way in links]
-        ratios = sorted(row["cpu_ratios"])
-        shown = f"{ratios[0]:.2f}" if len(ratios) == 1 else f"{ratios[0]:.2f} – {ratios[-1]:.2f}"
-        rows.append((f"`{row['method']}`", str(row["clients"]), *sent, shown))
+        rows.append((f"`{row['method']}`", str(row["clients"]), *sent, f"{row['cpu_ratio']:.1f}"))
     return table(("method", "clients", "client up", "client down", "server up", "server down", "CPU time"), rows)
