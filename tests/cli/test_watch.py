@@ -12,7 +12,9 @@ from typing import Any
 
 Call = Callable[..., Any]
 PATIENCE = 120
-CODE = "import sys; from headwater.cli.app import main; sys.exit(main())"
+# A background job inherits that SIGINT is ignored; a command at a terminal does not.
+HEED = "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler)"
+CODE = f"{HEED}; from headwater.cli.app import main; sys.exit(main())"
 
 
 def test_it_serves_the_report_until_ctrl_c(call: Call, small: tuple[str, ...], tmp_path: Path) -> None:

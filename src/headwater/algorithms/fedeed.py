@@ -49,8 +49,8 @@ class FedEed(Method):
 
     Differences from the paper (there is no public code):
     * `server.t2`: the loss is multiplied by T² unless switched off; the paper does not say.
-    * `server.lr` is 0.01 by default, a tenth of the paper's, which its presets have: with few reference samples a
-      student that keeps its last step (`restore`) ended at a guess with 0.1.
+    * `server.clip` is 1 by default, and presets have none, as the paper: at its rate of 0.1 a student that keeps its
+      last step (`restore`) ended at a guess with few reference samples.
     * A cohort without clients, or whose clients were all lost, keeps its model. A model that nobody has trained yet
       does not teach. With `server.weights = "labels"` (and `mix = "probs"`) label counts are summed over a cohort.
     * Different architectures: K models each, one designated student each, taught by the averages of all.
@@ -112,7 +112,8 @@ class FedEed(Method):
                 "mix": "logits",
                 "weights": "uniform",
                 "optimizer": "sgd",
-                "lr": 0.01,
+                "lr": 0.1,
+                "clip": 1.0,
                 "patience": None,
                 "restore": "last",
             }
