@@ -54,7 +54,7 @@ class FedNova(Method):
         models="N, N | N, N (through sectors M, M | N, N)",
         moves={"a round": "server → client model; client → server model"},
         sees={"server": "every client's model", "host": "its clients' models", "client": "the global model"},
-        defaults={"local": {"optimizer": "sgd", "lr": 0.1}},
+        defaults={"local": {"optimizer": "sgd", "lr": 0.1, "clip": 1.0}},
     )
 
     local: LocalSpec = LOCAL
