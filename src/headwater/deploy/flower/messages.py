@@ -238,9 +238,8 @@ class FlowerTask:
         except (KeyError, ValueError, TypeError, IndexError) as error:
             raise Unanswered(NOT_OURS) from error
         finally:
-            with suppress(
-                httpx.HTTPError
-            ):  # the message is here; one that is not confirmed is kept a while longer there
+            # The message is here; one that is not confirmed is kept a while longer at the link.
+            with suppress(httpx.HTTPError):
                 sent(
                     self.client.ConfirmMessageReceived,
                     ConfirmMessageReceivedRequest(node=self.node, run_id=self.run_id, message_object_id=tree.object_id),
