@@ -22,7 +22,7 @@ from typing import Any
 import torch
 
 from headwater.audit.attacker import ANALYTIC, MEMBERSHIP, SEARCH
-from headwater.audit.membership import Membership
+from headwater.audit.membership_inference import Membership
 from headwater.audit.probe import Finding, Resemblance, probe
 from headwater.config import Config
 from headwater.errors import UserError

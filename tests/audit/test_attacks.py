@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from headwater.audit.inversion import invert, layer_guesses
-from headwater.audit.membership import Scores, class_weights, membership
+from headwater.audit.membership_inference import Scores, class_weights, membership
 from headwater.core.params import Params
 from headwater.models.base import ModelSpec
 from headwater.tasks.flat_module import FlatModule

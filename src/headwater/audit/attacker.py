@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from headwater.audit.inversion import Inverted, invert
-from headwater.audit.membership import RESAMPLES, Floats, Membership, Scores, class_weights, membership
+from headwater.audit.membership_inference import RESAMPLES, Floats, Membership, Scores, class_weights, membership
 from headwater.audit.views import SeenModel
 from headwater.audit.watching import name_of
 from headwater.core.params import Params

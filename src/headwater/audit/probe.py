@@ -12,7 +12,7 @@ from typing import Any
 
 from headwater.audit.attacker import ATTACKS, Attacker
 from headwater.audit.inversion import Likeness
-from headwater.audit.membership import RESAMPLES, Membership, Rate
+from headwater.audit.membership_inference import RESAMPLES, Membership, Rate
 from headwater.audit.views import SUBJECTS, SeenModel, seen_models
 from headwater.audit.watching import Watching
 from headwater.core.rng import stream

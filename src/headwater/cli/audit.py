@@ -66,7 +66,7 @@ def audit(options: Options, directory: Folder, probe: Attack = False) -> None:
     }
     found = None
     if probe:
-        from headwater.cli.probe import print_probe, probed
+        from headwater.cli.audit_probe import print_probe, probed
 
         found = probed(directory, options, str(run.result.get("model_sha256")))
     if options.json:

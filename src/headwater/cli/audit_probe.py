@@ -10,7 +10,7 @@ from headwater.cli.options import Options
 from headwater.cli.terminal import RunProgress, console, print_lines, reading, say, status, table
 
 if TYPE_CHECKING:
-    from headwater.audit.membership import Membership, Rate
+    from headwater.audit.membership_inference import Membership, Rate
     from headwater.audit.probe import Finding, Probe, Resemblance
 
 WHOSE = {"client": "one client", "sector": "a sector", "several": "several sectors"}
