@@ -31,6 +31,7 @@ CASES: list[tuple[str, str, dict[str, Any], tuple[str, ...], int]] = [
     ("fedgen", "client", {}, ("label counts, from clients to the server",), 1),
     ("fedhead", "client", {}, ("distilled models, from clients to the server",), 1),
 ]
+REFUSED = ("feddf", "fedgen", "fedhead", "fedeed")  # they need single models, or have too few clients in a cohort here
 
 
 @pytest.mark.parametrize(("method", "at", "options", "leaks", "releases"), CASES)
@@ -38,6 +39,24 @@ def test_noise_on_updates(method: str, at: str, options: Any, leaks: tuple[str, 
     made = tiny(method, algorithm=options, privacy={"clip": 1.0, "noise": 1.0, "at": at})
     found = exposure(made, "clients")
     assert (found.leaks, found.releases) == (leaks, releases)
+
+
+@pytest.mark.parametrize(("method", "at", "options"), [case[:3] for case in CASES if case[0] not in REFUSED])
+def test_secure_sums_change_no_verdict(method: str, at: str, options: Any) -> None:
+    """Keys, shares and masked values tell nothing, and an opened sum tells what the values in it do."""
+    noise = {"clip": 1.0, "noise": 1.0, "at": at}
+    plain, hidden = (
+        exposure(tiny(method, algorithm=options, privacy=noise | {"secure": mode}), "clients")
+        for mode in ("none", "both")
+    )
+    assert hidden == plain
+
+
+def test_what_a_hidden_sum_tells_is_exposed_where_it_is_opened() -> None:
+    found = exposure(
+        tiny("fedhkd", algorithm={"nu": 0.0}, privacy={"clip": 1.0, "noise": 1.0, "secure": "both"}), "clients"
+    )
+    assert MEANS in found.leaks
 
 
 def test_several_rounds_of_a_sector_are_not_covered_by_noise_at_the_server() -> None:

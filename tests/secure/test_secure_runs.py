@@ -27,6 +27,7 @@ from loopback import small
 
 CLIENTS = 6
 ONE = {"data__fraction": 0.15, "partition__alpha": 1.0, "local__epochs": 1, "rounds": 1}
+NOISY = {"model__name": "mlp", "privacy__clip": 1.0, "privacy__noise": 0.5}
 
 
 def made(method: str, mode: str = "none", **more: Any) -> Any:
@@ -137,6 +138,17 @@ def test_a_round_is_the_plain_round_to_the_rounding_of_a_mean(method: str, mode:
     left_out = train(made(method, mode, **more, privacy__secure_masks=False))
     assert left_out.result["model_sha256"] == hidden.result["model_sha256"]
     assert left_out.ledger.bytes_ == hidden.ledger.bytes_
+
+
+@pytest.mark.parametrize(
+    ("method", "mode", "at"),
+    [("fedavg", "server", "server"), ("hfedavg", "both", "sector"), ("hfedavg", "both", "server")],
+)
+def test_noise_on_a_hidden_mean_is_that_on_the_same_mean_in_the_open(method: str, mode: str, at: str) -> None:
+    plain, hidden = (train(made(method, each, **NOISY, privacy__at=at)) for each in ("none", mode))
+    assert near(model(hidden), model(plain))
+    assert hidden.result["privacy"] == plain.result["privacy"]
+    assert hidden.result["privacy"]["clients"]["epsilon"] > 0
 
 
 def test_relayed_values_are_sealed_and_give_the_same_bits() -> None:
@@ -280,6 +292,12 @@ NEEDS = [
     ("centralized", "server", {}, "but pooled needs them there"),
     ("fedeed", "server", {"algorithm__cohorts": 4}, "a sum at the server in round 1 has 1 member,"),
     ("hfedavg", "sectors", {"partition__sectors": 6}, "a sum at s0 in round 1 has 1 member,"),
+    (
+        "hfedavg",
+        "both",
+        NOISY | {"privacy__at": "server", "algorithm__by": "uniform"},
+        "counts most, which privacy.sec",
+    ),
     ("mtgc", "sectors", {"algorithm__leader": "random", "partition__sectors": 3}, "the leader of s0 .+ at least 3"),
 ]
 
@@ -297,6 +315,11 @@ def test_a_robust_rule_that_would_see_a_sum_only_is_refused(key: str, mode: str)
     with pytest.raises(ConfigError, match=f"robust.{key} = 'median' compares single values, which privacy.secure"):
         made("fedavg", mode, **{f"robust__{key}": "median"})
     made("fedavg", "sectors" if key == "server" else "server", **{f"robust__{key}": "median"})
+
+
+def test_an_adapted_bound_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"privacy.quantile = 0.5 has every client tell the server"):
+        made("fedavg", "server", **NOISY, privacy__at="server", privacy__quantile=0.5)
 
 
 def test_a_model_that_keeps_the_buffers_of_one_client_is_refused() -> None:

@@ -30,13 +30,14 @@ class SecureConfig(Section):
     secure_masks: bool = True
 
 
-def secure_sums(privacy: SecureConfig) -> SecureSums:
+def secure_sums(privacy: Any) -> SecureSums:
     """The settings of a run's sums."""
-    return SecureSums(privacy.secure, privacy.secure_share, privacy.secure_range, privacy.secure_masks)
+    noise_at = privacy.at if privacy.noise else ""
+    return SecureSums(privacy.secure, privacy.secure_share, privacy.secure_range, privacy.secure_masks, noise_at)
 
 
 def check_secure(tree: Mapping[str, Any]) -> None:
-    """Refuse a rule of `[robust]`, or noise, where it would see nothing but a sum.
+    """Refuse a rule of `[robust]`, or a bound that is adapted, where there is nothing but a sum.
 
     Raises:
         ConfigError: with the reason.
@@ -49,8 +50,9 @@ def check_secure(tree: Mapping[str, Any]) -> None:
                 f"robust.{key} = {rule!r} compares single values, which privacy.secure = {secure!r} hides from the "
                 f"{place}; remove one of them"
             )
-        if tree["privacy"].get("noise") and tree["privacy"].get("at") == key and secure in (place, "both"):
-            raise ConfigError(
-                f"privacy.at = {key!r} adds noise that is as large as one client's part of a mean, which "
-                f"privacy.secure = {secure!r} hides from the {place}; set privacy.at = 'client'"
-            )
+    quantile = tree["privacy"].get("quantile", 0.0)
+    if quantile and secure in ("server", "both"):
+        raise ConfigError(
+            f"privacy.quantile = {quantile:g} has every client tell the server how long its update is, and "
+            f"privacy.secure = {secure!r} hides single clients; set privacy.quantile = 0"
+        )

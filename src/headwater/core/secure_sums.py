@@ -73,6 +73,8 @@ def summed(fed: Federation, task: Callable[..., Any], at: Place, inputs: Mapping
         wanted: Sum | str = kind(**{key: item for key, item in inputs.items() if key != name})
         if isinstance(wanted, str):
             raise _refusal(fed, title, at, name, wanted)
+        if fed.session.secure.noise_at == "server" and at is SERVER and getattr(wanted, "by", "") == "uniform":
+            _refuse_equal_sectors(value)
         result[name] = _sum(value, at, wanted)
     return result
 
@@ -102,6 +104,17 @@ def _refusal(fed: Federation, title: str, at: Place, name: str, why: str) -> Con
         f"privacy.secure = {mode!r} hides single values from {place}, but {title} needs them there: {why}{given}; use "
         f"a method or an option that only needs sums at {place}, or, if it needs only sums elsewhere, {other}"
     )
+
+
+def _refuse_equal_sectors(x: Located) -> None:
+    """Refuse noise on a hidden mean of sectors that count alike: how much a client counts in it is not in the sum."""
+    held = next(iter(x.nodes.values()))
+    if isinstance(held, Hidden) and not any(child in held.view.tree.sector_of for child in held.refs):
+        raise ConfigError(
+            "privacy.at = 'server' adds noise for the client that counts most, which privacy.secure hides from the "
+            "server where sectors of unequal size count alike; set privacy.at = 'sector' or 'client', or an option of "
+            "the method that weighs sectors by their samples"
+        )
 
 
 def _is_hidden(value: Any) -> bool:

@@ -2,7 +2,8 @@
 
 The method is rehearsed as for a plan. Every value carries what is known of it: it follows from released values alone
 (`SAFE`), it is a mean of bounded updates that still needs noise (`BOUNDED`), or it may tell anything about the rows of
-clients (`OPEN`). A value that is not safe and comes to somebody who is not trusted is an exposure, and no ε holds.
+clients (`OPEN`). A value that is not safe and comes to somebody who is not trusted is an exposure, and no ε holds. What
+is masked for a secure sum is safe until its masks are removed.
 """
 
 from __future__ import annotations
@@ -55,12 +56,14 @@ class Known:
         clients: whose bounded updates are in it.
         parts: of a mapping, by key, where they differ.
         source: the task that made it open.
+        masked: the state of what is left when masks are removed.
     """
 
     state: int = SAFE
     clients: frozenset[str] = frozenset()
     parts: Mapping[Any, Known] = field(default_factory=dict)
     source: str = ""
+    masked: int = SAFE
 
     def part(self, path: Iterable[Any]) -> Known:
         found = self
@@ -127,8 +130,14 @@ class Tracing(RehearsalEngine):
         """What is known of a job's result."""
         inputs = [self._of(ref) for ref in job.refs()]
         worst = max((each.state for each in inputs), default=SAFE)
-        source = next((each.source for each in inputs if each.state == OPEN), "")
+        masked = max((each.masked for each in inputs), default=SAFE)
+        source = next((each.source for each in inputs if each.state == OPEN or each.masked == OPEN), "")
         who = frozenset().union(*(each.clients for each in inputs))
+        masks = getattr(job.task, "masks", "")
+        if masks == "add":
+            return Known(SAFE, who, source=source, masked=max(worst, masked))
+        if masks == "remove":
+            return self._arrived(Known(masked, who, source=source), "client", job.home)
         if job.home in self._clients:
             derived = getattr(job.task, "derived", False)
             if callable(derived):
@@ -142,7 +151,7 @@ class Tracing(RehearsalEngine):
                 return Known(BOUNDED, who)
             self.releases.update((job.round, client) for client in who)
             return Known()
-        return Known(OPEN if worst else SAFE, who, source=source or (job.title if worst else ""))
+        return Known(OPEN if worst else SAFE, who, source=source or (job.title if worst else ""), masked=masked)
 
     def _with_passed(self, job: Job, value: Value, known: Known) -> Known:
         """Parts of a result that are inputs as they were are known as these are."""
@@ -184,11 +193,8 @@ class Tracing(RehearsalEngine):
             member: self._of(replace(ref, member=member))
             for member in (self._members.get(ref.name, [""]) if every else [ref.member])
         }
-        if tiers and ref.home != home and not self._trusted(home):
-            for member, known in found.items():
-                if known.state != SAFE:
-                    self._expose(known, ref.home, home)
-                    found[member] = Known()  # what follows from it is no further exposure
+        if tiers and ref.home != home:
+            found = {member: self._arrived(known, ref.home, home) for member, known in found.items()}
         self._next = Known()
         super().move(ref, home, name, tiers)
         for member, known in found.items():
@@ -205,6 +211,13 @@ class Tracing(RehearsalEngine):
             for member in self._members.get(name, ()):
                 self._known.pop(Ref(name, "", (), member).key, None)
         super().drop(names)
+
+    def _arrived(self, known: Known, sender: str, home: str) -> Known:
+        """What is known of a value that came to a place: what follows from an exposed one is no further exposure."""
+        if known.state == SAFE or self._trusted(home):
+            return known
+        self._expose(known, sender, home)
+        return Known()
 
     def _trusted(self, home: str) -> bool:
         return (self._at == "server" and home not in self._clients) or (self._at == "sector" and home in self._hosts)

@@ -20,12 +20,14 @@ class SecureSums:
         share: share of the members of a sum that must remain until its end.
         range: largest absolute value of a parameter.
         masks: whether a simulation really masks. Without, it sums the same integers and sends as many bytes.
+        noise_at: who adds noise to updates or means of them; empty: nobody.
     """
 
     mode: SecureMode = "none"
     share: float = 0.6
     range: float = 65536.0
     masks: bool = True
+    noise_at: str = ""
 
     @property
     def on(self) -> bool:

@@ -63,7 +63,7 @@ def _advertised(ctx: TaskContext, value: Any, sum: Sum, **_: Any) -> dict[str, A
     return {"public": {"keys": _bytes(PUBLIC), "form": sum.form(value)}, "secret": _bytes(KEY)}
 
 
-@task("average", cost=Cost(), returns=_advertised)
+@task("average", cost=Cost(), masks="add", returns=_advertised)
 def advertise_keys(ctx: TaskContext, value: Any, sum: Sum, real: bool = True) -> dict[str, Any]:
     """At a member: public keys for this sum and the form of its value, and the secret, which stays there."""
     entropy = ctx.entropy(KEY) if real else bytes(KEY)
@@ -95,7 +95,7 @@ def _shared(ctx: TaskContext, roster: dict[str, Any], **_: Any) -> dict[str, Any
     return {"sealed": {name: _bytes(SHARES + TAG) for name in list(roster["keys"])[1:]}, "kept": _bytes(SHARES)}
 
 
-@task("average", cost=Cost(), returns=_shared)
+@task("average", cost=Cost(), masks="add", returns=_shared)
 def share_seeds(
     ctx: TaskContext, secret: Tensor, roster: dict[str, Any], threshold: int, real: bool = True
 ) -> dict[str, Any]:
@@ -135,6 +135,7 @@ def pass_shares(
 @task(
     "average",
     cost=Cost(),
+    masks="add",
     returns=lambda ctx, roster, sum, **_: shaped(sum.length(roster["form"], ctx.classes) + 1, dtype=torch.int64),
 )
 def mask_value(
@@ -185,7 +186,7 @@ def add_masked(ctx: TaskContext, masked: Mapping[str, Tensor], threshold: int, m
 # -- step 4: masks are taken off the sum
 
 
-@task("average", cost=Cost(), returns=lambda ctx, roster, **_: dict.fromkeys(roster["keys"], _bytes(SEED)))
+@task("average", cost=Cost(), masks="add", returns=lambda ctx, roster, **_: dict.fromkeys(roster["keys"], _bytes(SEED)))
 def reveal_shares(
     ctx: TaskContext,
     secret: Tensor,
@@ -211,7 +212,7 @@ def _opened(ctx: TaskContext, total: Tensor, roster: dict[str, Any], alive: Any,
     return sum.whole(shaped(length, dtype=torch.float64), len(alive), roster["form"], ctx.classes)
 
 
-@task("average", cost=Cost(), returns=_opened)
+@task("average", cost=Cost(), masks="remove", returns=_opened)
 def open_sum(
     ctx: TaskContext,
     total: Tensor,
@@ -252,7 +253,7 @@ def _sealed(ctx: TaskContext, value: Any, **_: Any) -> Tensor:
     return outline
 
 
-@task("average", cost=Cost(), returns=_sealed)
+@task("average", cost=Cost(), masks="add", returns=_sealed)
 def seal(ctx: TaskContext, value: Any, public: Tensor) -> Tensor:
     """At a client: a value that only the owner of a key can read."""
     content = serialization.to_bytes(value)
@@ -262,7 +263,7 @@ def seal(ctx: TaskContext, value: Any, public: Tensor) -> Tensor:
     return _array(primitives.public_of(seed) + primitives.sealed(key, text + bytes(-len(text) % PAD), "sealed value"))
 
 
-@task("average", cost=Cost(), returns=lambda ctx, box, secret: box.form)
+@task("average", cost=Cost(), masks="remove", returns=lambda ctx, box, secret: box.form)
 def unseal(ctx: TaskContext, box: Tensor, secret: Tensor) -> Any:
     """At the server: the value that was sealed."""
     content = box.numpy().tobytes()

@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
-from typing import Any, TypeVar, cast
+from typing import Any, Literal, TypeVar, cast
 
 import numpy as np
 import torch
@@ -49,6 +49,7 @@ def task(
     derived: bool | Callable[..., bool] = False,
     passes: Mapping[str, str] | None = None,
     takes_bound: bool = False,
+    masks: Literal["", "add", "remove"] = "",
 ) -> Callable[[Function], Function]:
     """Mark a function as a task, which a method runs with `fed.run(function, at=…, name=input, …)`.
 
@@ -80,6 +81,7 @@ def task(
             inputs that says so. By it, `[privacy]` tells what leaves a client unprotected.
         passes: part of the result → name of the input that is returned there, unchanged.
         takes_bound: whether the task has an input `bound`, the largest update of the round where that is adapted.
+        masks: "add" if the result tells nothing about the inputs until a task that says "remove" has it.
 
     Example:
         A task that trains and returns only the change, with its cost and its size declared::
@@ -97,7 +99,7 @@ def task(
         function.shows_rows, function.noisy = shows_rows, noisy  # type: ignore[attr-defined]
         function.sums = sums  # type: ignore[attr-defined]
         function.update, function.derived, function.passes = update, derived, passes or {}  # type: ignore[attr-defined]
-        function.takes_bound = takes_bound  # type: ignore[attr-defined]
+        function.takes_bound, function.masks = takes_bound, masks  # type: ignore[attr-defined]
         return function
 
     return mark
