@@ -87,7 +87,7 @@ deploy-demo: $(VENV)/.installed-flower
 
 # Compiled modules are kept, whatever the shell says: the tests start processes, and each would compile all of it again.
 PYTEST := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest --dist worksteal
-# One worker more than cores for the quick tests, many of which wait for a process that they started.
+# One worker more than cores: many tests wait for a process that they started.
 WORKERS = $(shell $(PYTHON) -c 'import os; print(os.cpu_count() + 1)')
 
 test: $(VENV)/.installed-test
@@ -96,7 +96,7 @@ test: $(VENV)/.installed-test
 
 # The quick tests first, then those that they left out, so that no test runs twice.
 test-all: test
-	$(PYTEST) -n auto -m thorough
+	$(PYTEST) -n $(WORKERS) -m thorough
 
 check: $(VENV)/.installed-test
 	$(BIN)/ruff check .

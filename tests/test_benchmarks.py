@@ -144,6 +144,27 @@ def test_loops_on_jax_do_the_librarys_work(tmp_path: Path, environment: str, mod
         same({name: torch.from_numpy(found[name]) for name in found.files}, library(pack))
 
 
+def test_the_program_for_flower_trains_as_the_researchers_loop_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One client of round 1, by Flower's own message."""
+    flwr = pytest.importorskip("flwr.app")
+    from contestants import bare, flower
+    from flwr.supercore.task_identity import TaskIdentity
+
+    for name in ("_task_id", "_run_id", "_node_id"):  # a message belongs to a run, and there is none here
+        monkeypatch.setattr(TaskIdentity, name, 1)
+
+    pack = packed(tmp_path, MLP, clients=2, active=1, batch=5)
+    monkeypatch.setenv(flower.PATH, str(tmp_path / "pack.npz"))
+    flower.loaded.cache_clear()
+    told = flwr.ConfigRecord({"server-round": 1, "place": 0})
+    content = flwr.RecordDict({"arrays": flwr.ArrayRecord(pack.net().state_dict()), "config": told})
+    message = flwr.Message(content, dst_node_id=1, message_type=flwr.MessageType.TRAIN)
+    answer = flower.train(message, None).content["arrays"].to_torch_state_dict()
+    same(answer, bare.prepare(pack)(1).state)
+
+
 def test_headwater_is_measured_as_it_is_by_default_and_at_its_best(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

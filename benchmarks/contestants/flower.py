@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from functools import cache
 
 import torch
-from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict, RunContext
+from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MessageType, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import FedAvg
@@ -34,7 +34,7 @@ client = ClientApp()
 
 
 @client.train()
-def train(message: Message, context: RunContext) -> Message:
+def train(message: Message, context: Context) -> Message:
     pack, told = loaded(), message.content["config"]
     about, model = pack.about, pack.net()
     model.load_state_dict(message.content["arrays"].to_torch_state_dict())
@@ -68,7 +68,7 @@ server = ServerApp()
 
 
 @server.main()
-def main(grid: Grid, context: RunContext) -> None:
+def main(grid: Grid, context: Context) -> None:
     pack = loaded()
     rounds, start = pack.about["rounds"], ArrayRecord(pack.net().state_dict())
     Told(fraction_evaluate=0.0).start(grid, start, num_rounds=1)

@@ -17,14 +17,12 @@ from headwater.training.experiment import prepare
 from headwater.training.loop import train
 
 QUICK = ("fedavg",)  # ten rounds take seconds
+FEW = ("fedavg", "fedhead+", "fedeed", "mtgc", "fedhkd")  # a method of each kind
 every_method = pytest.mark.parametrize(
     "method", [m if m in QUICK else pytest.param(m, marks=pytest.mark.thorough) for m in ALGORITHMS]
 )
-MILDER = pytest.param(
-    0.05,
-    marks=pytest.mark.skipif(os.environ.get("HEADWATER_SLOW") != "1", reason="takes minutes: set HEADWATER_SLOW=1"),
-)
-every_skew = pytest.mark.parametrize("alpha", [MILDER, 0.01])
+slow = pytest.mark.skipif(os.environ.get("HEADWATER_SLOW") != "1", reason="takes minutes: set HEADWATER_SLOW=1")
+every_skew = pytest.mark.parametrize("alpha", [pytest.param(0.05, marks=slow), 0.01])
 HARD = {"rounds": 10, "faults": {"bad_update": "stop"}, "engine": {"name": "inline"}}
 
 
@@ -53,7 +51,7 @@ def photographs(folder: Path) -> Data:
 
 @pytest.mark.thorough
 @every_skew
-@every_method
+@pytest.mark.parametrize("method", [m if m in FEW else pytest.param(m, marks=slow) for m in ALGORITHMS])
 def test_photographs(method: str, alpha: float, real_data: Path) -> None:
     """A few photographs and the small net, so that it is over soon; all other settings are the defaults."""
     model = {"name": "mlp", "hidden": [16, 16]} if method == "fedma" else {"name": "cnn", "widths": [4, 8], "hidden": 8}
