@@ -18,6 +18,7 @@ from headwater.tasks.attack import TARGET, Attack, attack_of, patched, poisoned
 
 LAYOUT = Layout("own", (("w", (2,)),), (), ())
 SMALL: dict[str, Any] = {"data": "digits", "clients": 10, "sectors": 2, "alpha": 10.0, "rounds": 3, "progress": False}
+SHORT = SMALL | {"model": "mlp", "local__epochs": 4, "engine": "inline"}
 
 
 def model(*numbers: float) -> Params:
@@ -97,9 +98,9 @@ def test_tokens_cannot_be_patched() -> None:
         patched(torch.zeros(2, 5, dtype=torch.int64), 1.0)
 
 
-@pytest.mark.parametrize(("rule", "least", "most"), [("none", 0.0, 0.5), ("median", 0.85, 1.0)])
+@pytest.mark.parametrize(("rule", "least", "most"), [("none", 0.0, 0.5), ("median", 0.8, 1.0)])
 def test_a_median_survives_what_a_mean_does_not(rule: str, least: float, most: float) -> None:
-    run = hw.run("fedavg", **SMALL, robust__server=rule, attack__kind="sign-flip")
+    run = hw.run("fedavg", **SHORT, robust__server=rule, attack__kind="sign-flip")
     assert least <= run.accuracy <= most
     assert run.result["attack"]["kind"] == "sign-flip"
     assert len(run.result["attack"]["by"]) == 2
@@ -110,19 +111,19 @@ def test_a_median_survives_what_a_mean_does_not(rule: str, least: float, most: f
 @pytest.mark.parametrize("method", ["fedhead", "feddf", "hfedavg", "scaffold"])
 def test_defended_methods_learn_and_engines_agree(method: str, model: str) -> None:
     both = {"model": model, "robust__server": "median", "robust__sector": "trimmed-mean", "attack__kind": "gaussian"}
-    runs = [hw.run(method, **SMALL, **both, engine=engine) for engine in ("inline", "pool")]
+    runs = [hw.run(method, **SHORT | both | {"engine": engine}) for engine in ("inline", "pool")]
     assert runs[0].result["model_sha256"] == runs[1].result["model_sha256"]
     assert runs[0].accuracy > 0.5
 
 
 @pytest.mark.thorough
 def test_a_backdoor_is_measured() -> None:
-    run = hw.run("fedavg", **SMALL, attack__kind="backdoor", attack__share=0.4)
+    run = hw.run("fedavg", **SHORT, attack__kind="backdoor", attack__share=0.4)
     open_door = run.result["attack_success"]
     assert run.history[-1]["attack_success"] == open_door
     assert open_door > 0.5
     assert (
-        hw.run("fedavg", **SMALL, attack__kind="backdoor", attack__share=0.4, robust__server="median").result[
+        hw.run("fedavg", **SHORT, attack__kind="backdoor", attack__share=0.4, robust__server="median").result[
             "attack_success"
         ]
         < open_door
@@ -132,7 +133,7 @@ def test_a_backdoor_is_measured() -> None:
 @pytest.mark.thorough
 def test_a_rule_that_nothing_needs_changes_nothing_but_digits() -> None:
     """Without an attack, and with clients alike, a rule costs little."""
-    plain, robust = (hw.run("fedavg", **SMALL, robust__server=rule).accuracy for rule in ("none", "geometric-median"))
+    plain, robust = (hw.run("fedavg", **SHORT, robust__server=rule).accuracy for rule in ("none", "geometric-median"))
     assert robust > plain - 0.05
 
 
