@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import math
 import os
 import random
 import subprocess
@@ -25,6 +27,14 @@ from headwater.training.loop import train
 from loopback import Loopback, small
 
 BRIEF = {"data__fraction": 0.15, "partition__alpha": 1.0, "local__epochs": 1, "rounds": 2}
+ADAPTED = {
+    "model__name": "mlp",
+    "privacy__clip": 0.01,
+    "privacy__noise": 0.05,
+    "privacy__at": "server",
+    "privacy__quantile": 0.5,
+    "deploy__secret_noise": False,
+}
 METHODS = [name for name, part in ALGORITHMS.items() if not part.info.pooled]
 
 
@@ -50,6 +60,15 @@ def recorded(federation: Loopback, sector: str, client: str) -> list[Message]:
     link.send = send  # type: ignore[method-assign]
     federation.train()
     return found
+
+
+def with_bound(asked: Message, bound: Any, attempt: str) -> Message:
+    """A request whose training has another bound on updates."""
+    steps = copy.deepcopy(asked.head["steps"])
+    (inputs,) = [step["inputs"]["items"] for step in steps if step["do"] == "job"]
+    (given,) = [pair for pair in inputs if pair[0] == "bound"]
+    given[1] = bound
+    return Message(asked.head | {"steps": steps, "attempt": attempt}, asked.parts)
 
 
 class TestHostile:
@@ -104,6 +123,22 @@ class TestHostile:
                 seen |= {str(serialization.flatten(value)) for value in released if value}
             assert len(seen) == 1
             assert 15 <= refused < 40  # the same inputs are accepted again, and few others
+
+    def test_a_bound_is_positive_and_finite_and_there_only_if_it_was_agreed_that_it_adapts(
+        self, tmp_path: Path
+    ) -> None:
+        adapts = small("fedavg", **BRIEF, **ADAPTED)
+        client = adapts.tree.holders[0]
+        with loopback(adapts, tmp_path / "adapts") as federation:
+            asked = recorded(federation, adapts.tree.sector_of[client], client)[0]
+            worker = federation.client(client)
+            for number, bound in enumerate((0.0, -1.0, math.inf, math.nan, 1, "1")):
+                assert "failed" in worker.answer(with_bound(asked, bound, f"bad {number}")).head
+            assert "failed" not in worker.answer(with_bound(asked, 0.5, "good")).head
+        fixed = small("fedavg", **BRIEF, **ADAPTED | {"privacy__quantile": 0.0})
+        with loopback(fixed, tmp_path / "fixed") as federation:
+            worker = federation.client(client)
+            assert "failed" in worker.answer(with_bound(asked, 0.01, "not agreed")).head
 
     def test_a_step_is_not_carried_out_twice(self, tmp_path: Path) -> None:
         made = small("fedavg", **BRIEF)
@@ -213,6 +248,17 @@ class TestHonest:
         with loopback(made, tmp_path / "parts") as federation:  # all parties were started again
             assert federation.train(tmp_path / "run").result["model_sha256"] == wanted
             assert federation.refusals == []
+
+    def test_an_adapted_bound_is_that_of_the_simulation(self, tmp_path: Path) -> None:
+        made = small("fedavg", **BRIEF | {"rounds": 3}, **ADAPTED)
+        simulated = train(made)
+        with loopback(made, tmp_path) as federation:
+            run = federation.train()
+            assert federation.refusals == []
+        assert run.result["model_sha256"] == simulated.result["model_sha256"]
+        clips = [[row["privacy"]["clip"] for row in each.history] for each in (run, simulated)]
+        assert clips[0] == clips[1]
+        assert len(set(clips[0])) == 3
 
     def test_secret_noise_differs_from_the_simulation_and_the_same_secret_repeats_it(self, tmp_path: Path) -> None:
         made = small("fedhkd", **BRIEF, algorithm__sigma=1.0)

@@ -134,10 +134,10 @@ def test_an_adapted_bound_costs_a_part_of_the_same_privacy() -> None:
     assert privacy.of_updates > 2.0
     # Two Gaussian mechanisms together: of a sum with sensitivity clip, and of a count with sensitivity one half.
     assert privacy.of_updates**-2 + (2 * privacy.of_shares) ** -2 == pytest.approx(2.0**-2)
-    silent = SimpleNamespace(standard_normal=lambda: 0.0)
     for within, expected in (([1.0, 1.0], np.exp(-0.2 * 0.5)), ([0.0, 0.0], np.exp(0.2 * 0.5)), ([1.0, 0.0], 1.0)):
-        assert privacy.adapted(CLIP, within, silent) == pytest.approx(CLIP * expected)  # type: ignore[arg-type]
-    assert privacy.adapted(CLIP, [], silent) == CLIP  # type: ignore[arg-type]
+        assert privacy.adapted(CLIP, within, 0.0) == pytest.approx(CLIP * expected)
+    assert privacy.adapted(CLIP, [1.0, 0.0], 1.0) == pytest.approx(CLIP * np.exp(-0.2 * privacy.of_shares / 2))
+    assert privacy.adapted(CLIP, [], 1.0) == CLIP
     found = sent(privacy, model(0.0, 0.0), model(3.0, 4.0))
     assert float(found.vector.norm()) == pytest.approx(CLIP, rel=1e-5)
 

@@ -38,13 +38,20 @@ class DeployedEngine:
         dispatcher: carries out steps.
         deadline: seconds that a party has for one exchange.
         before_round: called with the number of a round before its first step.
+        secret: of the server, where it adds noise.
     """
 
     losing = True  # parties may be lost at any time
 
     def __init__(
-        self, store: ValueStore, dispatcher: Dispatcher, deadline: float, before_round: Callable[[int], None]
+        self,
+        store: ValueStore,
+        dispatcher: Dispatcher,
+        deadline: float,
+        before_round: Callable[[int], None],
+        secret: str = "",
     ) -> None:
+        self.secret = secret
         self.done: list[Done] = []
         self.watch: Callable[[Done], None] | None = None
         self._store, self._dispatcher, self._deadline, self._before_round = store, dispatcher, deadline, before_round

@@ -82,11 +82,6 @@ def check(config: Config, out: Path, *, force: bool) -> None:
             f"attack.kind = {config.attack.kind!r} simulates an attack, and parties of a deployed federation do not; "
             "set attack.kind = 'none'"
         )
-    if config.privacy.quantile:
-        raise ConfigError(
-            f"privacy.quantile = {config.privacy.quantile:g} adapts the bound of updates in a simulation, and parties "
-            "agree on one beforehand; set privacy.quantile = 0, and privacy.clip to the bound that it came to"
-        )
     if config.model.start:
         raise ConfigError(
             "model.start is a file of this machine, which the other parties do not have; remove it to deploy with new "

@@ -249,6 +249,7 @@ class RehearsedRun:
         engine.start(context)
         self._engine, self._own_tests = engine, made.config.partition.local_test > 0
         fed = self._fed = open_federation(made, engine, context)
+        fed.session.bound = made.config.privacy.clip if made.config.privacy.quantile else 0.0
         self._state = made.method.init(fed, fed.run(initial, at=SERVER, arch=made.model.name))
         self._tests = tests_for(fed, self._state, self._own_tests)
         return RehearsedRound(0, (tuple(engine.steps),), engine.sizes)

@@ -85,7 +85,7 @@ def run_server(process: PartyProcess) -> None:
             process.show_present(link)
 
         dispatcher = Dispatcher(party, below, link, "server_sector", config.quorum, show_present, revoked)
-        engine = DeployedEngine(party.store, dispatcher, config.deadline, before_round)
+        engine = DeployedEngine(party.store, dispatcher, config.deadline, before_round, context.secret)
         late = LateClients(process, party, link, revoked, begun, hold)
         run = train(experiment, out=out, engine=engine, watch=lambda event: _show(process, event), arrivals=late)
         from headwater import report

@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -63,7 +62,7 @@ class Privacy:
         """Noise on the number of updates within the bound, of which one client changes at most a half."""
         return self.noise / (2 * math.sqrt(SPLIT))
 
-    def adapted(self, bound: float, within: Sequence[float], generator: np.random.Generator) -> float:
+    def adapted(self, bound: float, within: Sequence[float], noise: float) -> float:
         """The bound of the next round.
 
         Andrew, Thakkar, McMahan, Ramaswamy: Differentially Private Learning with Adaptive Clipping, NeurIPS 2021.
@@ -71,11 +70,11 @@ class Privacy:
         Args:
             bound: of this round.
             within: 1 for each client whose update was within it, 0 for the others.
-            generator: draws the noise.
+            noise: a number of the standard normal distribution.
         """
         if not within:
             return bound
-        noisy = sum(each - 0.5 for each in within) + self.of_shares * float(generator.standard_normal())
+        noisy = sum(each - 0.5 for each in within) + self.of_shares * noise
         return bound * math.exp(-PACE * (noisy / len(within) + 0.5 - self.quantile))
 
     @property

@@ -119,7 +119,8 @@ class _Loop:
         self.experiment, self.engine, self.directory, self.progress = experiment, engine, directory, progress
         self.config, self.hooks, self.arrivals = experiment.config, hooks, arrivals
         self.own_tests, self.partition = self.config.partition.local_test > 0, self.experiment.manifest()
-        self.spending = Spending(experiment, drawn=not getattr(engine, "losing", False))
+        separate, secret = getattr(engine, "losing", False), getattr(engine, "secret", "")
+        self.spending = Spending(experiment, drawn=not separate, secret=secret)
         self.remarks: tuple[str, ...] = ()  # about checkpoints
         self.keeper = Keeper(directory.checkpoints, engine, directory.sync) if directory else None
 

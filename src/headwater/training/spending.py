@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from headwater.algorithms.base import Method
-from headwater.core.rng import stream
+from headwater.core.rng import SecretStream, stream
 from headwater.core.sampling import participants
 from headwater.engines.base import Done
 from headwater.errors import ConfigError
@@ -35,10 +35,12 @@ class Spending:
         experiment: the run.
         drawn: whether the clients of a round are those that the seed draws. Otherwise every client counts as taking
             part in every round, as where clients may join later.
+        secret: of the server, where parties are separate.
     """
 
     experiment: Experiment
     drawn: bool = True
+    secret: str = ""
 
     def __post_init__(self) -> None:
         self._keys = self.experiment.config.privacy
@@ -132,10 +134,16 @@ class Spending:
             told |= {level: self._spent(level, number) for level in self.levels}
         if self.adapts:
             within = [notes[WITHIN] for each in done for notes in each.notes.values() if WITHIN in notes]
-            drawn = stream(self.experiment.config.seed, "privacy", number, "share of updates within the bound")
             told["clip"] = self.bound(history)
-            told["next_clip"] = privacy_of(self._keys).adapted(told["clip"], within, drawn)
+            told["next_clip"] = privacy_of(self._keys).adapted(told["clip"], within, self._noise(number, within))
         return {"privacy": told} if told else {}
+
+    def _noise(self, number: int, within: Sequence[float]) -> float:
+        """Noise on the number of updates within the bound; other noise, if a round is repeated with other answers."""
+        name = ("privacy", number, "share of updates within the bound")
+        if self.secret:
+            return float(SecretStream(self.secret, *name, str(within)).normal(1)[0])
+        return float(stream(self.experiment.config.seed, *name).standard_normal())
 
     def _of_means(self, history: Sequence[Mapping[str, Any]], done: Sequence[Done]) -> dict[str, Any]:
         """(ε, δ) of the noise that the method itself adds to representations, if it adds any."""
