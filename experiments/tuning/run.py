@@ -35,7 +35,7 @@ def compared(way: str, seeds: str, folder: Path) -> dict[str, list[RunRecord]]:
     subprocess.run([sys.executable, "-m", "headwater", *words, "--out", str(folder), "--quiet"], check=True)
     found: dict[str, list[RunRecord]] = {method: [] for method in METHODS}
     for run in find([folder]):
-        if run.finished and str(run.seed) in seeds.split(","):  # the folder may hold a longer comparison that was stopped
+        if run.finished and str(run.seed) in seeds.split(","):  # not one that was stopped
             found[run.algorithm].append(run)
     return found
 

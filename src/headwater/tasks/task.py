@@ -72,9 +72,8 @@ def task(
         shows_rows: whether the result holds rows of the home's data. A deployed client refuses such a task.
         noisy: whether the result is protected by `ctx.noise`. A deployed client draws it once a round, also if the
             round is repeated.
-        sums: (input, function) if the task uses a mapping input only through a sum; the function takes the other inputs
-            and returns the kind of sum (see `headwater.tasks.sums`), or why there is none. `privacy.secure` hides
-            single values from such tasks, and refuses others.
+        sums: (input, function) if the task uses a mapping input only through a sum, which is all that it then gets with
+            `privacy.secure`; the function takes the other inputs and returns the kind of sum, or why there is none.
         update: the input that the task trains on the home's rows: the result holds the trained model, whose difference
             from this input is what `[privacy]` bounds.
         derived: whether the result follows from the inputs alone and not from the home's rows, or a function of the
@@ -97,9 +96,8 @@ def task(
         function.stacked, function.asks = stacked, asks or {}  # type: ignore[attr-defined]
         function.cost, function.returns = cost, returns  # type: ignore[attr-defined]
         function.shows_rows, function.noisy = shows_rows, noisy  # type: ignore[attr-defined]
-        function.sums = sums  # type: ignore[attr-defined]
         function.update, function.derived, function.passes = update, derived, passes or {}  # type: ignore[attr-defined]
-        function.takes_bound, function.masks = takes_bound, masks  # type: ignore[attr-defined]
+        function.takes_bound, function.masks, function.sums = takes_bound, masks, sums  # type: ignore[attr-defined]
         return function
 
     return mark

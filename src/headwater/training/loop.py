@@ -119,8 +119,7 @@ class _Loop:
         self.experiment, self.engine, self.directory, self.progress = experiment, engine, directory, progress
         self.config, self.hooks, self.arrivals = experiment.config, hooks, arrivals
         self.own_tests, self.partition = self.config.partition.local_test > 0, self.experiment.manifest()
-        separate, secret = getattr(engine, "losing", False), getattr(engine, "secret", "")
-        self.spending = Spending(experiment, drawn=not separate, secret=secret)
+        self.spending = Spending(experiment, not getattr(engine, "losing", False), getattr(engine, "secret", ""))
         self.remarks: tuple[str, ...] = ()  # about checkpoints
         self.keeper = Keeper(directory.checkpoints, engine, directory.sync) if directory else None
 
