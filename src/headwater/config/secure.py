@@ -53,6 +53,6 @@ def check_secure(tree: Mapping[str, Any]) -> None:
     quantile = tree["privacy"].get("quantile", 0.0)
     if quantile and secure in ("server", "both"):
         raise ConfigError(
-            f"privacy.quantile = {quantile:g} has every client tell the server how long its update is, and "
+            f"privacy.quantile = {quantile:g} has every client tell the server if its update was within the bound, and "
             f"privacy.secure = {secure!r} hides single clients; set privacy.quantile = 0"
         )
