@@ -112,6 +112,14 @@ def test_a_run_ends_before_the_round_that_would_spend_too_much(tmp_path: Path) -
     assert sha(free) == sha(run)
 
 
+def test_noise_on_the_share_within_a_bound_follows_from_the_secret_of_the_server() -> None:
+    made = tiny("fedavg", privacy={"clip": 1.0, "noise": 1.0, "at": "server", "quantile": 0.5})
+    draw = {secret: Spending(made, secret=secret)._noise(1, [1.0, 0.0]) for secret in ("", "one", "other")}
+    assert len(set(draw.values())) == 3
+    assert Spending(made, secret="one")._noise(1, [1.0, 0.0]) == draw["one"]
+    assert Spending(made, secret="one")._noise(1, [1.0, 1.0]) != draw["one"]  # repeated with other answers
+
+
 def test_the_bound_follows_the_updates(tmp_path: Path) -> None:
     privacy = {"clip": 1e-3, "noise": 0.05, "at": "server", "quantile": 0.5}
     made = tiny("fedavg", rounds=5, privacy=privacy)
