@@ -17,7 +17,10 @@ from models.contract import CHECKS, check_model, check_parts
 
 IMAGE, TEXT = (3, 16, 16), (9,)
 PRETRAINED = ("distilbert", "transformer")
-OPTIONS: dict[str, dict[str, object]] = {"bilstm": {"words": 20, "embedding": 4, "widths": [5, 3], "hidden": [6, 4]}}
+OPTIONS: dict[str, dict[str, object]] = {
+    "bag_of_words": {"words": 20, "embedding": 4},
+    "bilstm": {"words": 20, "embedding": 4, "widths": [5, 3], "hidden": [6, 4]},
+}
 
 
 @pytest.fixture(scope="session")
@@ -78,7 +81,7 @@ def test_a_network_of_ones_own_keeps_the_contract() -> None:
 class TestAccepts:
     def test_auto_is_replaced_by_a_name(self) -> None:
         assert ModelSpec("auto", (1, 8, 8), 10).name == "cnn"
-        assert ModelSpec("auto", (8,), 10, tokens=True).name == "bilstm"
+        assert ModelSpec("auto", (8,), 10, tokens=True).name == "bag_of_words"
 
     def test_a_callable(self) -> None:
         spec = ModelSpec("mine", (4,), 3, builder=two_layers)

@@ -113,11 +113,11 @@ class TestNet:
 
 
 class TestRuns:
-    def test_token_numbers_get_it_and_it_learns(self, data: hw.Data) -> None:
+    def test_it_learns(self, data: hw.Data) -> None:
         """Trained by one client on all texts, it finds the word that tells the class."""
         settings = QUICK | {"clients": 1, "rounds": 4, "local__epochs": 25, "local__lr": 0.01, "scheme": "iid"}
-        run = hw.run("fedavg", data=data, engine="inline", **settings, **{f"model__{k}": v for k, v in SMALL.items()})
-        assert run.result["model"] == "bilstm"
+        net = {f"model__{key}": value for key, value in SMALL.items()}
+        run = hw.run("fedavg", data=data, engine="inline", model="bilstm", **settings, **net)
         assert run.spec.options["words"] == 20, "an embedding for each token there is"
         assert run.accuracy > 0.9
         assert run.model(data.test.x).shape == (30, 2)
@@ -125,7 +125,7 @@ class TestRuns:
     @pytest.mark.thorough
     def test_every_engine_gives_the_same_bits(self, data: hw.Data) -> None:
         net = {f"model__{key}": value for key, value in SMALL.items()}
-        settings = QUICK | {"sector__epochs": 1, "workers": 2}
+        settings = QUICK | {"sector__epochs": 1, "workers": 2, "model": "bilstm"}
         found = [hw.run("fedhead", data=data, engine=engine, **settings, **net) for engine in ("inline", "pool")]
         assert found[0].result["model_sha256"] == found[1].result["model_sha256"]
 
@@ -135,7 +135,7 @@ class TestRuns:
         config = Config(
             algorithm={"name": "fedavg"},
             data={"name": "arrays"},
-            model=SMALL,
+            model={"name": "bilstm"} | SMALL,
             partition={"clients": 3, "sectors": 1},
             engine={"name": "inline", "stack": stack},
         )
@@ -145,7 +145,10 @@ class TestRuns:
     @pytest.mark.parametrize(
         ("settings", "words"),
         [
-            ({"model": "mlp"}, "model 'mlp' takes values, but this data holds token numbers; use 'bilstm'"),
+            (
+                {"model": "mlp"},
+                "model 'mlp' takes values, but this data holds token numbers; use 'bag_of_words' or 'bilstm'",
+            ),
             ({"model": "bilstm", "model__words": 19}, "has 20 token numbers, and model 'bilstm' knows the first 19"),
         ],
     )

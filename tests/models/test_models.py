@@ -34,7 +34,7 @@ def test_auto_suits_the_input(shape: tuple[int, ...], name: str) -> None:
 
 
 def test_auto_reads_token_numbers() -> None:
-    assert auto((128,), 4, tokens=True) == "bilstm"
+    assert auto((128,), 4, tokens=True) == "bag_of_words"
 
 
 def test_unknown_name_gets_the_nearest() -> None:

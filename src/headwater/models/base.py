@@ -229,6 +229,18 @@ def choose(model: str, option: str, value: object, accepted: tuple[str, ...]) ->
         )
 
 
+def at_least_one(model: str, **options: object) -> None:
+    """Refuse options that are not whole numbers of at least 1.
+
+    Args:
+        model: its name, for the message.
+        **options: name → the user's value.
+    """
+    for option, value in options.items():
+        if type(value) is not int or value < 1:
+            raise ConfigError(f"{model} takes {option} as a whole number of at least 1, got {value!r}")
+
+
 def widths_of(model: str, option: str, value: object) -> tuple[int, ...]:
     """Check a list of layer widths.
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from headwater.errors import ConfigError
 from headwater.models import ModelInfo
-from headwater.models.base import Net, Shape, choose, token_length, widths_of
+from headwater.models.base import Net, Shape, at_least_one, choose, token_length, widths_of
 
 
 @ModelInfo("bilstm", "recurrent net for token numbers (words, embedding, widths, hidden, activation)", tokens=True)
@@ -36,9 +36,7 @@ def bilstm(
     """
     token_length("bilstm", shape)
     choose("bilstm", "activation", activation, ("relu", "linear"))
-    for option, value in (("words", words), ("embedding", embedding)):
-        if type(value) is not int or value < 1:
-            raise ConfigError(f"bilstm takes {option} as a whole number of at least 1, got {value!r}")
+    at_least_one("bilstm", words=words, embedding=embedding)
     sizes = widths_of("bilstm", "widths", widths)
     if not sizes:
         raise ConfigError("bilstm needs at least one width of a recurrent layer, got an empty list")

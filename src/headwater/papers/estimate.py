@@ -12,6 +12,7 @@ from typing import Any
 
 from headwater.algorithms import ALGORITHMS
 from headwater.data import HOLDOUT
+from headwater.models import auto
 from headwater.papers.scales import settings
 from headwater.sweep import DataSummary
 
@@ -61,8 +62,7 @@ def _sample(model: Mapping[str, Any], size: DataSummary) -> float:
     """Milliseconds of a training step per sample."""
     name = model["name"]
     if name == "auto":
-        small = len(size.shape) != 3 or size.shape[0] < 3
-        name = ("bilstm" if size.tokens else "mlp" if len(size.shape) != 3 else "cnn") if small else "resnet8"
+        name = auto(size.shape, size.classes, size.tokens)
     cost = float(settings()["cost"].get(name, 1.0))
     if name == "cnn":
         cost *= sum(model.get("widths", (32, 64))) / 24
