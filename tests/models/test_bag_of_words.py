@@ -18,13 +18,14 @@ def built(**options: Any) -> nn.Module:
 
 
 def test_count() -> None:
-    embedding, norm, classifier = 10_000 * 64, 2 * 64, 64 * 4 + 4
-    assert ModelSpec("bag_of_words", (128,), 4).count() == embedding + norm + classifier
+    embedding, norm, hidden, classifier = 10_000 * 64, 2 * 64, 64 * 64 + 64, 64 * 4 + 4
+    assert ModelSpec("bag_of_words", (128,), 4).count() == embedding + norm + hidden + classifier
+    assert ModelSpec("bag_of_words", (128,), 4, {"hidden": []}).count() == embedding + norm + classifier
 
 
 def test_features_by_hand() -> None:
     """The mean of two words is (1, 4); a layer norm of two numbers makes (−1, 1) of it, but for its ε."""
-    net = built()
+    net = built(hidden=[])
     with torch.no_grad():
         net.features[0].embedding.weight[5] = torch.tensor([0.0, 2.0])
         net.features[0].embedding.weight[7] = torch.tensor([2.0, 6.0])
@@ -47,7 +48,7 @@ def test_a_text_of_padding_alone_has_finite_logits_and_gradients() -> None:
     assert not net.features[0].embedding.weight.grad[0].any()
 
 
-@pytest.mark.parametrize("method", ["fedavg", "fedhead"])
+@pytest.mark.parametrize("method", ["fedavg", "fedhead", "fedalign"])
 def test_learns_which_word_tells_the_class(method: str) -> None:
     draw = torch.Generator().manual_seed(1)
     x, y = torch.randint(8, 20, (120, 6), generator=draw), torch.randint(2, (120,), generator=draw)
@@ -63,3 +64,10 @@ def test_learns_which_word_tells_the_class(method: str) -> None:
     assert run.result["model"] == "bag_of_words", "what texts get"
     assert run.spec.options["words"] == 20, "an embedding for each token there is"
     assert run.accuracy > 0.9
+
+
+def test_fedma_says_which_part_it_cannot_match() -> None:
+    """Its own default network takes values, so texts get theirs, which has an embedding."""
+    x, y = torch.arange(1, 41).view(20, 2), torch.arange(20) % 2
+    with pytest.raises(hw.ConfigError, match=r"fedma matches neurons in chains .* this model has a MeanEmbedding"):
+        hw.run("fedma", data=hw.Data(x, y, x, y, tokens=True), clients=2, sectors=1, rounds=1)

@@ -35,8 +35,9 @@ def specs_of(
         The first one, and the further ones of `model.also`.
     """
     wanted, defaults = config.model, kind.defaults(config.algorithm).get("model", {})
-    name = defaults.get("name", "auto") if wanted.name == "auto" else wanted.name
-    name = auto(split.shape, split.classes, split.words is not None) if name == "auto" else name
+    tokens = split.words is not None
+    name = defaults.get("name", "auto") if wanted.name == "auto" and not tokens else wanted.name  # none is for texts
+    name = auto(split.shape, split.classes, tokens) if name == "auto" else name
 
     def spec(name: str, options: Mapping[str, Any]) -> ModelSpec:
         listed = name in MODELS and maker is None
