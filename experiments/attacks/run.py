@@ -13,6 +13,7 @@ import csv
 import json
 import platform
 import subprocess
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import product
 from pathlib import Path
@@ -40,37 +41,62 @@ BASE: dict[str, Any] = {
     "local__lr": 1e-3,
 }
 RULES = ("none", "median", "multi-krum", "norm-bound")
+ALONE = ("none", "sign-flip", "backdoor")
 ON_CLIENTS = ("none", "label-flip", "sign-flip", "scale", "gaussian", "backdoor")
-METHODS = {
-    "fedavg": ON_CLIENTS,
-    "hfedavg": (*ON_CLIENTS, "lying-host"),
-    "feddf": ON_CLIENTS,
-    "fedhead": (*ON_CLIENTS, "lying-leader", "lying-host"),
+
+
+@dataclass(frozen=True)
+class Row:
+    """A method with settings of its own, what attacks it, and the rules that are tried."""
+
+    method: str
+    attacks: tuple[str, ...]
+    rules: tuple[str, ...] = RULES
+    settings: dict[str, Any] = field(default_factory=dict)
+
+
+# By default FedDF leaves out teachers that are at a guess on the validation set, and FedDF and FedHEAD give the start
+# back where no student is better there. Without either, what remains is distillation by itself.
+UNJUDGED = {"server__restore": "last", "algorithm__drop_worst": False}
+ROWS = {
+    "fedavg": Row("fedavg", ON_CLIENTS),
+    "hfedavg": Row("hfedavg", (*ON_CLIENTS, "lying-host")),
+    "feddf": Row("feddf", ON_CLIENTS),
+    "fedhead": Row("fedhead", (*ON_CLIENTS, "lying-leader", "lying-host")),
+    "feddf, unjudged": Row("feddf", ALONE, ("none",), UNJUDGED),
+    "feddf, unjudged, teachers by agreement": Row(
+        "feddf", ALONE, ("none",), UNJUDGED | {"server__weights": "agreement"}
+    ),
+    "fedhead, unjudged": Row("fedhead", ALONE, ("none",), {"sector__restore": "last"}),
+    "hfedavg, 5 sectors": Row("hfedavg", ("none", "lying-host"), settings={"sectors": 5}),
+    "fedhead, 5 sectors": Row("fedhead", ("none", "lying-host"), settings={"sectors": 5}),
 }
 COLUMNS = ("method", "attack", "rule", "seed", "accuracy", "attack_success", "model_sha256")
-Row = dict[str, str]
+Cell = dict[str, str]
 
 
-def measured(method: str, attack: str, rule: str, seed: int) -> Row:
-    run = hw.run(
-        method, **BASE, seed=seed, attack__kind=attack, robust__sector=rule, robust__server=rule, progress=False
-    )
+def measured(name: str, attack: str, rule: str, seed: int) -> Cell:
+    row = ROWS[name]
+    rules = {"robust__sector": rule, "robust__server": rule}
+    run = hw.run(row.method, **BASE | row.settings, **rules, seed=seed, attack__kind=attack, progress=False)
     success = run.result.get("attack_success")
     numbers = (f"{run.accuracy:.4f}", "" if success is None else f"{success:.4f}", run.result["model_sha256"])
-    return dict(zip(COLUMNS, (method, attack, rule, str(seed), *numbers), strict=True))
+    return dict(zip(COLUMNS, (name, attack, rule, str(seed), *numbers), strict=True))
 
 
-def table(rows: list[Row]) -> str:
+def table(rows: list[Cell]) -> str:
     """Accuracy in percent, mean over seeds; with a backdoor also how often the patch works."""
     lines = [f"| method | attack | {' | '.join(RULES)} |", f"|---|---|{'---|' * len(RULES)}"]
-    for method, attacks in METHODS.items():
-        for attack in attacks:
+    for method, row in ROWS.items():
+        for attack in row.attacks:
             cells = []
             for rule in RULES:
-                found = [row for row in rows if (row["method"], row["attack"], row["rule"]) == (method, attack, rule)]
-                text = f"{100 * fmean(float(row['accuracy']) for row in found):.1f}" if found else ""
+                found = [
+                    each for each in rows if (each["method"], each["attack"], each["rule"]) == (method, attack, rule)
+                ]
+                text = f"{100 * fmean(float(each['accuracy']) for each in found):.1f}" if found else ""
                 if attack == "backdoor" and found:
-                    text += f" (patch {100 * fmean(float(row['attack_success']) for row in found):.0f})"
+                    text += f" (patch {100 * fmean(float(each['attack_success']) for each in found):.0f})"
                 cells.append(text)
             lines.append(f"| {method} | {attack} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
@@ -82,12 +108,13 @@ def main() -> None:
     asked.add_argument("--into", type=Path, default=HERE)
     given = asked.parse_args()
     path = given.into / "obtained.csv"
-    rows: list[Row] = []
+    rows: list[Cell] = []
     if path.exists():
         with path.open(encoding="utf-8", newline="") as file:
             rows = list(csv.DictReader(file))
     known = {tuple(row[key] for key in COLUMNS[:4]) for row in rows}
-    cells = [(m, a, r, s) for s in given.seeds.split(",") for m in METHODS for a, r in product(METHODS[m], RULES)]
+    seeds = given.seeds.split(",")
+    cells = [(n, a, r, s) for s in seeds for n, row in ROWS.items() for a, r in product(row.attacks, row.rules)]
     for at, (method, attack, rule, seed) in enumerate(cells, 1):
         if (method, attack, rule, seed) not in known:
             rows.append(measured(method, attack, rule, int(seed)))
