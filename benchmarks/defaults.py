@@ -78,7 +78,7 @@ def one(problem: str, method: str, seed: int, folder: Path) -> dict[str, Any]:
     except DataError as error:
         return row | {"left_out": str(error)}
     except UserError as error:
-        return row | {"failed": str(error)}
+        return row | {"refused": str(error)}
     split, key = experiment.split, "validation_accuracy"
     seen = [value for each in run.history if (value := each.get(key)) is not None]
     labels = split.validation.y if seen else split.test.y
@@ -114,8 +114,8 @@ def markdown(found: dict[str, Any]) -> str:
     lines += [f"| {method} | {' | '.join(_cell(by.get((p, method))) for p in problems)} |" for method in methods]
     left = {row["problem"]: row["left_out"] for row in rows if "left_out" in row}
     lines += ["", *(f"{problem} was left out: {why}" for problem, why in left.items())]
-    failed = [row for row in rows if "failed" in row]
-    lines += [f"{row['method']} on {row['problem']}: {row['failed']}" for row in failed]
+    refused = [row for row in rows if "refused" in row]
+    lines += [f"{row['method']} on {row['problem']} is refused: {row['refused']}." for row in refused]
     bad = [f"{row['method']} on {row['problem']}" for row in rows if row.get("learns") is False]
     lines += ["", f"Do not learn: {', '.join(bad) if bad else 'none'}."]
     return "\n".join(lines) + "\n"
@@ -127,7 +127,7 @@ def _span(rows: list[dict[str, Any]], key: str) -> str:
 
 def _cell(row: dict[str, Any] | None) -> str:
     if row is None or "best" not in row:
-        return "–" if row is None or "left_out" in row else "failed"
+        return "–" if row is None or "left_out" in row else "refused"
     text = f"{100 * row['best']:.1f}" if row["judged_by"] == "validation" else f"({100 * row['best']:.1f})"
     return text if row["learns"] else f"**NO** {text}"
 
@@ -166,12 +166,12 @@ def main() -> None:
 
 
 def kept_rows(path: Path, seed: int) -> dict[tuple[str, str], dict[str, Any]]:
-    """Rows of an earlier call that the same commands gave, by problem and method; not those that failed."""
+    """Rows of an earlier call that the same commands gave, by problem and method; not those without data."""
     found = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {"rows": []}
     return {
         (row["problem"], row["method"]): {key: found[key] for key in ("date", "commit")} | row
         for row in found["rows"]
-        if "best" in row and row["problem"] in PROBLEMS
+        if "left_out" not in row and row["problem"] in PROBLEMS
         if row["command"] == command_of(row["problem"], row["method"], seed)
     }
 

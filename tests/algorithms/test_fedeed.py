@@ -10,9 +10,11 @@ import toys
 from headwater.algorithms.fedavg import FedAvg
 from headwater.algorithms.fedeed import FedEed
 from headwater.algorithms.fedprox import FedProx
+from headwater.config import Config
 from headwater.core.sampling import deal
 from headwater.errors import ConfigError
 from headwater.specs import DistillSpec, LocalSpec
+from headwater.training.experiment import prepare
 
 LOCAL = LocalSpec(epochs=2, batch=4, lr=0.2)
 TAUGHT = DistillSpec(steps=2, batch=8, optimizer="sgd", lr=0.2, mix="logits", weights="uniform")
@@ -80,3 +82,11 @@ def test_from_a_configuration() -> None:
 def test_mistakes_are_sentences(tables: Any, sentence: str) -> None:
     with pytest.raises(ConfigError, match=sentence):
         toys.tiny("fedeed", algorithm={"cohorts": 2, "by_cohort": tables})
+
+
+@pytest.mark.parametrize("method", ["fedeed", "fedbe"])
+def test_a_number_of_steps_does_not_turn_on_early_stopping(method: str) -> None:
+    """Neither method stops early by default. Those that do count in steps then: FedDF."""
+    for name, patience in ((method, None), ("feddf", 1000)):
+        config = prepare(Config.load(name, ["server.steps=2", "partition.clients=4"])).config
+        assert config.server["patience"] == patience

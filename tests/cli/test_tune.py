@@ -60,7 +60,7 @@ def test_every_method_of_a_comparison_is_tuned_with_the_same_budget(
     call: Call, small: tuple[str, ...], tmp_path: Path
 ) -> None:
     words = ("compare", "fedavg", "fedprox", *small, "--rounds", 1, "--seeds", "0,1", "--out", tmp_path / "c")
-    words = (*words, "--tune", "local.lr", "--tune", "algorithm.mu=0.01", "--tune-budget", 2)
+    words = (*words, "--tune", "local.lr", "--tune", "algorithm.mu=0.01,0.1", "--tune-budget", 2)
     rows = json.loads(call(*words, "--json").out)
     assert [(row["tuned_runs"], row["tuned_rounds"]) for row in rows] == [(5, 7), (5, 7)]  # 5 x 1, then 2 x 1 more
     for method, keys in (("fedavg", ["local.lr"]), ("fedprox", ["local.lr", "algorithm.mu"])):

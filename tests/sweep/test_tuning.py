@@ -6,7 +6,7 @@ import pytest
 
 from headwater.config import Config
 from headwater.errors import ConfigError
-from headwater.sweep.tuning import Rung, budget_of, grid_for, ladder, points_of, rungs
+from headwater.sweep.tuning import Axis, Rung, budget_of, fewest, grid_for, ladder, points_of, rungs, thinned
 from headwater.training.experiment import prepare
 
 
@@ -36,3 +36,24 @@ def test_a_method_is_tuned_in_the_keys_that_it_has() -> None:
         ("algorithm.mu", ("0.001", "0.01", "0.1", "1.0")),  # as in the paper of FedProx
     ]
     assert len(points_of(axes)) == 20
+
+
+def test_methods_with_more_keys_try_as_many_settings_as_the_others() -> None:
+    """FedAvg has five rates; of FedProx's twenty pairs five are drawn, its default among them."""
+    axes: list[Axis] = [("local.lr", ()), ("algorithm.mu", ())]
+    avg, prox, ens = (
+        prepare(Config.load(name, [], partition__clients=2)).config for name in ("fedavg", "fedprox", "fedhkd")
+    )
+    most = fewest([avg, prox], axes)
+    assert most == len(points_of(grid_for(avg, axes))) == 5
+    assert fewest([avg], [("algorithm.mu", ())]) == 0
+    assert fewest([avg, ens], [("algorithm.nu", ("0.1", "0.2"))]) == 2, "who has none of the keys does not count"
+    every = points_of(grid_for(prox, axes))
+    drawn = thinned(every, most, prox)
+    usual = {"local.lr": "0.001", "algorithm.mu": str(prox.algorithm["mu"])}
+    assert len(drawn) == 5
+    assert (usual in drawn) == (usual in every)
+    assert [point for point in every if point in drawn] == drawn, "in the order of the grid"
+    assert thinned(every, most, prox) == drawn
+    assert thinned(every, most, prox.model_copy(update={"seed": 1})) != drawn
+    assert thinned(points_of(grid_for(avg, axes)), most, avg) == points_of(grid_for(avg, axes))

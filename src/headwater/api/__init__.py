@@ -22,7 +22,7 @@ from headwater.config.fields import plain, shown
 from headwater.config.load import settings_by_method
 from headwater.config.plain_tables import merge
 from headwater.errors import ConfigError
-from headwater.sweep.tuning import tuned_facts
+from headwater.sweep.tuning import fewest, tuned_facts
 from headwater.training.experiment import Experiment, prepare
 from headwater.training.hooks import checked
 from headwater.training.loop import Event, open_engine, train
@@ -155,10 +155,11 @@ def compare(
     facts: list[dict[str, Any]] = [{} for _ in trees]
     with bar:
         found = loaded(first[0], data)
+        ready = partial(prepare, data=found, model=maker(model))
+        most = fewest([ready(config).config for config in first], axes) if axes else 0
         for at, tree in enumerate(trees if axes else ()):
             to = None if directory is None else directory / "tune" / names[at].replace(":", ".")
-            ready = partial(prepare, data=found, model=maker(model))
-            facts[at] = tune_tree(merge(tree, {"seed": numbers[0]}), axes, ready, to, bar)
+            facts[at] = tune_tree(merge(tree, {"seed": numbers[0]}), axes, ready, to, bar, most)
             trees[at] = with_choice(tree, facts[at])
         for seed in numbers:
             configs = [Config(**merge(tree, {"seed": seed})) for tree in trees]

@@ -13,7 +13,7 @@ from headwater.config import Config
 from headwater.config.load import pairs
 from headwater.config.plain_tables import merge
 from headwater.errors import ConfigError
-from headwater.sweep.tuning import Axis, Watch, budget_of, grid_for, points_of, tune
+from headwater.sweep.tuning import Axis, Watch, budget_of, grid_for, points_of, thinned, tune
 from headwater.training.experiment import Experiment
 
 
@@ -44,6 +44,7 @@ def tune_tree(
     prepare: Callable[[Config], Experiment],
     out: Path | None,
     bar: ProgressBar,
+    most: int,
 ) -> dict[str, Any]:
     """Tune one method; returns the content of tune.json, or nothing if the method has none of the keys.
 
@@ -53,16 +54,18 @@ def tune_tree(
         prepare: makes an experiment of a configuration.
         out: directory for tune.json; None keeps nothing.
         bar: shows the progress.
+        most: how many settings are tried.
     """
 
     def configured(point: Mapping[str, str]) -> Config:
         return Config(**merge(tree, pairs([f"{key}={value}" for key, value in point.items()])))
 
     config = configured({})
-    grid = grid_for(prepare(config).config, axes)
+    resolved = prepare(config).config
+    grid = grid_for(resolved, axes)
     if not grid:
         return {}
-    points = points_of(grid)
+    points = thinned(points_of(grid), most, resolved)
 
     @contextmanager
     def trial(name: str) -> Iterator[Watch]:

@@ -27,7 +27,7 @@ from headwater.cli.terminal import (
     status,
     table,
 )
-from headwater.cli.tune import axes_of, tune_one
+from headwater.cli.tune import axes_of, tune_each
 from headwater.errors import ConfigError, nearest
 from headwater.training.run_numbers import RUNS
 
@@ -111,9 +111,9 @@ def compare(
     check_path(options.out or RUNS)
     out = options.out or _default_out(configs, f"{axes}{tune_budget}" if axes else "")
     chosen: list[dict[str, Any]] = [{} for _ in indices]
-    for at in indices if axes else ():
-        folder = out / "tune" / methods[at].replace(":", ".")
-        chosen[at] = tune_one(partial(configured, seeds[0], at), axes, folder, tune_budget, options)
+    if axes:
+        folders = [out / "tune" / method.replace(":", ".") for method in methods]
+        chosen = tune_each([partial(configured, seeds[0], at) for at in indices], axes, folders, tune_budget, options)
     configs = [[configured(seed, at, chosen[at].get("best", {})) for at in indices] for seed in seeds]
     directories: list[Path] = []
     with removed_if_unused(out):

@@ -84,6 +84,26 @@ def axes_of(texts: Sequence[str], option: str) -> list[Axis]:
     return axes
 
 
+def tune_each(
+    configured: Sequence[Callable[[Point], Config]],
+    axes: Sequence[Axis],
+    outs: Sequence[Path],
+    budget: int | None,
+    options: Options,
+) -> list[dict[str, Any]]:
+    """Tune several methods on the same data, with the same number of settings and rounds; see `tune_one`."""
+    configs = [each({}) for each in configured]
+    with status(f"{reading(configs[0].data.name)} …", options.quiet):
+        from headwater.data.loading import open_data
+        from headwater.sweep import tuning
+        from headwater.training.experiment import prepare
+
+        data = open_data(configs[0].data)
+        most = tuning.fewest([prepare(config, data=data).config for config in configs], axes)
+    pairs = zip(configured, outs, strict=True)
+    return [tune_one(each, axes, out, budget, options, data, most) for each, out in pairs]
+
+
 def tune_one(
     configured: Callable[[Point], Config],
     axes: Sequence[Axis],
@@ -91,6 +111,7 @@ def tune_one(
     budget: int | None,
     options: Options,
     data: Data | None = None,
+    most: int | None = None,
 ) -> dict[str, Any]:
     """Tune one method; returns the content of tune.json, or nothing if the method has none of the keys.
 
@@ -101,6 +122,7 @@ def tune_one(
         budget: rounds of a setting that reaches the end; None for the default.
         options: `quiet` is used.
         data: data that was read before.
+        most: how many settings are tried; None for all.
     """
     if budget is not None and budget < 1:
         raise ConfigError(f"the budget must be at least 1 round, got {budget}")
@@ -111,10 +133,12 @@ def tune_one(
         from headwater.training.experiment import prepare
 
         data = open_data(config.data) if data is None else data
-        grid = tuning.grid_for(prepare(config, data=data).config, axes)
+        resolved = prepare(config, data=data).config
+        grid = tuning.grid_for(resolved, axes)
     if not grid:
         return {}  # the method has none of the keys
     points = tuning.points_of(grid)
+    points = tuning.thinned(points, most or len(points), resolved)
     configs = [configured(point) for point in points]
 
     @contextmanager

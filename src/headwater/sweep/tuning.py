@@ -1,6 +1,7 @@
 """Tuning: short runs with each setting, of which fewer and fewer go on, chosen on the validation set alone.
 
-Every method that is compared gets the same number of settings and rounds. The validation set takes the place of the
+Every method that is compared gets the same number of settings and rounds: that of the method with the fewest, where
+keys or grids differ. The validation set takes the place of the
 test set in these runs, so the test set cannot be looked at. The better third goes on in each step, at least two
 settings, until two are left, and these are trained for the whole budget. A run that goes on is continued, not
 repeated. What was chosen and what it cost is in `tune.json`; the runs themselves are removed at the end.
@@ -21,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from headwater.callbacks import Callback, StopRun
 from headwater.config.fields import plain
 from headwater.core.records import parse_json
+from headwater.core.rng import stream
 from headwater.errors import ConfigError, Diverged, TaskError
 from headwater.report.runs import TUNING
 from headwater.sweep import identity
@@ -103,6 +105,39 @@ def points_of(axes: Sequence[Axis]) -> list[Point]:
     """Every combination of values."""
     keys = [key for key, _ in axes]
     return [dict(zip(keys, values, strict=True)) for values in product(*(values for _, values in axes))]
+
+
+def fewest(configs: Sequence[Config], axes: Sequence[Axis]) -> int:
+    """How many settings each method tries, so that all try as many: those of the method that has the fewest.
+
+    Args:
+        configs: the resolved configurations of the methods; those without any of the keys do not count.
+        axes: keys and values.
+    """
+    grids = [grid for config in configs if (grid := grid_for(config, axes))]
+    return min((len(points_of(grid)) for grid in grids), default=0)
+
+
+def thinned(points: Sequence[Point], most: int, config: Config) -> list[Point]:
+    """At most so many of the settings, drawn by the run's seed; what the method has by default is always among them.
+
+    Args:
+        points: the settings of a method, in the order of the grid.
+        most: how many are tried.
+        config: the resolved configuration of the method.
+    """
+    if len(points) <= most:
+        return list(points)
+    usual = [at for at, point in enumerate(points) if all(_is_default(config, *each) for each in point.items())][:1]
+    others = [at for at in range(len(points)) if at not in usual]
+    drawn = stream(config.seed, "tune", config.method).permutation(len(others))[: most - len(usual)]
+    return [points[at] for at in sorted([*usual, *(others[number] for number in drawn)])]
+
+
+def _is_default(config: Config, key: str, value: str) -> bool:
+    section, _, name = key.rpartition(".")
+    default = plain((config.tree().get(section, {}) if section else config.tree())[name])
+    return value in (str(default), f"{default:.2g}" if isinstance(default, float) else "")
 
 
 def budget_of(rounds: int) -> int:

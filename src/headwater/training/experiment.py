@@ -219,7 +219,7 @@ def _join(*layers: Mapping[str, Any]) -> dict[str, Any]:
             result = {k: v for k, v in result.items() if k not in ("lr", "momentum")}
         if layer.get("steps") is not None or layer.get("epochs") is not None:
             result = {k: v for k, v in result.items() if k not in ("steps", "epochs")}
-            if layer.get("steps") is not None and "patience" in result:
+            if layer.get("steps") is not None and result.get("patience") is not None:
                 result["patience"] = 1000
         result |= layer
     return {"lr": LEARNING_RATE[result["optimizer"]]} | result
