@@ -6,7 +6,7 @@ SHARED_DATA := $(wildcard ../shared/data)
 export HEADWATER_DATA ?= $(abspath $(SHARED_DATA))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo deploy-demo test test-all check docs docs-tables build format bench bench-deploy bench-plan bench-defaults evidence compare-methods teacher-weights quadratics pipelining theory-bounds attacks leaks join tuning papers traffic text-table cifar-fusion evidence-tables deploy-check secure-check soak fuzz kills endurance clean
+.PHONY: help demo deploy-demo test test-all check docs docs-tables build format bench bench-deploy bench-plan bench-defaults secure-costs evidence compare-methods teacher-weights quadratics pipelining theory-bounds attacks leaks join tuning papers traffic text-table cifar-fusion evidence-tables deploy-check secure-check soak fuzz kills endurance clean
 
 help:
 	@echo "make demo      compare four methods on the embedded data set (a minute after the install)"
@@ -27,6 +27,8 @@ help:
 	@echo "               planned time and memory beside measured ones (some ten minutes on an idle machine)"
 	@echo "make bench-defaults"
 	@echo "               which methods learn with their defaults, on five data sets (some hours; carries on where it was stopped)"
+	@echo "make secure-costs"
+	@echo "               bytes and CPU time of secure sums, as multiples of a round without (carries on where it was stopped)"
 	@echo "make evidence  the CIFAR-10 comparison under experiments/ (one to two hours on 2 cores)"
 	@echo "make compare-methods, teacher-weights, quadratics, pipelining"
 	@echo "               the other experiments under experiments/ (an hour or two, half an hour, minutes, minutes)"
@@ -133,6 +135,9 @@ bench-plan: $(VENV)/.installed
 
 bench-defaults: $(VENV)/.installed
 	$(BIN)/python benchmarks/defaults.py $(DEFAULTS)
+
+secure-costs: $(VENV)/.installed-test
+	$(BIN)/python benchmarks/secure_costs.py $(COSTS)
 
 evidence: $(VENV)/.installed
 	$(BIN)/python experiments/cifar10_resnet8/run.py

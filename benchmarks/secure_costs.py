@@ -5,7 +5,8 @@
 Five methods on the digits with 6, 20 and 50 clients in two sectors, in one process. Bytes are those of the ledger. Time
 is CPU time of all parties together, of a round without evaluation, by turns with and without secure sums, so that other
 work on the machine does not count; each client is trained by itself, as a party of a federation is. Writes
-secure_costs.json beside this file, which docs/secure.md shows.
+secure_costs.json beside this file, which docs/secure.md shows. Rows that the file has already are kept, so the same
+command carries on where it was stopped.
 """
 
 from __future__ import annotations
@@ -35,6 +36,8 @@ METHODS: dict[str, tuple[str, ...]] = {
 CLIENTS, MODES = (6, 20, 50), ("none", "both")
 ROUNDS = 2  # the first one is timed; the last one is evaluated
 FILE = Path(__file__).with_name("secure_costs.json")
+COMMAND = "python benchmarks/secure_costs.py"
+ABOUT = ("date", "commit", "machine")  # of every row, since rows may be from several calls
 
 
 def made(method: str, clients: int, mode: str) -> Experiment:
@@ -72,9 +75,21 @@ def measure(method: str, clients: int, repeats: int) -> dict[str, Any]:
     return {
         "method": method,
         "clients": clients,
+        "options": list(METHODS[method]),
         "bytes": sent,
         "cpu_ratio": round(both / none, 3),
         "cpu_ratios": ratios,
+    }
+
+
+def kept_rows(path: Path, repeats: int) -> dict[tuple[str, int], dict[str, Any]]:
+    """Rows of an earlier call that the same command gave, by method and number of clients."""
+    found = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {"rows": []}
+    return {
+        (row["method"], row["clients"]): {key: found[key] for key in ABOUT} | row
+        for row in found["rows"]
+        if found["command"] == COMMAND and len(row["cpu_ratios"]) == repeats
+        if row["method"] in METHODS and row.get("options", []) == list(METHODS[row["method"]])
     }
 
 
@@ -83,14 +98,17 @@ def main() -> int:
     asked.add_argument("--repeats", type=int, default=3)
     asked.add_argument("--out", type=Path, default=FILE)
     words = asked.parse_args()
-    for mode in MODES:  # what the first run loads does not count
+    cells = list(itertools.product(METHODS, CLIENTS))
+    known = kept_rows(words.out, words.repeats)
+    missing = [cell for cell in cells if cell not in known]
+    for mode in MODES if missing else ():  # what the first run loads does not count
         seconds_of_round(made("fedavg", CLIENTS[0], mode))
-    about = record.about() | {"command": "python benchmarks/secure_costs.py"}
-    rows: list[dict[str, Any]] = []
-    for method, clients in itertools.product(METHODS, CLIENTS):
-        rows.append(measure(method, clients, words.repeats))
-        print(method, clients, rows[-1]["cpu_ratio"], rows[-1]["cpu_ratios"], flush=True)
-        words.out.write_text(json.dumps(about | {"rows": rows}, indent=1) + "\n", encoding="utf-8")
+    about = record.about()
+    for cell in missing:
+        row = known[cell] = about | measure(*cell, words.repeats)
+        print(*cell, row["cpu_ratio"], row["cpu_ratios"], flush=True)
+        found = about | {"command": COMMAND, "rows": [known[each] for each in cells if each in known]}
+        words.out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     return 0
 
 

@@ -109,9 +109,9 @@ def _whole(rows: Rows) -> Iterator[tuple[str, ...]]:
 
 
 def short() -> str:
-    """A row for each method and kind of protection: what server and host held at the closest."""
+    """A row for each method and kind of protection: what server, host and leader held at the closest."""
     head = ["method", "protection", "accuracy"]
-    for party in ("server", "host"):
+    for party in PARTIES.values():
         head += [f"the {party} held models of", "AUC", "rows rebuilt"]
     return table(head, _short(read()))
 
@@ -124,12 +124,16 @@ def _short(rows: Rows) -> Iterator[tuple[str, ...]]:
             if not protection and not any(picked(rows, method=method, protection=name) for name in names):
                 continue  # not run yet
             if not protection:
-                yield f"`{method}`", f"{kind}: refused", *[""] * 7
+                yield f"`{method}`", f"{kind}: refused", *[""] * (1 + 3 * len(PARTIES))
                 continue
             cell = _cell(rows, method, protection)
             told = [f"`{method}`", protection, f"{100 * fmean(by_seed(cell, 'accuracy')):.1f}"]
-            for party in ("server", "sector"):
-                whose, found = closest(picked(cell, party=party))
+            for party in PARTIES:
+                mine = picked(cell, party=party)
+                if not mine and party == "leader":  # the method has none
+                    told += [""] * 3
+                    continue
+                whose, found = closest(mine)
                 one = picked(rows, setting="one row", method=method, protection=protection, party=party, whose=whose)
                 end = ", at the end" if found and all(row["when"] == "export" for row in found) else ""
                 rebuilt = best_likeness([row for row in one if row["part"] in ("", "model")]) if whose else ""

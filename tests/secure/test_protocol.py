@@ -36,7 +36,7 @@ class Party:
 
     def mask(self) -> bytes:
         words = to_words(self.values, EXPONENT)
-        return protocol.masked(words, self.secret, self.name, self.roster, self.inbox).tobytes()
+        return protocol.masked(words, self.secret, self.name, self.roster, self.inbox, self.threshold).tobytes()
 
     def reveal(self, alive: list[str]) -> dict[str, bytes]:
         mine = (self.secret, self.name, self.roster, self.inbox, self.kept)
@@ -173,6 +173,50 @@ def test_a_member_reveals_one_share_of_each_and_nothing_of_a_sum_without_it() ->
     assert {name: len(share) for name, share in told.items()} == dict.fromkeys(("client0", "client1", "client2"), 16)
     with pytest.raises(ValueError, match="'client0' is asked to open a secure sum that it is not in"):
         members[0].reveal(["client1", "client2"])
+
+
+def test_a_value_is_not_masked_for_fewer_than_the_threshold() -> None:
+    """The others' shares open the own mask. So an aggregator that passes on no shares would be left with the value."""
+    members = parties(5)
+    secure_sum(members)
+    first, whole = members[0], dict(members[0].inbox)
+    assert first.threshold == 3
+    for count in (0, 1):
+        first.inbox = dict(list(whole.items())[:count])
+        with pytest.raises(TooFew, match=rf"^{count + 1} of 5 members shared their seeds, and 3 must"):
+            first.mask()
+    first.inbox = dict(list(whole.items())[:2])
+    assert len(first.mask()) == 8 * len(first.values)
+
+
+@pytest.mark.parametrize("alive", [["client0"] * 3, ["client0", "nobody", "somebody"]], ids=["twice", "unknown"])
+def test_names_that_are_no_further_members_do_not_count(alive: list[str]) -> None:
+    members = parties(5)
+    secure_sum(members)
+    with pytest.raises(TooFew, match=r"^1 of 5 members are in the sum, and 3 must"):
+        members[0].reveal(alive)
+
+
+@pytest.mark.parametrize("lost", [False, True], ids=["own mask", "mask key"])
+def test_a_damaged_share_opens_nothing(lost: bool) -> None:
+    """What an aggregator gets by it looks like random words: it tells neither a value nor the sum."""
+    length = 20_000
+    members = parties(4, length)
+    secure_sum(members)
+    alive = [member.name for member in members[lost:]]
+    total = np.sum([np.frombuffer(member.mask(), np.uint64) for member in members[lost:]], axis=0, dtype=np.uint64)
+    told = {member.name: member.reveal(alive) for member in members[lost:]}
+    rest = members[1].roster, [member.name for member in members], alive
+    assert (protocol.unmasked(total, *rest, told, 3) == plain_sum(members[lost:])).all()
+    share = told["client1"]["client0"]
+    told["client1"]["client0"] = share[:-1] + bytes([share[-1] ^ 1])
+    if lost:
+        with pytest.raises(ValueError, match="the shares of 'client0' do not give the key that it advertised"):
+            protocol.unmasked(total, *rest, told, 3)
+        return
+    found = protocol.unmasked(total, *rest, told, 3).view(np.int64).astype(float)
+    for words in (plain_sum(members), *(to_words(member.values, EXPONENT) for member in members)):
+        assert abs(np.corrcoef(found, words.view(np.int64).astype(float))[0, 1]) < 5 / np.sqrt(length)
 
 
 def test_keys_of_somebody_else_under_ones_name_are_noticed() -> None:

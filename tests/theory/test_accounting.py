@@ -46,17 +46,6 @@ def test_steps_are_those_of_the_library() -> None:
     assert accounting.sampled_steps_epsilon(noise, share, 0, delta) == 0.0
 
 
-def test_secret_rounds_are_those_of_the_library() -> None:
-    from dp_accounting import rdp
-
-    account = rdp.RdpAccountant(accounting.ORDERS, dp_accounting.NeighboringRelation.REPLACE_ONE)
-    event = dp_accounting.SampledWithoutReplacementDpEvent(1000, 10, dp_accounting.GaussianDpEvent(2.0))
-    account.compose(event, 30)
-    own = accounting.secret_rounds_epsilon(4.0, 1000, 10, 30, 1e-5)
-    assert own == pytest.approx(account.get_epsilon(1e-5))
-    assert own < accounting.releases_epsilon(2.0, 30, 1e-5)  # replaced in all 30 rounds
-
-
 def test_delta_follows_from_the_number_of_members() -> None:
     assert accounting.delta_of(0.0, 20) == 1e-5
     assert accounting.delta_of(0.0, 400_000) == 2.5e-6

@@ -154,7 +154,8 @@ def _sum(x: Located, at: Place, wanted: Sum) -> Located:
     passed = alone.run(secure.pass_shares, at=at, sealed=sent(shares["sealed"]), members=named, threshold=above)
     inbox = alone.down({child: passed["inbox"][child] for child in members}, to=low)
     held = {"secret": own_secret, "roster": roster, "inbox": inbox}
-    words = alone.run(secure.mask_value, at=low, value=value, **held, **common, exponent=exponent, range=setting.range)
+    fixed = {"exponent": exponent, "range": setting.range}
+    words = alone.run(secure.mask_value, at=low, value=value, **held, **common, **fixed, threshold=below)
     added = alone.run(secure.add_masked, at=at, masked=sent(words), threshold=above, members=many)
     alive = alone.down(added["alive"], to=low)
     told = alone.run(secure.reveal_shares, at=low, **held, kept=shares["kept"], alive=alive, threshold=below, **real)

@@ -84,12 +84,27 @@ def shared(secret: Secret, me: str, roster: Roster, threshold: int) -> tuple[dic
     return {to: _box(secret, me, to, roster, text, seal=True) for to, text in texts.items()}, kept
 
 
-def masked(words: np.ndarray, secret: Secret, me: str, roster: Roster, sharers: Iterable[str]) -> np.ndarray:
-    """Step 3, at a member: its words, its own mask and one mask for each other member that has shared."""
+def masked(
+    words: np.ndarray, secret: Secret, me: str, roster: Roster, sharers: Iterable[str], least: int
+) -> np.ndarray:
+    """Step 3, at a member: its words, its own mask and one mask for each other member that has shared.
+
+    Args:
+        words: that are masked.
+        secret: of this member.
+        me: its name.
+        roster: all members of the sum.
+        sharers: who has shared, as this member was told.
+        least: how many members must have, this one among them.
+
+    Raises:
+        TooFew: fewer have. Others may open the own mask, so without masks for others it would hide nothing.
+    """
+    others = sorted({*sharers} - {me})
+    enough([me, *others], least, len(roster), "shared their seeds")
     result: np.ndarray = words + stream(derived(secret.own, "own mask"), len(words))
-    for other in sharers:
-        if other != me:
-            _add_pair(result, me, other, roster, secret.mask)
+    for other in others:
+        _add_pair(result, me, other, roster, secret.mask)
     return result
 
 
@@ -110,7 +125,8 @@ def revealed(
     Raises:
         TooFew: the sum has too few members, so that it might tell about single ones.
     """
-    enough(alive, least, len(roster), "are in the sum")
+    sharers = [*inbox, me]
+    enough([name for name in sharers if name in alive], least, len(roster), "are in the sum")
     if me not in alive:
         raise ValueError(f"{me!r} is asked to open a secure sum that it is not in")
     texts = {sender: _box(secret, me, sender, roster, box, seal=False) for sender, box in inbox.items()} | {me: kept}

@@ -147,6 +147,7 @@ def mask_value(
     sum: Sum,
     exponent: int,
     range: float,
+    threshold: int,
     real: bool = True,
 ) -> Tensor:
     """At a member: the terms of its value in fixed point, and a one, all masked."""
@@ -160,7 +161,7 @@ def mask_value(
     words = np.append(to_words(terms.numpy(), exponent), np.uint64(1))
     if real:
         own = Secret.of(secret.numpy().tobytes())
-        words = protocol.masked(words, own, _me(ctx), _plain(roster["keys"]), inbox)
+        words = protocol.masked(words, own, _me(ctx), _plain(roster["keys"]), inbox, threshold)
     return _words(words)
 
 
@@ -232,7 +233,7 @@ def open_sum(
         shares = {name: _plain(of) for name, of in told.items()}
         words = protocol.unmasked(words, _plain(roster["keys"]), sharers, alive, shares, threshold)
     if int(words[-1]) != len(alive):
-        raise ValueError("the masks of a secure sum do not cancel: a member has used other keys than it advertised")
+        raise ValueError("the masks of a secure sum do not cancel: what a member sent or revealed is damaged")
     return sum.whole(torch.from_numpy(from_words(words[:-1], exponent)), len(alive), roster["form"], ctx.classes)
 
 

@@ -66,27 +66,6 @@ def sampled_steps_bound(multiplier: float, probability: float, steps: int, delta
     return float(library.rdp.compute_epsilon(ORDERS, [steps * each for each in one], delta)[0])
 
 
-def secret_rounds_epsilon(multiplier: float, clients: int, drawn: int, rounds: int, delta: float) -> float:
-    """ε if nobody knows which clients were drawn in a round, by RDP, for a fixed number without replacement.
-
-    It holds for one client replaced by another, where the bound on its influence is twice that of leaving it out.
-
-    Args:
-        multiplier: standard deviation of the noise, in units of what leaving one client out can change.
-        clients: that hold data.
-        drawn: clients of a round.
-        rounds: number of rounds.
-        delta: δ.
-    """
-    if not multiplier:
-        return math.inf
-    library = accountant()
-    account = library.rdp.RdpAccountant(ORDERS, library.NeighboringRelation.REPLACE_ONE)
-    event = library.SampledWithoutReplacementDpEvent(clients, drawn, library.GaussianDpEvent(multiplier / 2))
-    account.compose(event, rounds)
-    return float(account.get_epsilon(delta))
-
-
 @lru_cache(maxsize=256)
 def _renyi(multiplier: float, probability: float) -> tuple[float, ...]:
     """Rényi divergences of one step at `ORDERS`."""
