@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+import chosen
 import headwater as hw
 import toys
 from headwater.algorithms import ALGORITHMS, BEFORE, ROUND
@@ -63,7 +64,7 @@ VARIANTS_OF: dict[tuple[str, str], dict[str, Any]] = {
 }
 
 
-@every_method
+@pytest.mark.parametrize("method", chosen.methods())
 def test_moves_are_as_described(method: str) -> None:
     """The ledger saw the moves of `INFO.moves` and no others."""
     said, made = moves_said(method), run(method)

@@ -73,6 +73,7 @@ class NoDataclass(Steps):
     pass
 '''
 SMALL = ("--rounds", "1", "--set", "partition.clients=4", "--set", "local.epochs=1", "--engine", "inline")
+SMALL += ("--set", "data.fraction=0.2")
 
 
 @pytest.fixture
@@ -85,7 +86,7 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 @pytest.mark.parametrize("kind", ["Nova", "Plain", "Validated", "Variant"])
 def test_every_kind_of_class_runs_as_fedavg_does(module: str, kind: str) -> None:
-    options: dict[str, Any] = {"clients": 4, "rounds": 1, "engine": "inline", "local__epochs": 1}
+    options: dict[str, Any] = {"clients": 4, "rounds": 1, "engine": "inline", "local__epochs": 1, "fraction": 0.2}
     if kind == "Variant":
         options["strength"] = 0.5
     found = hw.run(f"{module}:{kind}", **options)

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 
+import chosen
 import toys
 from headwater.algorithms import ALGORITHMS
 from headwater.algorithms.base import State, as_method, outputs
@@ -77,12 +78,14 @@ WRONG = "identical clients do not give the result of one of them; is a sum or a 
 ORDER = "the result depends on the order of clients; does a weight or an index belong to a wrong client?"
 
 
-@pytest.mark.parametrize("method", AVERAGING + HIERARCHICAL)
+@pytest.mark.parametrize("method", chosen.first(AVERAGING + HIERARCHICAL, chosen.CHOSEN))
 def test_identical_clients_give_the_result_of_one(method: str) -> None:
     check_identical_clients(method)
 
 
-@pytest.mark.parametrize("method", [name for name in AVERAGING + HIERARCHICAL if name not in ORDERED])
+@pytest.mark.parametrize(
+    "method", chosen.first([name for name in AVERAGING + HIERARCHICAL if name not in ORDERED], chosen.CHOSEN)
+)
 def test_the_order_of_clients_does_not_matter(method: str) -> None:
     check_order_of_clients(method)
 

@@ -31,6 +31,7 @@ def test_a_directory_of_unknown_origin_is_left_alone(tmp_path: Path) -> None:
     assert directory_for(tmp_path / "a", {"x": "1"}).name == "a-003"
 
 
+@pytest.mark.thorough
 def test_compare_and_sweep_carry_on_and_never_meet_another_run(
     call: Call, small: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

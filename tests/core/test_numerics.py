@@ -53,7 +53,7 @@ def test_importing_headwater_asks_mkl_unless_the_user_did(code: str, variables: 
     [
         pytest.param("", "AUTO", False, marks=pytest.mark.thorough),
         pytest.param("import torch", "AUTO", False, marks=pytest.mark.thorough),
-        (f"import torch; {PRODUCT}", "OFF", True),
+        pytest.param(f"import torch; {PRODUCT}", "OFF", True, marks=pytest.mark.thorough),
     ],
 )
 def test_it_is_known_what_is_in_force_and_said_where_it_came_too_late(before: str, mode: str, late: bool) -> None:

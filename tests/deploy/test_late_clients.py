@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from headwater.algorithms import ALGORITHMS
+import chosen
 from headwater.algorithms.base import Method, State
 from headwater.config import Config
 from headwater.core.federation import CLIENTS, SERVER, Federation, Located
@@ -38,9 +38,6 @@ from headwater.training.opening import run_context
 from headwater.training.result import Run
 from loopback import LoopbackLink, loopback, small
 
-METHODS = [name for name, part in ALGORITHMS.items() if not part.info.pooled]
-QUICK = ["scaffold", "fedproto"]
-OTHERS = [pytest.param(name, marks=pytest.mark.thorough) for name in METHODS if name not in QUICK]
 BRIEF = {"data__fraction": 0.15, "partition__alpha": 1.0, "local__epochs": 1, "rounds": 3}
 TIERS = [(tier, way) for tier in ("server_sector", "sector_client") for way in ("up", "down")]
 
@@ -55,7 +52,7 @@ def simulated(made: Experiment, late: Mapping[str, int]) -> Run:
     return train(replace(made, tree=made.tree.with_sizes(dict.fromkeys(late, 0))), arrivals=arrivals)
 
 
-@pytest.mark.parametrize("method", [*QUICK, *OTHERS])
+@pytest.mark.parametrize("method", chosen.methods(("scaffold", "fedproto"), pooled=False))
 def test_every_method_takes_in_a_late_client_as_the_simulation_does(method: str, tmp_path: Path) -> None:
     made = small(method, **BRIEF)
     name = made.tree.holders[1]

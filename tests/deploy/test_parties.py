@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 
-from headwater.algorithms import ALGORITHMS
+import chosen
 from headwater.core import serialization
 from headwater.core.params import Params
 from headwater.deploy import dispatch, steps
@@ -22,11 +22,8 @@ from headwater.deploy.transport import Message, RawArray, Unanswered
 from headwater.engines.jobs import Job, Ref
 from headwater.training.experiment import Experiment
 from headwater.training.loop import train
-from loopback import Clock, loopback, small
+from loopback import SIX, Clock, loopback, small
 
-METHODS = [name for name, part in ALGORITHMS.items() if not part.info.pooled]
-QUICK = ["fedavg", "mtgc", "fedeed", "fedhkd", "fedhead+"]
-OTHERS = [name for name in METHODS if name not in QUICK]
 BRIEF = {"data__fraction": 0.15, "partition__alpha": 1.0, "local__epochs": 1, "rounds": 2}
 TIERS = [(tier, way) for tier in ("server_sector", "sector_client") for way in ("up", "down")]
 
@@ -35,7 +32,7 @@ def sha(run: Any) -> str:
     return str(run.result["model_sha256"])
 
 
-@pytest.mark.parametrize("method", [*QUICK, *(pytest.param(m, marks=pytest.mark.thorough) for m in OTHERS)])
+@pytest.mark.parametrize("method", chosen.methods(chosen.FEW, pooled=False))
 def test_every_method_gives_the_bits_of_the_simulation_and_the_bytes_of_the_ledger(method: str, tmp_path: Path) -> None:
     made = small(method, **BRIEF)
     simulated = train(made)
@@ -52,7 +49,7 @@ def test_every_method_gives_the_bits_of_the_simulation_and_the_bytes_of_the_ledg
                 )
 
 
-@pytest.mark.parametrize("method", ["fedavg", pytest.param("scaffold", marks=pytest.mark.thorough), "fedhead"])
+@pytest.mark.parametrize("method", chosen.first(["fedavg", "scaffold", "fedhead"], ["fedhead"]))
 def test_a_client_trained_alone_gives_the_bits_of_batched_training(method: str, tmp_path: Path) -> None:
     """The simulation trains clients with this model in a batch, if the machine supports it."""
     made = small(method, **BRIEF, model__name="mlp")
@@ -90,16 +87,14 @@ class TestExchanges:
             federation.train()
             return {name: dict(link.exchanges) for name, link in federation.links.items()}
 
-    @pytest.mark.parametrize(
-        "method", ["fedavg", "feddf", *(pytest.param(m, marks=pytest.mark.thorough) for m in ("scaffold", "fedeed"))]
-    )
+    @pytest.mark.parametrize("method", chosen.first(["fedavg", "feddf", "scaffold", "fedeed"], ["feddf"]))
     def test_a_flat_method_takes_one_exchange_per_client_and_round(self, method: str, tmp_path: Path) -> None:
         for counts in self.asked(method, tmp_path).values():
             assert set(counts.values()) == {2 + 1}
 
     def test_fedhead_takes_two_exchanges_per_leader_and_one_per_other_client(self, tmp_path: Path) -> None:
         """And one before the first round, for the validation set."""
-        found = self.asked("fedhead", tmp_path, algorithm__leader="fixed")
+        found = self.asked("fedhead", tmp_path, algorithm__leader="fixed", **SIX)
         for sector in ("s0", "s1"):
             assert sorted(found[sector].values()) == [1 + 2 + 1, 1 + 2 + 1, 1 + 4 + 1]
         assert set(found["server"].values()) == {1 + 4 + 1}
@@ -172,7 +167,7 @@ class TestLoss:
         assert not any(torch.allclose(model.vector, told[1], atol=1e-6) for model in held)
 
     def test_a_leader_lost_while_it_distils_is_replaced(self, tmp_path: Path) -> None:
-        made = small("fedhead", **BRIEF | {"algorithm__leader": "fixed", "rounds": 1})
+        made = small("fedhead", **BRIEF | SIX | {"algorithm__leader": "fixed", "rounds": 1})
         team = [c for c in made.tree.holders if made.tree.sector_of[c] == "s0"]
         taught: list[str] = []
 
@@ -216,7 +211,7 @@ class TestLoss:
 
     def test_a_round_below_the_quorum_is_void(self, tmp_path: Path) -> None:
         """The model is then as it was before the round."""
-        made = small("fedavg", **BRIEF | {"rounds": 1})
+        made = small("fedavg", **BRIEF | SIX | {"rounds": 1})
         gone = list(made.tree.holders)[:-1]
 
         def meddle(to: str, message: Message) -> Message:

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 import torch
 
+import chosen
 from attacks import means, peep, random_steps, rows_seen
 from headwater.algorithms import ALGORITHMS
 from headwater.core import serialization
@@ -24,7 +25,7 @@ from headwater.deploy.transport import Message, RawArray, Unanswered
 from headwater.tasks.knowledge import Release
 from headwater.training.experiment import Experiment
 from headwater.training.loop import train
-from loopback import Loopback, small
+from loopback import SIX, Loopback, small
 
 BRIEF = {"data__fraction": 0.15, "partition__alpha": 1.0, "local__epochs": 1, "rounds": 2}
 ADAPTED = {
@@ -187,9 +188,7 @@ class TestHostile:
 class TestHonest:
     """Nothing that the method does is refused, whoever is lost."""
 
-    @pytest.mark.parametrize(
-        "method", [pytest.param(m, marks=() if m in ("fedhead", "scaffold") else pytest.mark.thorough) for m in METHODS]
-    )
+    @pytest.mark.parametrize("method", chosen.methods(("scaffold", "fedhead"), pooled=False))
     def test_losses_and_partial_participation_are_allowed(self, method: str, tmp_path: Path) -> None:
         made = small(method, **BRIEF | {"rounds": 4, "eval_every": 4, "partition__participation": 0.7})
         lost = made.tree.holders[0]
@@ -203,11 +202,11 @@ class TestHonest:
             federation.train()
             assert federation.refusals == []
 
-    @pytest.mark.parametrize("when", ["average", "distill"])
+    @pytest.mark.parametrize("when", chosen.first(["average", "distill"], ["distill"]))
     @pytest.mark.parametrize("method", ["fedhead", pytest.param("fedhead+", marks=pytest.mark.thorough)])
     def test_leaders_drawn_anew_are_allowed(self, method: str, when: str, tmp_path: Path) -> None:
         """All clients of a sector but one are lost when they lead."""
-        made = small(method, **BRIEF | {"rounds": 2})
+        made = small(method, **BRIEF | SIX | {"rounds": 2})
         team = [c for c in made.tree.holders if made.tree.sector_of[c] == "s0"]
         led: list[str] = []
 
@@ -325,8 +324,12 @@ COUNTED = {"local__lr_schedule": "shared-counter", "local__lr_time_decay": 0.1}
 
 @pytest.mark.parametrize(
     "more",
-    [{}, {"local__lr_schedule": "step", "local__lr_every": 1}, COUNTED, {"robust__server": "median"}],
-    ids=["plain", "schedule", "counter", "robust"],
+    [
+        pytest.param({}, id="plain", marks=pytest.mark.thorough),
+        pytest.param({"local__lr_schedule": "step", "local__lr_every": 1}, id="schedule", marks=pytest.mark.thorough),
+        pytest.param(COUNTED, id="counter"),
+        pytest.param({"robust__server": "median"}, id="robust"),
+    ],
 )
 def test_simulation_and_deployment_agree_with_losses_of_none(more: dict[str, Any], tmp_path: Path) -> None:
     made = small("fedprox", **BRIEF | {"partition__participation": 0.5, "rounds": 3} | more)

@@ -14,9 +14,9 @@ from headwater.deploy.transport import Message, Unanswered
 from headwater.errors import ConfigError
 from headwater.training.loop import train
 from headwater.training.result import Run
-from loopback import loopback, small
+from loopback import SIX, loopback, small
 
-ONE = {"data__fraction": 0.15, "partition__alpha": 1.0, "local__epochs": 1, "rounds": 1}
+ONE = SIX | {"data__fraction": 0.15, "partition__alpha": 1.0, "local__epochs": 1, "rounds": 1}
 COHORTS = {"algorithm__cohorts": 2, "algorithm__consolidate": "none"}
 STEPS = ["keys", "shares", "value", "reveal"]  # of FedEED, one exchange with a client for each
 

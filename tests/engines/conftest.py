@@ -34,11 +34,13 @@ def bounded() -> Iterator[None]:
 
 
 @pytest.fixture(scope="package")
-def opened() -> Iterator[Opened]:
+def opened(request: pytest.FixtureRequest) -> Iterator[Opened]:
     """The engine with this name and number of workers, opened once."""
     engines: dict[tuple[str, int], Any] = {}
 
     def get(name: str, workers: int = 2) -> Any:
+        if (name, workers) == ("pool", 2):
+            return request.getfixturevalue("two_workers")
         if (name, workers) not in engines:
             kind = ENGINES.load(name)
             engines[name, workers] = kind() if name == "inline" else kind(workers)

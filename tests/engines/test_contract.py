@@ -17,6 +17,7 @@ import pytest
 import torch
 from torch import nn
 
+import chosen
 import toys
 from headwater.algorithms import ALGORITHMS
 from headwater.config import Config, catalog
@@ -384,7 +385,7 @@ def test_a_new_run_forgets_the_old_one(engine: Engine, experiment: Experiment) -
     assert not torch.equal(engine.read(at("b")), other)
 
 
-@pytest.mark.parametrize("name", toys.TESTED)
+@pytest.mark.parametrize("name", chosen.first(toys.TESTED, ["inline"]))
 def test_close_is_safe_twice_and_a_closed_engine_starts_again(name: str, experiment: Experiment) -> None:
     made = ENGINES.load(name)() if name == "inline" else ENGINES.load(name)(1)
     made.close()
@@ -649,11 +650,11 @@ CREWS = [
     (name, workers)
     for name in toys.TESTED
     if name != "inline"
-    for workers in ((2,) if name == "ray" else (1, 2, 3))  # a worker takes seconds to start there
+    for workers in ((2,) if name == "ray" else (2, 1, 3))  # a worker takes seconds to start there
 ]
+one_crew_thorough_two = pytest.mark.parametrize("crew", chosen.first(CREWS[:2], CREWS[:1]), ids="{0[0]}-{0[1]}".format)
 SHORT = toys.TESTED == ["ray"] and os.environ.get("HEADWATER_SLOW") != "1"
 METHODS = ["fedavg", "fedhead+", "mtgc", "fedeed", "fedhkd"] if SHORT else list(ALGORITHMS)
-ONE_CREW = [(name, workers) for name, workers in CREWS if workers == 2]
 VARIED = ("fedavg", "fedhead", "mtgc", "fedeed")  # on every number of workers; the others on two
 
 
@@ -662,15 +663,22 @@ def without_times(run: Run) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     return {key: value for key, value in run.result.items() if key != "seconds"}, rows
 
 
-FIRST = ("fedavg", "scaffold", "mtgc", "feddf", "fedeed", "fedhead", "fedhkd")  # a method of each kind
-
-
-@pytest.mark.parametrize("method", [m if m in FIRST else pytest.param(m, marks=pytest.mark.thorough) for m in METHODS])
+@pytest.mark.parametrize("method", chosen.first(METHODS, chosen.FEW))
 def test_every_engine_gives_the_same_bits(method: str, opened: Any) -> None:
     """Images, since strides and kernels are chosen there; the whole result and every row, not the model alone."""
+    agrees(method, CREWS[:1], opened)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("method", VARIED)
+def test_every_number_of_workers_gives_the_same_bits(method: str, opened: Any) -> None:
+    agrees(method, CREWS[1:], opened)
+
+
+def agrees(method: str, crews: list[tuple[str, int]], opened: Any) -> None:
     made = prepare(short(method, epochs=1))
     expected = train(made, engine=opened("inline"))
-    for name, workers in CREWS if method in VARIED else ONE_CREW:
+    for name, workers in crews:
         found = train(made, engine=opened(name, workers))
         assert found.result["model_sha256"] == expected.result["model_sha256"], (name, workers)
         assert without_times(found) == without_times(expected), (name, workers)
@@ -680,7 +688,10 @@ def test_every_engine_gives_the_same_bits(method: str, opened: Any) -> None:
     ("method", "more"),
     [("hfedavg", {}), pytest.param("fedeed", {"algorithm": {"cohorts": 2}}, marks=pytest.mark.thorough)],
 )
-def test_every_engine_gives_the_same_bits_of_secure_sums(method: str, more: dict[str, Any], opened: Any) -> None:
+@one_crew_thorough_two
+def test_every_engine_gives_the_same_bits_of_secure_sums(
+    method: str, more: dict[str, Any], crew: tuple[str, int], opened: Any
+) -> None:
     """With clients that are lost between the steps of a sum."""
     sizes = ((9, 25, 14, 11, 8, 13), (0, 0, 0, 1, 1, 1))
     made = toys.tiny(
@@ -693,15 +704,17 @@ def test_every_engine_gives_the_same_bits_of_secure_sums(method: str, more: dict
         **more,
     )
     expected = train(made, engine=Inline(workers=1))
-    for name, workers in CREWS[:2]:
-        assert without_times(train(made, engine=opened(name, workers))) == without_times(expected)
+    assert without_times(train(made, engine=opened(*crew))) == without_times(expected)
 
 
 TOGETHER = ("scaffold", "fedprox", "feddyn", "fedhead")
 
 
 @pytest.mark.parametrize("method", ["fedavg", "mtgc", *(pytest.param(m, marks=pytest.mark.thorough) for m in TOGETHER)])
-def test_every_engine_gives_the_same_bits_of_clients_trained_together(method: str, opened: Any) -> None:
+@one_crew_thorough_two
+def test_every_engine_gives_the_same_bits_of_clients_trained_together(
+    method: str, crew: tuple[str, int], opened: Any
+) -> None:
     """In a process with one thread and with three, and on workers; with clients that are lost on the way."""
     sizes = ((9, 25, 14, 1, 8, 13), (0, 1, 0, 0, 1, 1))
     made = toys.tiny(
@@ -716,16 +729,16 @@ def test_every_engine_gives_the_same_bits_of_clients_trained_together(method: st
     assert made.stacking.way == "hand"
     expected = train(made, engine=Inline(workers=1))
     assert without_times(train(made, engine=Inline(workers=3))) == without_times(expected)
-    for name, workers in CREWS[:2]:
-        assert without_times(train(made, engine=opened(name, workers))) == without_times(expected)
+    assert without_times(train(made, engine=opened(*crew))) == without_times(expected)
 
 
 IMAGES = ("fedavg", "scaffold", "feddyn", "fedhead")
 
 
 @pytest.mark.parametrize("method", ["fedprox", *(pytest.param(m, marks=pytest.mark.thorough) for m in IMAGES)])
+@one_crew_thorough_two
 def test_every_engine_gives_the_same_bits_of_stacked_convolutions(
-    method: str, opened: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    method: str, crew: tuple[str, int], opened: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """With batch norm and dropout, in parts of two clients, and resumed; a loop differs in its last digits alone."""
     monkeypatch.setattr(policy, "WIDEST", 2)
@@ -743,8 +756,7 @@ def test_every_engine_gives_the_same_bits_of_stacked_convolutions(
     assert (made.stacking.way, made.stacking.width) == ("vmap", 2)
     expected = train(made, engine=Inline(workers=1))
     assert without_times(train(made, engine=Inline(workers=3))) == without_times(expected)
-    for name, workers in CREWS[:2]:
-        assert without_times(train(made, engine=opened(name, workers))) == without_times(expected)
+    assert without_times(train(made, engine=opened(*crew))) == without_times(expected)
     with suppress(KeyboardInterrupt):
         train(made, out=tmp_path / "run", watch=_stop)
     assert train(made, out=tmp_path / "run").result["model_sha256"] == expected.result["model_sha256"]

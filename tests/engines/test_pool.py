@@ -120,6 +120,7 @@ def pool(opened: Any, experiment: Experiment) -> Iterator[Pool]:
 # -- dying
 
 
+@pytest.mark.thorough
 def test_a_worker_that_dies_is_replaced_and_its_job_repeated(
     pool: Pool, tmp_path: Path, experiment: Experiment
 ) -> None:

@@ -56,7 +56,7 @@ def passes(alone: list[str], *words: str) -> None:
 
 
 def test_ray_gives_the_same_bits(alone: list[str]) -> None:
-    passes(alone, str(HERE / "test_contract.py"), "-k", "test_every_engine_gives_the_same_bits and fedavg")
+    passes(alone, f"{HERE / 'test_contract.py'}::test_every_engine_gives_the_same_bits[fedavg]")
 
 
 @pytest.mark.thorough

@@ -16,6 +16,7 @@ import torch
 
 import bowls
 import toys
+from chosen import further
 from headwater.algorithms.fedavg import FedAvg
 from headwater.algorithms.fedavgm import FedAvgM
 from headwater.algorithms.feddyn import FedDyn
@@ -205,10 +206,10 @@ def paced_rest(paces: int, mu: float = 0.0) -> np.ndarray:
 @pytest.mark.parametrize(
     ("method", "rounds", "rest"),
     [
-        (FedAvg(SPEC), 40, averaged_rest),
-        (FedAvgM(SPEC, beta=0.3), 60, averaged_rest),  # momentum moves to the same place
+        further(FedAvg(SPEC), 40, averaged_rest),
+        further(FedAvgM(SPEC, beta=0.3), 60, averaged_rest),  # momentum moves to the same place
         (FedProx(SPEC, mu=0.5), 50, lambda: averaged_rest(0.5)),
-        (HFedAvg(SPEC, sector_rounds=2), 25, lambda: paced_rest(2)),
+        further(HFedAvg(SPEC, sector_rounds=2), 25, lambda: paced_rest(2)),
         (HFedProx(SPEC, sector_rounds=2, mu=0.5), 30, lambda: paced_rest(2, 0.5)),
     ],
     ids=lambda value: type(value).__name__,
@@ -229,8 +230,8 @@ PACE = LocalSpec(steps=2, batch=9, lr=0.15)
     ("method", "rounds"),
     [
         (Scaffold(SPEC), 60),
-        (FedDyn(EXACT, dyn_alpha=1.0), 70),
-        (Mtgc(PACE), 30),
+        further(FedDyn(EXACT, dyn_alpha=1.0), 70),
+        further(Mtgc(PACE), 30),
         (Mtgc(PACE, z_init="gradient"), 30),
     ],
     ids=["scaffold", "feddyn", "mtgc keep", "mtgc gradient"],

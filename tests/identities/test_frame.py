@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import nn
 
+import chosen
 import toys
 from headwater.algorithms.fed_ensemble import FedEnsemble
 from headwater.algorithms.fedavg import FedAvg
@@ -192,10 +193,24 @@ METHODS: dict[str, tuple[Any, Any]] = {
 }
 
 
+# One of each trainer, of each ensemble and of each way to consolidate.
+QUICK = (
+    "fedavg",
+    "feddf",
+    "fedbe",
+    "fedeed",
+    "fedeed by labels",
+    "fed-ensemble",
+    "fedhead, judged by leaders",
+    "fedhead+",
+)
+QUICK += ("scaffold through sectors", "feddyn", "moon", "hfedprox", "mtgc", "fedhkd", "fedprox as a term")
+
+
 @pytest.mark.parametrize(
     "half", [pytest.param(False, marks=pytest.mark.thorough), True], ids=["everybody", "half of them"]
 )
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", chosen.first(METHODS, QUICK))
 def test_framed_is_written_out(name: str, half: bool) -> None:
     written, framed = METHODS[name]
     (found, sent), (expected, wanted) = play(framed, half=half), play(written, half=half)
@@ -267,7 +282,9 @@ def test_variates_sum_to_the_servers() -> None:
             assert float(mean.abs().max()) > 1e-3
 
 
-@pytest.mark.parametrize("local", ["fedavg", "fedprox", "scaffold", "feddyn", "moon"])
+@pytest.mark.parametrize(
+    "local", chosen.first(["fedavg", "fedprox", "scaffold", "feddyn", "moon"], ["scaffold", "moon"])
+)
 @pytest.mark.parametrize(
     ("ensemble", "consolidate", "cohorts"),
     [

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+import chosen
 import toys
 from headwater.algorithms import ALGORITHMS
 from headwater.core.federation import CLIENTS, SERVER
@@ -59,7 +60,7 @@ def after(method: Any, rounds: int, half: bool) -> tuple[list[Tensor], toys.Lab]
 @pytest.mark.parametrize(
     "half", [pytest.param(False, marks=pytest.mark.thorough), True], ids=["everybody", "half of them"]
 )
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", chosen.first(METHODS, chosen.CHOSEN))
 def test_equal_to_the_flat_form(method: str, half: bool) -> None:
     """To 1e-10 in double precision, after three rounds, with everybody and with changing halves."""
     kind = ALGORITHMS.load(method)

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+import chosen
 from headwater import papers, presets
 from headwater.config import Config
 from headwater.papers import scales
@@ -21,6 +22,7 @@ from headwater.sweep import DataSummary
 PAPERS = ("feddf", "fedeed")
 PRESETS = [name for name in presets.names() if name.startswith(PAPERS) and name != "feddf_as_in_fedhead"]
 TABLES = [name for name in papers.names() if name.startswith(PAPERS)]
+QUICK = ("feddf/table3", "feddf/table7", "feddf/fig1", "feddf/fig4", "fedeed/table2")  # others test these cells, too
 FIGURES = [1, 2, 3, 4, 5, 6, 8, *range(12, 18)]
 THERE = {  # as in a directory without CIFAR-100, ImageNet-32 and STL-10
     "cifar10": DataSummary(50_000, 10_000, (3, 32, 32), 10),
@@ -63,7 +65,7 @@ def test_every_table_and_figure_has_a_file_and_a_preset() -> None:
     assert all(table(name).preset == name for name in TABLES)
 
 
-@pytest.mark.parametrize("name", TABLES)
+@pytest.mark.parametrize("name", chosen.first(TABLES, QUICK))
 def test_every_cell_is_a_configuration(name: str) -> None:
     """The plan checks each of them; what the papers' data is replaced by is there."""
     found = planned(name, "paper")
@@ -85,7 +87,7 @@ def test_a_scale_keeps_what_the_table_is_about(name: str) -> None:
     assert [cell.config.server.get("steps") == 0 for cell in small.cells] == untaught
 
 
-@pytest.mark.parametrize("name", TABLES)
+@pytest.mark.parametrize("name", chosen.first(TABLES, QUICK))
 def test_runs_are_shared_between_measures_only(name: str) -> None:
     """Two places have one run if and only if their columns differ in what is measured, or FedAvg has no student."""
     found, by_name = planned(name, "paper"), {column.name: column for column in table(name).columns}
@@ -240,6 +242,7 @@ def test_feddfs_figures_as_printed() -> None:
     assert (toy.data.reference_size, toy.partition.clients, toy.model.options["hidden"]) == (60, 2, [32, 32])
 
 
+@pytest.mark.thorough
 def test_feddf_against_fedavg_is_figures_2_and_14() -> None:
     """The last accuracy of both methods, for every alpha, share of the data and number of local epochs."""
     for name in ("feddf/fig2", "feddf/fig14"):
@@ -271,6 +274,7 @@ def test_figures_15_to_17_have_four_panels(name: str, alpha: float) -> None:
         assert all(run.algorithm.get("before_fusion") for run in runs if run.method == "feddf")
 
 
+@pytest.mark.thorough
 def test_only_averages_leave_sectors_in_fedeeds_own_rows() -> None:
     """But where clients teach, and where what clients send is counted."""
     for name in (name for name in TABLES if name.startswith("fedeed/")):

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import chosen
 from headwater import presets
 from headwater.config import Config
 from headwater.data.base import Data
@@ -26,7 +27,7 @@ def arrays(name: str) -> Data:
     return Data(x[0], y[0], x[1], y[1], tokens=classes < 10)
 
 
-@pytest.mark.parametrize("name", PRESETS)
+@pytest.mark.parametrize("name", chosen.first(PRESETS, PRESETS[::4]))
 def test_every_preset_can_be_prepared(name: str) -> None:
     """On a few samples in the form of its data, with noise to distil on."""
     config = Config.load(name)

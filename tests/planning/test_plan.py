@@ -14,6 +14,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+import chosen
 import toys
 from headwater.algorithms import ALGORITHMS
 from headwater.algorithms.base import State
@@ -74,7 +75,7 @@ def traffic(experiment: Experiment) -> PlannedTraffic:
 
 
 class TestBytes:
-    @pytest.mark.parametrize("method", ALGORITHMS)
+    @pytest.mark.parametrize("method", chosen.methods())
     def test_are_those_of_the_ledger(self, method: str) -> None:
         """With clients that take part in some rounds only, leaders and cohorts that are drawn, and empty sectors."""
         experiment = unequal(method, partition={"participation": 0.5}, rounds=3)
@@ -150,13 +151,20 @@ def counting() -> Net:
     return Net(nn.Sequential(Tally(), nn.Linear(4, 4), nn.Tanh()), nn.Linear(4, 3))
 
 
+FANNED = ["feddf", "fedbe", "fedeed", "fed-ensemble", "fedhead+", "frame"]  # ask many models
+
+
 class TestWork:
     """Also with passes as jobs of their own. FedMA and FedAlign look inside the net: they cannot be counted there."""
 
     @pytest.mark.parametrize(
         ("method", "fanned"),
-        [(name, False) for name in ALGORITHMS if name not in ("fedma", "fedalign")]
-        + [(name, True) for name in ("feddf", "fedbe", "fedeed", "fed-ensemble", "fedhead+", "frame")],
+        [
+            (name, fanned) if name in chosen.CHOSEN else chosen.further(name, fanned)
+            for fanned, names in ((False, [*ALGORITHMS]), (True, FANNED))
+            for name in names
+            if name not in ("fedma", "fedalign")
+        ],
     )
     def test_is_what_a_run_does(self, method: str, fanned: bool, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(precompute, "LEAST", 0.0 if fanned else 1e30)

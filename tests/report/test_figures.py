@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from chosen import further
 from headwater.core.rng import stream
 from headwater.partition.dirichlet import Dirichlet
 from headwater.partition.partition import Partition, pack
@@ -73,7 +74,10 @@ LABELS = np.array([0, 0, 1, 1])
 APART = Partition((np.array([0, 1]), np.array([2, 3]), np.empty(0, np.int64)), (0, 1, 1))
 
 
-@pytest.mark.parametrize(("clients", "sectors", "classes"), [(3, 1, 2), (20, 2, 10), (100, 4, 10), (6, 6, 40)])
+SPLITS = [(20, 2, 10), further(3, 1, 2), further(100, 4, 10), further(6, 6, 40)]
+
+
+@pytest.mark.parametrize(("clients", "sectors", "classes"), SPLITS)
 def test_a_partition_has_ink_in_every_panel(tmp_path, clients, sectors, classes):
     labels = np.tile(np.arange(classes), 60)
     parts = Dirichlet(alpha=1.0).split(labels, clients, stream(0))

@@ -23,10 +23,10 @@ from headwater.tasks.sums import ArraySum, KnowledgeSum, ModelSum, Sum
 from headwater.training.loop import train
 from headwater.training.needs import check_needs
 from headwater.training.result import Run
-from loopback import small
+from loopback import SIX, small
 
 CLIENTS = 6
-ONE = {"data__fraction": 0.15, "partition__alpha": 1.0, "local__epochs": 1, "rounds": 1}
+ONE = SIX | {"data__fraction": 0.15, "partition__alpha": 1.0, "local__epochs": 1, "rounds": 1}
 NOISY = {"model__name": "mlp", "privacy__clip": 1.0, "privacy__noise": 0.5}
 
 

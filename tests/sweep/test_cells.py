@@ -51,8 +51,14 @@ class Log:
 
 
 @pytest.fixture(scope="module")
+def sweep_worker() -> Iterator[SweepWorkers]:
+    """A worker that stays: starting one takes longer than a test's runs."""
+    with SweepWorkers(1) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
 def sweep_workers() -> Iterator[SweepWorkers]:
-    """Two workers that stay: starting one takes longer than a test's runs."""
     with SweepWorkers(2) as made:
         yield made
 
@@ -94,19 +100,19 @@ def test_one_that_fails_does_not_end_the_others(
 
 
 def test_another_run_in_a_directory_is_refused_before_anything_is_trained(
-    sweep_workers: SweepWorkers, npz: str, tmp_path: Path, log: Log
+    sweep_worker: SweepWorkers, npz: str, tmp_path: Path, log: Log
 ) -> None:
     before = cell(tmp_path, npz, "a")
-    sweep_workers.train([before], log)
+    sweep_worker.train([before], log)
     other = Cell("a", before.path, before.config.merged({"local": {"lr": 0.5}}))
     with pytest.raises(OutputError, match=r"holds another run \(local.lr is None there and 0.5 now\)"):
         unfinished([other])
     # Without the note that tells cells apart, the run's own configuration still does.
     (before.path / "cell.json").unlink()
     assert not finished(other)
-    assert "holds another run" in sweep_workers.train([other], log)[0].failed
+    assert "holds another run" in sweep_worker.train([other], log)[0].failed
     stamp = (before.path / "result.json").stat().st_mtime_ns
-    assert sweep_workers.train([before], log) == [CellOutcome()]
+    assert sweep_worker.train([before], log) == [CellOutcome()]
     assert (before.path / "result.json").stat().st_mtime_ns == stamp  # the same run, found finished
     assert finished(before)
 
@@ -119,14 +125,14 @@ def test_where_it_is_computed_makes_no_other_cell(npz: str, tmp_path: Path) -> N
 
 
 def test_a_note_of_another_version_is_not_trusted(
-    sweep_workers: SweepWorkers, npz: str, tmp_path: Path, log: Log
+    sweep_worker: SweepWorkers, npz: str, tmp_path: Path, log: Log
 ) -> None:
     only = cell(tmp_path, npz, "a")
-    sweep_workers.train([only], log)
+    sweep_worker.train([only], log)
     note = only.path / "cell.json"
     note.write_text(json.dumps(json.loads(note.read_text()) | {"headwater": "0.0.0"}))
     assert not finished(only)
-    assert sweep_workers.train([only], log) == [CellOutcome()]  # a worker compares all of it
+    assert sweep_worker.train([only], log) == [CellOutcome()]  # a worker compares all of it
     assert finished(only)
     note.write_text("{cut sho")
     assert CellFile.read(only.path) is None
@@ -194,10 +200,10 @@ def test_a_worker_that_does_not_train_yet_is_not_waited_for(npz: str, tmp_path: 
     assert not only.path.exists()  # what it was given was never begun
 
 
-def test_sizes_of_data_and_why_there_are_none(sweep_workers: SweepWorkers, npz: str, tmp_path: Path) -> None:
+def test_sizes_of_data_and_why_there_are_none(sweep_worker: SweepWorkers, npz: str, tmp_path: Path) -> None:
     sections = [{"name": npz}, {"name": "digits"}, {"name": "cifar10", "dir": str(tmp_path)}, {"name": "no/such.npz"}]
-    own, digits, absent, wrong = sweep_workers.sizes([(section, False) for section in sections])
-    (other,) = sweep_workers.sizes([({"name": "digits", "reference": npz}, True)])
+    own, digits, absent, wrong = sweep_worker.sizes([(section, False) for section in sections])
+    (other,) = sweep_worker.sizes([({"name": "digits", "reference": npz}, True)])
     assert (own.train, own.test, own.shape, own.classes, own.absent) == (120, 30, (4,), 3, "")
     assert (digits.shape, digits.classes) == ((1, 8, 8), 10)
     assert "cifar10 is not in the data directory" in absent.absent

@@ -62,7 +62,8 @@ def test_none_changes_and_draws_nothing() -> None:
     assert rng.random() == np.random.default_rng(0).random()
 
 
-@pytest.mark.parametrize("model", [pytest.param("cnn", marks=pytest.mark.thorough), "mlp"])
+@pytest.mark.thorough
+@pytest.mark.parametrize("model", ["cnn", "mlp"])
 def test_equal_bits_on_every_engine(model: str) -> None:
     options = SMALL | {"model": model, "local__augment": "crop-flip"}
     alone = hw.run("fedavg", **options, engine="inline", workers=2)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 
+import chosen
 import toys
 from headwater.algorithms import ALGORITHMS
 from headwater.core.ledger import TIERS
@@ -89,7 +90,13 @@ def _generator(experiment: Any) -> int:
 
 @pytest.mark.parametrize("case", [c if c in QUICK else pytest.param(c, marks=pytest.mark.thorough) for c in CASES])
 @pytest.mark.parametrize(
-    ("method", "options"), [(method, options) for method in FORMULAS for options in OPTIONS.get(method, [{}])]
+    ("method", "options"),
+    [
+        # In the quick tests every method, and of the chosen ones two options.
+        (method, options) if at < (2 if method in chosen.CHOSEN else 1) else chosen.further(method, options)
+        for method in FORMULAS
+        for at, options in enumerate(OPTIONS.get(method, [{}]))
+    ],
 )
 def test_recorded_bytes_equal_the_formula(method: str, options: dict[str, Any], case: str) -> None:
     if method == "fedma" and case in ("batch norm", "a frozen extractor"):

@@ -66,7 +66,7 @@ class TestPresence:
         assert one.end(8.0, 4.0, "pause") == 19  # uses up the second stay and needs no third
         assert one.end(8.0, 5.0, "pause") == 27
 
-    @settings(max_examples=80)
+    @settings(max_examples=40)
     @given(st.integers(1, 9), st.integers(0, 9), st.integers(0, 30), st.integers(0, 50), st.integers(1, 30))
     def test_pausing_against_counting(self, on: int, off: int, phase: int, time: int, work: int) -> None:
         """Whole moments, one by one."""
@@ -76,7 +76,7 @@ class TestPresence:
         assert one.begin(time) == worked[0]
         assert one.end(worked[0], work, "pause") == worked[-1] + 1
 
-    @settings(max_examples=80)
+    @settings(max_examples=40)
     @given(st.floats(0.1, 7), st.floats(0.05, 1), st.floats(0, 7), st.floats(0, 300), st.floats(0.01, 30))
     def test_odd_numbers_stay_near(self, period: float, share: float, phase: float, time: float, work: float) -> None:
         """Whatever is rounded, a start lies within a period and an end within the stays that the work needs."""
@@ -95,7 +95,7 @@ class TestPresence:
 
 
 class TestDealing:
-    @settings(max_examples=80)
+    @settings(max_examples=40)
     @given(any_setting())
     def test_every_active_client_is_in_one_cohort(self, setting: PipelineSetting) -> None:
         for number in range(1, setting.rounds + 1):
@@ -160,13 +160,13 @@ def dependencies(line: Timeline) -> None:
 
 
 class TestTimelines:
-    @settings(max_examples=80)
+    @settings(max_examples=40)
     @given(any_setting())
     def test_dependencies_hold(self, setting: PipelineSetting) -> None:
         for line in compare(setting).values():
             dependencies(line)
 
-    @settings(max_examples=80)
+    @settings(max_examples=40)
     @given(any_setting())
     def test_nobody_waits_without_a_reason(self, setting: PipelineSetting) -> None:
         """Every job starts as soon as model, client and presence allow, so waiting is not what makes others slow."""
@@ -181,7 +181,7 @@ class TestTimelines:
                 assert job.start == presence[job.client].begin(max(model, last.get(job.client, 0.0)))
                 last[job.client] = job.end
 
-    @settings(max_examples=80)
+    @settings(max_examples=40)
     @given(any_setting())
     def test_pipelined_is_never_later_than_sequential(self, setting: PipelineSetting) -> None:
         found = compare(setting)
@@ -198,7 +198,7 @@ class TestTimelines:
         assert found["pipelined"].period <= found["sequential"].period
         assert found["sequential"].ahead == found["feddf"].ahead == 0
 
-    @settings(max_examples=80)
+    @settings(max_examples=40)
     @given(any_setting())
     def test_looking_further_ahead_never_loses(self, setting: PipelineSetting) -> None:
         """From waiting, with 0, to no limit; training is never further ahead than allowed."""
@@ -208,19 +208,19 @@ class TestTimelines:
         assert all(further.makespan <= line.makespan for line, further in pairwise(lines))
         assert all(line.ahead <= limit for line, limit in zip(lines, (0, 1, 2, 99), strict=False))
 
-    @settings(max_examples=80)
+    @settings(max_examples=40)
     @given(any_setting())
     def test_one_cohort_pipelined_is_feddf(self, setting: PipelineSetting) -> None:
         found = compare(replace(setting, cohorts=1, forward=0.0))
         assert found["pipelined"].jobs == found["feddf"].jobs == found["sequential"].jobs
 
-    @settings(max_examples=80)
+    @settings(max_examples=40)
     @given(any_setting())
     def test_sequential_takes_the_time_of_feddf_when_teachers_cost_nothing(self, setting: PipelineSetting) -> None:
         found = compare(replace(setting, forward=0.0))
         assert found["sequential"].round_ends == found["feddf"].round_ends
 
-    @settings(max_examples=80)
+    @settings(max_examples=40)
     @given(any_setting(there=True))
     def test_always_there_means_c_plus_s_under_every_schedule(self, setting: PipelineSetting) -> None:
         setting = replace(setting, forward=0.0)
@@ -230,7 +230,7 @@ class TestTimelines:
             assert line.round_ends == tuple(period * number for number in range(1, setting.rounds + 1))
             assert line.period == period
 
-    @settings(max_examples=80)
+    @settings(max_examples=40)
     @given(any_setting())
     def test_model_0_is_the_critical_chain(self, setting: PipelineSetting) -> None:
         """No schedule gets below training and distilling in turn."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -207,15 +206,8 @@ def test_personal_models_of_some_clients_only() -> None:
 # -- a team
 
 
-@pytest.fixture(scope="module")
-def pool() -> Iterator[Pool]:
-    made = Pool(1)
-    yield made
-    made.close()
-
-
 @pytest.mark.parametrize("mix", ["probs", "logits"])
-def test_a_team_is_judged_as_one(mix: Mix, tmp_path: Path, pool: Pool) -> None:
+def test_a_team_is_judged_as_one(mix: Mix, tmp_path: Path, two_workers: Pool) -> None:
     made = experiment(Teamed(mix))
     run = train(made, out=tmp_path)
     assert list(run.params) == ["big_one", "items_"]  # as a module may be called
@@ -233,7 +225,7 @@ def test_a_team_is_judged_as_one(mix: Mix, tmp_path: Path, pool: Pool) -> None:
     assert digest(tensors) == run.result["model_sha256"]
     modules = run.model
     assert modules["big_one"](test.x).shape == modules["items_"](test.x).shape == (len(test), 3)
-    assert train(made, engine=pool).result["model_sha256"] == run.result["model_sha256"]
+    assert train(made, engine=two_workers).result["model_sha256"] == run.result["model_sha256"]
 
 
 def test_probabilities_and_logits_are_not_the_same_team() -> None:

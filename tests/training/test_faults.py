@@ -37,11 +37,10 @@ WILD = {"local": {"optimizer": "sgd", "lr": 1e30, "epochs": 3}}
 
 
 @pytest.fixture(scope="module")
-def engines() -> Iterator[dict[str, Engine]]:
-    made: dict[str, Engine] = {"inline": Inline(), "pool": Pool(2)}
-    yield made
-    for engine in made.values():
-        engine.close()
+def engines(two_workers: Pool) -> Iterator[dict[str, Engine]]:
+    inline = Inline()
+    yield {"inline": inline, "pool": two_workers}
+    inline.close()
 
 
 def all_but_times(run: Any) -> dict[str, Any]:

@@ -52,6 +52,7 @@ class TestBytes:
         assert planned.traffic.setup == ledger["setup"]
         assert {tier: planned.traffic.total[tier] for tier in TIERS} == {tier: ledger[tier] for tier in TIERS}
 
+    @pytest.mark.thorough
     def test_of_adapters(self) -> None:
         """Rank 2 beside 64 x 10: 2 · (64 + 10) numbers, and the classifier's 110; 4 bytes each, each way."""
         pytest.importorskip("peft")
@@ -252,6 +253,7 @@ class TestRefuses:
         with pytest.raises(ConfigError, match=r"model\.freeze needs a model in two parts"):
             toys.tiny("fedavg", model=softmaxed, net={"freeze": "extractor"})
 
+    @pytest.mark.thorough
     def test_adapters_where_there_is_nothing_to_adapt(self) -> None:
         pytest.importorskip("peft")
         with pytest.raises(ConfigError, match="adds to linear layers and convolutions of the extractor"):

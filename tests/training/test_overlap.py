@@ -91,11 +91,9 @@ class Cohorts(Method):
         return Pair(merged | {0: taught})
 
 
-@pytest.fixture(scope="module")
-def pool() -> Iterator[Pool]:
-    made = Pool(2)
-    yield made
-    made.close()
+@pytest.fixture
+def pool(two_workers: Pool) -> Pool:
+    return two_workers
 
 
 @pytest.fixture

@@ -62,7 +62,7 @@ CASES = {
     "fedhead+, processes": Case("fedhead+", ("pool", "inline", "pool"), ("draft", "clock", "draft"), 4, {}),
     "local, lossy, processes": Case("local", ("inline", "pool"), ("draft", "draft"), 5, LOSSY),
 }
-QUICK = ("fedhead+, processes",)
+QUICK = ("fedhead",)
 
 
 @pytest.mark.parametrize("name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.thorough) for n in CASES])

@@ -179,7 +179,12 @@ def test_rows_are_accounted_for_by_client() -> None:
 
 
 @pytest.mark.parametrize(
-    ("privacy", "more"), [(NOISE, {}), (NOISE | {"at": "server"}, {}), (ROWS, {"local__batch": 16})]
+    ("privacy", "more"),
+    [
+        (NOISE, {}),
+        pytest.param(NOISE | {"at": "server"}, {}, marks=pytest.mark.thorough),
+        pytest.param(ROWS, {"local__batch": 16}, marks=pytest.mark.thorough),
+    ],
 )
 def test_parties_draw_the_noise_of_the_simulation_from_the_seed(
     privacy: dict[str, Any], more: dict[str, Any], tmp_path: Path
