@@ -6,7 +6,7 @@ resume, ledger equal to the closed forms, a federation over in-process links, Fl
 at least once.
 `make test-all` runs the `thorough` tests as well: further parameters of tests that run in `make test` anyway, and
 tests that take many seconds because they start processes, train ten rounds or read large data sets. Mark a new test
-`thorough` if it takes more than about 5 seconds and a quicker test covers the same promise; of a parametrised test,
+`thorough` if it takes more than about a second and a quicker test covers the same promise; of a parametrised test,
 mark the further parameters only, with `first` or `further` of chosen.py, which also says which methods are tried in
 `make test` where a test is for all of them. Tests that take minutes are skipped unless HEADWATER_SLOW=1.
 A process that imports torch takes three seconds of a core, so call commands in this process (the fixture `call`) and

@@ -178,6 +178,7 @@ class TestCompare:
         assert words in str(caught.value)
 
 
+@pytest.mark.thorough
 def test_a_comparison_tunes_every_method_first() -> None:
     small: dict[str, Any] = {"clients": 3, "rounds": 1, "local__epochs": 1, "progress": False}
     both = hw.compare(["fedavg", "fedprox"], tune={"local__lr": [1e-7, 0.01]}, **small)

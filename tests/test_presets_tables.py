@@ -238,7 +238,7 @@ def test_fedhkds_cells() -> None:
     assert alphas == {column: float(column.split(", ")[1].removeprefix("alpha ")) for column in alphas}
 
 
-@pytest.mark.parametrize("name", ["fedhkd/table1", "fedhkd/table2"])
+@pytest.mark.parametrize("name", chosen.first(["fedhkd/table1", "fedhkd/table2"], ["fedhkd/table2"]))
 def test_fedhkds_rows_train_as_their_presets(name: str) -> None:
     """The printed schedule, epochs and batch are those of the presets in every cell."""
     found = table(name)

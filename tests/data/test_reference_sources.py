@@ -337,6 +337,7 @@ class TestShippedGenerator:
             carve(tokens(), reference="generator")
 
 
+@pytest.mark.thorough
 def test_classes_of_a_real_set(real_data: Path) -> None:
     """Every image is one of the named classes in the file, all of these are there, and the task's own data stays."""
     from headwater.data.loading import load

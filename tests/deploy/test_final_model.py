@@ -40,7 +40,7 @@ def read(path: Path) -> tuple[str, dict[str, str]]:
     [
         ("fedavg", True, False),
         ("fedhkd", True, True),
-        ("fedproto", False, True),
+        pytest.param("fedproto", False, True, marks=pytest.mark.thorough),
         pytest.param("fed-ensemble", True, False, marks=pytest.mark.thorough),
         pytest.param("fedhead+", True, False, marks=pytest.mark.thorough),
         pytest.param("local", False, True, marks=pytest.mark.thorough),

@@ -52,7 +52,7 @@ def simulated(made: Experiment, late: Mapping[str, int]) -> Run:
     return train(replace(made, tree=made.tree.with_sizes(dict.fromkeys(late, 0))), arrivals=arrivals)
 
 
-@pytest.mark.parametrize("method", chosen.methods(("scaffold", "fedproto"), pooled=False))
+@pytest.mark.parametrize("method", chosen.methods(["scaffold"], pooled=False))
 def test_every_method_takes_in_a_late_client_as_the_simulation_does(method: str, tmp_path: Path) -> None:
     made = small(method, **BRIEF)
     name = made.tree.holders[1]

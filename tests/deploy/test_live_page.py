@@ -153,7 +153,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     ("theme", "dark", "width"),
     [
         ("light", False, 420),
-        ("dark", True, 1280),
+        pytest.param("dark", True, 1280, marks=pytest.mark.thorough),
         pytest.param("light", False, 1280, marks=pytest.mark.thorough),
         pytest.param("dark", True, 420, marks=pytest.mark.thorough),
     ],

@@ -140,6 +140,7 @@ class TestLoss:
         mean = sum(trained[c].double() * sizes[c] for c in others) / sum(sizes.values())
         torch.testing.assert_close(next(iter(found.params.values())).vector.double(), mean, rtol=1e-5, atol=1e-6)
 
+    @pytest.mark.thorough
     def test_a_lost_client_keeps_its_state(self, tmp_path: Path) -> None:
         """A client that misses round 2 of SCAFFOLD continues in round 3 with its control variate of round 1.
 
@@ -187,6 +188,7 @@ class TestLoss:
         assert taught[0] in team[1:]
         assert math.isfinite(run.result["loss"])
 
+    @pytest.mark.thorough
     def test_an_absent_sector_is_skipped_and_rejoins(self, tmp_path: Path) -> None:
         made = small("mtgc", **BRIEF | {"rounds": 3, "algorithm__leader": "none"})
         answered: list[int] = []

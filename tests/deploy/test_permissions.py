@@ -188,7 +188,7 @@ class TestHostile:
 class TestHonest:
     """Nothing that the method does is refused, whoever is lost."""
 
-    @pytest.mark.parametrize("method", chosen.methods(("scaffold", "fedhead"), pooled=False))
+    @pytest.mark.parametrize("method", chosen.methods(["scaffold"], pooled=False))
     def test_losses_and_partial_participation_are_allowed(self, method: str, tmp_path: Path) -> None:
         made = small(method, **BRIEF | {"rounds": 4, "eval_every": 4, "partition__participation": 0.7})
         lost = made.tree.holders[0]
@@ -202,6 +202,7 @@ class TestHonest:
             federation.train()
             assert federation.refusals == []
 
+    @pytest.mark.thorough
     @pytest.mark.parametrize("when", chosen.first(["average", "distill"], ["distill"]))
     @pytest.mark.parametrize("method", ["fedhead", pytest.param("fedhead+", marks=pytest.mark.thorough)])
     def test_leaders_drawn_anew_are_allowed(self, method: str, when: str, tmp_path: Path) -> None:
@@ -328,7 +329,7 @@ COUNTED = {"local__lr_schedule": "shared-counter", "local__lr_time_decay": 0.1}
         pytest.param({}, id="plain", marks=pytest.mark.thorough),
         pytest.param({"local__lr_schedule": "step", "local__lr_every": 1}, id="schedule", marks=pytest.mark.thorough),
         pytest.param(COUNTED, id="counter"),
-        pytest.param({"robust__server": "median"}, id="robust"),
+        pytest.param({"robust__server": "median"}, id="robust", marks=pytest.mark.thorough),
     ],
 )
 def test_simulation_and_deployment_agree_with_losses_of_none(more: dict[str, Any], tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ def model(run: Run) -> torch.Tensor:
     [
         pytest.param("fedeed", "server", COHORTS, id="fedeed"),
         pytest.param("hfedavg", "both", {}, id="hfedavg", marks=pytest.mark.thorough),
-        pytest.param("fedavg", "sectors", {}, id="sealed"),
+        pytest.param("fedavg", "sectors", {}, id="sealed", marks=pytest.mark.thorough),
         pytest.param("scaffold", "server", {}, id="scaffold", marks=pytest.mark.thorough),
         pytest.param("mtgc", "both", {}, id="mtgc", marks=pytest.mark.thorough),
     ],

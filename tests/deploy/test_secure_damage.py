@@ -65,7 +65,9 @@ def damaged(place: Path, step: str, change: Callable[[bytes], bytes]) -> tuple[R
     [
         pytest.param("shares", 3, "a sealed text about 'c0 to c1' cannot be opened", id="shares"),
         pytest.param("value", -8, "the masks of a secure sum do not cancel", id="count of the masked value"),
-        pytest.param("reveal", 3, "the masks of a secure sum do not cancel", id="revealed shares"),
+        pytest.param(
+            "reveal", 3, "the masks of a secure sum do not cancel", id="revealed shares", marks=pytest.mark.thorough
+        ),
     ],
 )
 def test_the_round_counts_for_nothing_and_the_model_stays(step: str, at: int, said: str, tmp_path: Path) -> None:

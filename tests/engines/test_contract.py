@@ -710,7 +710,7 @@ def test_every_engine_gives_the_same_bits_of_secure_sums(
 TOGETHER = ("scaffold", "fedprox", "feddyn", "fedhead")
 
 
-@pytest.mark.parametrize("method", ["fedavg", "mtgc", *(pytest.param(m, marks=pytest.mark.thorough) for m in TOGETHER)])
+@pytest.mark.parametrize("method", chosen.first(["fedavg", "mtgc", *TOGETHER], ["mtgc"]))
 @one_crew_thorough_two
 def test_every_engine_gives_the_same_bits_of_clients_trained_together(
     method: str, crew: tuple[str, int], opened: Any
@@ -735,6 +735,7 @@ def test_every_engine_gives_the_same_bits_of_clients_trained_together(
 IMAGES = ("fedavg", "scaffold", "feddyn", "fedhead")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("method", ["fedprox", *(pytest.param(m, marks=pytest.mark.thorough) for m in IMAGES)])
 @one_crew_thorough_two
 def test_every_engine_gives_the_same_bits_of_stacked_convolutions(

@@ -34,7 +34,8 @@ def tiny_bert(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(folder)
 
 
-LARGE = ("resnet32", "resnet56", "shufflenetv2", "distilbert")  # of which smaller relatives are tested quickly
+# Smaller relatives of these are tested quickly.
+LARGE = ("resnet18", "resnet20", "resnet32", "resnet56", "shufflenetv2", "distilbert")
 
 
 @pytest.fixture(params=[pytest.param(m, marks=pytest.mark.thorough) if m in LARGE else m for m in MODELS])

@@ -81,6 +81,7 @@ def test_fusion_moves_the_boundary_from_the_average_to_the_ensemble() -> None:
     assert float((said["average"] == said["ensemble"]).double().mean()) < 0.85
 
 
+@pytest.mark.thorough
 def test_another_seed_another_picture() -> None:
     other = fusion_round(prepare(TOY.merged({"seed": 1})))
     assert other.accuracy["fused"] > other.accuracy["average"]

@@ -259,6 +259,7 @@ class TestFit:
         minutes = found.seconds / CORES / 60
         assert 15 < minutes <= 61
 
+    @pytest.mark.thorough
     def test_it_is_a_function_of_the_table_alone(self) -> None:
         table = load("fedhead/table2", scales.names())
         one, two = (

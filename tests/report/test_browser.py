@@ -204,7 +204,7 @@ def test_four_methods(browser, comparison, tmp_path):
     "kind",
     [
         "odd names",
-        "stopped",
+        pytest.param("stopped", marks=pytest.mark.thorough),
         pytest.param("twelve methods", marks=pytest.mark.thorough),
         pytest.param("a hundred clients", marks=pytest.mark.thorough),
         pytest.param("one client, one round", marks=pytest.mark.thorough),

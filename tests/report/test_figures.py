@@ -60,6 +60,7 @@ def test_the_split_is_drawn_from_its_counts(fake, tmp_path):
     assert not (tmp_path / "none.png").exists()
 
 
+@pytest.mark.thorough
 def test_of_a_population_the_first_clients_are_drawn(fake, tmp_path):
     run = read(fake(clients=230, sectors=2).write(tmp_path / "a"))
     told = run.partition | {"rule": {"clients": 5000}, "sectors": pack(run.partition["sectors"] + [0] * 4770)}

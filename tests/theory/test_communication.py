@@ -92,8 +92,7 @@ def _generator(experiment: Any) -> int:
 @pytest.mark.parametrize(
     ("method", "options"),
     [
-        # In the quick tests every method, and of the chosen ones two options.
-        (method, options) if at < (2 if method in chosen.CHOSEN else 1) else chosen.further(method, options)
+        (method, options) if method in chosen.CHOSEN and at < 2 else chosen.further(method, options)
         for method in FORMULAS
         for at, options in enumerate(OPTIONS.get(method, [{}]))
     ],
