@@ -15,6 +15,7 @@ from works.w1 import BARE, FLOWER, PFL, TUNED, headwater, peers
 STACKED, LIMIT = "hand-stacked loop", "hand-stacked, gradients written out"
 SCAN, VMAP, FEDJAX = "jitted JAX, clients in turn", "jitted JAX, vmap over clients", "FedJAX 0.0.17"
 EVALUATED = f"{SCAN}, evaluated every round"  # as Headwater is by default, on the same images
+FLOOR = f"{LIMIT}, evaluated every round"
 
 
 def sizes(quick: bool) -> tuple[int, int, int]:
@@ -49,6 +50,7 @@ def work(quick: bool) -> Work:
         f"{rounds} rounds",
         [
             tuned(LIMIT, "stacked", threads=2),
+            tuned(FLOOR, "stacked", "evaluated", threads=2),
             *headwater(),
             tuned(STACKED, "stacked_autograd", threads=2),
             *on_jax(),
