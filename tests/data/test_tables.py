@@ -388,3 +388,19 @@ class TestWrong:
     def test_a_file_that_is_not_there(self) -> None:
         with pytest.raises(HeadwaterError, match=r"there is no file none\.csv"):
             open_data(Config(data={"name": "none.csv"}).data)
+
+
+class TestBrokenFiles:
+    def test_bytes_in_a_column_of_texts_are_refused_by_its_name(self, tmp_path):
+        frame = rows().assign(kind=[b"\xff\xfe"] * 60)
+        frame.to_parquet(tmp_path / "rows.parquet")
+        with pytest.raises(HeadwaterError, match=r"rows\.parquet: column 'kind' holds bytes that are not text"):
+            split_of(tmp_path / "rows.parquet", text="kind")
+
+    def test_a_message_stays_a_sentence_where_a_name_has_swallowed_the_file(self, tmp_path):
+        lines = "\n".join(f"{i},{i},no" for i in range(2000))
+        (tmp_path / "rows.csv").write_text(f'age,dose,"ill\n{lines}"\n1,2,no\n')
+        with pytest.raises(HeadwaterError, match="no column 'ill'") as caught:
+            split_of(tmp_path / "rows.csv")
+        assert "\n" not in str(caught.value)
+        assert len(str(caught.value)) < 500

@@ -160,3 +160,14 @@ def test_a_head_with_an_unknown_class(made: Experiment, whole: str, run: Path) -
     row.pop("sha256", None)
     newest.write_text(json.dumps(row | {"version": 1}))
     assert resumed(made, run)[0] == whole
+
+
+def test_a_round_that_is_no_number_leads_to_the_older_checkpoint(made: Experiment, whole: str, run: Path) -> None:
+    newest = heads(run)[-1]
+    row = json.loads(newest.read_text())
+    row |= {"round": float("inf")}
+    del row["sha256"]
+    newest.write_text(json.dumps(row | {"sha256": checkpoint._sha256(row)}))
+    sha, said = resumed(made, run)
+    assert sha == whole
+    assert any("round-000003.json" in sentence for sentence in said)

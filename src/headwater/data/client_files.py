@@ -19,8 +19,8 @@ from headwater.data.base import Examples
 from headwater.data.files import Array
 from headwater.data.folders import IMAGES, common, files_below, image_bytes, survey
 from headwater.data.preparation import Arrays, unpack
-from headwater.data.table_columns import Columns, Encoded, parse
-from headwater.data.tables import listed, marked_for_tests, names_of
+from headwater.data.table_columns import Columns, Encoded, listed, parse
+from headwater.data.tables import marked_for_tests, names_of
 from headwater.data.text import Counted, Lexicon, hashed, tokens
 from headwater.data.tokenizer import tokenized
 from headwater.errors import DataError, nearest

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame, Series
 
 
+ENDS, LONGEST = 20, 60  # columns at either end that a message names, and characters of each
 FEW_WORDS = 20  # a column of no more different words is never warned about
 MOST_WORDS = 200  # different words of one column that are encoded as columns of 0 and 1
 
@@ -267,3 +268,12 @@ def _first_lines(path: Path) -> tuple[str, str]:
         return lines[0].decode("utf-8-sig"), lines[1].decode("utf-8-sig")
     except UnicodeDecodeError:
         raise DataError(f"{path} is not written in UTF-8; save it in UTF-8") from None
+
+
+def listed(frame: DataFrame) -> str:
+    """The names of the columns, for messages; of very many the first and the last, where labels usually are."""
+    # A file with a broken first line may have all of its text in one name.
+    names = [" ".join(str(column).split())[:LONGEST] for column in frame.columns]
+    if len(names) <= 2 * ENDS:
+        return ", ".join(names)
+    return f"{', '.join(names[:ENDS])}, … {len(names) - 2 * ENDS} more …, {', '.join(names[-ENDS:])}"

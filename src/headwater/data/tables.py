@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from headwater.data.base import Array, Data, held_for_tests
-from headwater.data.table_columns import Columns, Encoded, read
+from headwater.data.table_columns import Columns, Encoded, listed, read
 from headwater.data.text import Length, Vocabulary, Words, encode
 from headwater.data.tokenizer import token_count
 from headwater.errors import ConfigError, DataError, nearest
@@ -22,7 +22,6 @@ from headwater.errors import ConfigError, DataError, nearest
 if TYPE_CHECKING:
     from pandas import DataFrame, Series
 
-ENDS = 20  # columns at either end that a message names
 TEST_WORDS = dict.fromkeys(("test", "true", "1", "yes"), True) | dict.fromkeys(("train", "false", "0", "no"), False)
 
 
@@ -114,7 +113,7 @@ def assemble(sheets: Sequence[Sheet], name: str, options: TableOptions) -> Data:
     about: dict[str, Any] = {"name": name, "class_names": names, "client": owner, "sector": place}
     if options.text:
         written = [_column(part, options.text, "text", at) for part, at in zip(parts, where, strict=True)]
-        texts = [column.fillna("").astype(str).tolist() for column in written]
+        texts = [_texts(column, options.text, at) for column, at in zip(written, where, strict=True)]
         how = (options.vocabulary, options.words, options.length, options.tokenizer)
         x, x_test, preparation = encode(texts[0], texts[1], *how)
         about |= {"tokens": True, "words": token_count(options.tokenizer) if options.tokenizer else options.words}
@@ -218,6 +217,13 @@ def _column(frame: DataFrame, column: str, key: str, name: str) -> Series[Any]:
     return frame[column]
 
 
+def _texts(column: Series[Any], label: str, name: str) -> list[str]:
+    try:
+        return column.fillna("").astype(str).tolist()
+    except UnicodeDecodeError:
+        raise DataError(f"{name}: column {label!r} holds bytes that are not text in UTF-8; save it as text") from None
+
+
 def _features(frame: DataFrame, options: TableOptions, marked: bool, name: str) -> list[str]:
     for key in ("columns", "drop"):
         for column in getattr(options, key):
@@ -290,11 +296,3 @@ def marked_for_tests(column: Series[Any], test: str, name: str) -> Array:
     if odd is not None:
         raise DataError(f"{name}: column {test!r} says {odd!r}; write 'test' or 'train', true or false, 1 or 0")
     return np.array([TEST_WORDS[word] for word in whole], dtype=bool)
-
-
-def listed(frame: DataFrame) -> str:
-    """The names of the columns, for messages; of very many the first and the last, where labels usually are."""
-    names = [str(column) for column in frame.columns]
-    if len(names) <= 2 * ENDS:
-        return ", ".join(names)
-    return f"{', '.join(names[:ENDS])}, … {len(names) - 2 * ENDS} more …, {', '.join(names[-ENDS:])}"

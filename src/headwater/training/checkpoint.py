@@ -170,7 +170,16 @@ def load(directory: Path, engine: Engine, own: Iterable[str] = ()) -> Checkpoint
             ledger, names, seconds = Ledger.restore(row["ledger"]), frozenset(row["files"]), float(row["seconds"])
             engine.load(row["files"], directory / "values")
             return Checkpoint(int(row["round"]), state, ledger, names, seconds, tuple(skipped))
-        except (OSError, ValueError, ImportError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        except (
+            OSError,
+            ValueError,
+            OverflowError,
+            ImportError,
+            LookupError,
+            TypeError,
+            AttributeError,
+            RecursionError,
+        ) as error:
             why = said(error) if isinstance(error, Damaged | OSError) else f"{path} cannot be used ({said(error)})"
             skipped.append(f"{why}; the run carries on from an older checkpoint")
     if heads:
