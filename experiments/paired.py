@@ -5,8 +5,8 @@
     python experiments/paired.py --check     # only say whether the files are up to date
 
 Reads obtained.csv of an experiment and replaces the part of its README.md between the two marks. A table that
-`headwater reproduce` wrote also gets its differences and the verdicts on its claims anew; the rest of it stays. The
-same seed has the same data, split and initial model for every row of a table.
+`headwater reproduce` wrote also gets its differences and the verdicts on its claims anew; the rest of it stays. A seed
+has the same data and split for every row of a table, and the same initial model where the network is the same.
 """
 
 from __future__ import annotations
