@@ -142,14 +142,17 @@ secure-costs: $(VENV)/.installed-test
 evidence: $(VENV)/.installed
 	$(BIN)/python experiments/cifar10_resnet8/run.py
 	$(BIN)/python experiments/cifar10_resnet8/collect.py
+	$(BIN)/python experiments/paired.py cifar10_resnet8
 
 compare-methods: $(VENV)/.installed
 	$(BIN)/python experiments/fashion_mnist_methods/run.py
 	$(BIN)/python experiments/fashion_mnist_methods/collect.py
+	$(BIN)/python experiments/paired.py fashion_mnist_methods
 
 teacher-weights: $(VENV)/.installed
 	$(BIN)/python experiments/teacher_weights/run.py
 	$(BIN)/python experiments/teacher_weights/collect.py
+	$(BIN)/python experiments/paired.py teacher_weights
 
 quadratics: $(VENV)/.installed
 	$(BIN)/python experiments/quadratics/run.py
@@ -178,15 +181,18 @@ tuning: $(VENV)/.installed
 traffic: $(VENV)/.installed
 	$(BIN)/headwater reproduce experiments/traffic/table.toml --scale paper --out runs/traffic
 	$(BIN)/python experiments/collect.py experiments/traffic/table.toml runs/traffic --command "make traffic"
+	$(BIN)/python experiments/paired.py traffic
 
 text-table: $(VENV)/.installed
 	$(BIN)/headwater reproduce experiments/text/table.toml --scale small --seeds 0,1,2 --out runs/text
 	$(BIN)/python experiments/collect.py experiments/text/table.toml runs/text --command "make text-table"
+	$(BIN)/python experiments/paired.py text
 
 cifar-fusion: $(VENV)/.installed
 	@for table in feddf fedeed; do \
 	$(BIN)/headwater reproduce experiments/cifar10_fusion/$$table.toml --scale small --out runs/cifar10_fusion/$$table && \
 	$(BIN)/python experiments/collect.py experiments/cifar10_fusion/$$table.toml runs/cifar10_fusion/$$table --command "make cifar-fusion" || exit 1; done
+	$(BIN)/python experiments/paired.py cifar10_fusion
 
 evidence-tables: $(VENV)/.installed
 	$(BIN)/python experiments/evidence/run.py

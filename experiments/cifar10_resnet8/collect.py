@@ -28,17 +28,17 @@ HERE = Path(__file__).parent
 
 
 def table(found: dict[str, list[RunRecord]]) -> str:
-    """Final and best accuracy with t-intervals over seeds, gains over FedAvg by seed, and the long link's bytes."""
+    """Final accuracy with t-intervals over seeds, gains over FedAvg by seed, and the long link's bytes."""
     lines = [
-        "| variant | final accuracy, % | best round, % | over FedAvg, points, by seed | long link, MB a round |",
-        "|---|---|---|---|---|",
+        "| variant | final accuracy, % | over FedAvg, points, by seed | long link, MB a round |",
+        "|---|---|---|---|",
     ]
     base = {run.seed: run.accuracy or 0.0 for run in found["fedavg"]}
     for name, runs in found.items():
-        final, best = ([100 * (getattr(run, what) or 0.0) for run in runs] for what in ("accuracy", "best"))
+        final = [100 * (run.accuracy or 0.0) for run in runs]
         gains = ", ".join(f"{100 * ((run.accuracy or 0.0) - base[run.seed]):+.1f}" for run in runs)
         traffic = fmean(max(run.traffic().values()) / run.done for run in runs) / 1e6
-        lines.append(f"| {name} | {interval(final)} | {interval(best)} | {gains} | {traffic:.2f} |")
+        lines.append(f"| {name} | {interval(final)} | {gains} | {traffic:.2f} |")
     return "\n".join(lines) + "\n"
 
 

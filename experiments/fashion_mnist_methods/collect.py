@@ -62,21 +62,25 @@ def grid(folder: Path) -> None:
 
 def interval(values: list[float]) -> str:
     mean, half = mean_interval([100 * value for value in values])
-    return f"{mean:.1f}" if half is None else f"{mean:.1f} ± {half:.1f}"
+    if half is None:
+        return f"{mean:.1f}"
+    if mean - half < 0 or mean + half > 100:  # it would leave the range of an accuracy
+        return f"{mean:.1f} [{max(0.0, mean - half):.1f}, {min(100.0, mean + half):.1f}]"
+    return f"{mean:.1f} ± {half:.1f}"
 
 
 def table(found: Found, chosen: dict[str, float]) -> str:
     """Sorted by the mean over seeds of the final accuracy."""
     lines = [
-        "| method | final accuracy, % | best round, % | on clients' own test rows, % | ensemble, % "
+        "| method | final accuracy, % | on clients' own test rows, % | ensemble, % "
         "| long link, MB a round | local lr |",
-        "|---|---|---|---|---|---|---|",
+        "|---|---|---|---|---|---|",
     ]
     for method in sorted(found, key=lambda m: -fmean(result["accuracy"] for result, _ in found[m])):
         results = [result for result, _ in found[method]]
         link = [result["ledger"]["server_sector"] for result in results]
         megabytes = fmean((one["up_bytes"] + one["down_bytes"]) / results[0]["rounds"] for one in link) / 1e6
-        cells = [interval([result[key] for result in results]) for key in ("accuracy", "best_accuracy")]
+        cells = [interval([result["accuracy"] for result in results])]
         for key in ("local_accuracy", "ensemble_accuracy"):
             cells.append(interval([r[key] for r in results]) if all(key in r for r in results) else "")
         lines.append(f"| {method} | {' | '.join(cells)} | {megabytes:.2f} | {chosen[method]} |")

@@ -6,7 +6,7 @@ import pytest
 
 from headwater.config import Config
 from headwater.errors import ConfigError
-from headwater.sweep.tuning import Axis, Rung, budget_of, fewest, grid_for, ladder, points_of, rungs, thinned
+from headwater.sweep.tuning import PAPERS, Axis, Rung, budget_of, fewest, grid_for, ladder, points_of, rungs, thinned
 from headwater.training.experiment import prepare
 
 
@@ -36,6 +36,24 @@ def test_a_method_is_tuned_in_the_keys_that_it_has() -> None:
         ("algorithm.mu", ("0.001", "0.01", "0.1", "1.0")),  # as in the paper of FedProx
     ]
     assert len(points_of(axes)) == 20
+
+
+def test_papers_have_grids_of_their_own() -> None:
+    """FedDF's: server momentum, where a ladder would leave the range, and rates of SGD, which Adam cannot bear."""
+    momentum = prepare(Config.load("fedavgm", [], partition__clients=2)).config
+    assert grid_for(momentum, [("algorithm.beta", ())]) == [("algorithm.beta", ("0.1", "0.2", "0.3", "0.4"))]
+    given = [Config.load("feddf", [], partition__clients=2, local__optimizer=name) for name in ("adam", "sgd")]
+    adam, sgd = (prepare(each).config for each in given)
+    assert grid_for(sgd, [("local.lr", ())]) == [("local.lr", ("0.01", "0.05", "0.1", "0.5", "1.0", "1.5"))]
+    assert grid_for(adam, [("local.lr", ())]) == [("local.lr", ladder("local.lr", 0.001))]
+
+
+@pytest.mark.parametrize(("method", "key"), PAPERS)
+def test_every_value_of_a_papers_grid_is_accepted(method: str, key: str) -> None:
+    config = Config.load(method, [], partition__clients=2)
+    section, _, name = key.rpartition(".")
+    for value in PAPERS[method, key]:
+        assert config.merged({section: {name: float(value)}}).tree()[section][name] == float(value)
 
 
 def test_methods_with_more_keys_try_as_many_settings_as_the_others() -> None:

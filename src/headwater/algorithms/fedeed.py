@@ -73,7 +73,8 @@ class FedEed(Method):
             only where averages teach.
         by_cohort: for each of the K models, how its clients train where that differs from `[local]`: keys of `[local]`,
             and `mu` for FedProx's pull, as in `by_cohort = [{ mu = 0.1 }, { epochs = 2, lr = 0.05 }]`. Empty: all train
-            alike.
+            alike. The paper names three trainers: a table without `mu` is FedAvg, one with it FedProx; SCAFFOLD, with
+            variates of each model, is `frame` with `local = "scaffold"`, for all models alike, as in its table 5.
 
     Example:
         >>> import headwater as hw

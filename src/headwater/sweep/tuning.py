@@ -43,7 +43,10 @@ PAPERS: dict[tuple[str, str], tuple[str, ...]] = {
     ("fedprox", "algorithm.mu"): ("0.001", "0.01", "0.1", "1.0"),
     ("moon", "algorithm.mu"): ("0.1", "1.0", "5.0", "10.0"),
     ("feddyn", "algorithm.dyn_alpha"): ("0.1", "0.01", "0.001"),
+    ("fedavgm", "algorithm.beta"): ("0.1", "0.2", "0.3", "0.4"),  # FedDF's, for its tables of FedAvgM
+    ("feddf", "local.lr"): ("0.01", "0.05", "0.1", "0.5", "1.0", "1.5"),
 }
+SGD_RATES = ("feddf",)  # whose rates are those of plain SGD, and are left to a ladder with another optimizer
 Point = dict[str, str]  # key → value, as on the command line
 Axis = tuple[str, Sequence[str]]  # a key, and its values; none: the default grid
 Watch = Callable[["Event"], None] | None
@@ -88,8 +91,14 @@ def grid_for(config: Config, axes: Sequence[Axis]) -> list[Axis]:
         table = config.tree().get(section, {}) if section else config.tree()
         if name not in table:
             continue  # another method's key
-        found.append((key, values or PAPERS.get((config.method, key)) or ladder(key, plain(table[name]))))
+        found.append((key, values or _of_paper(config, key) or ladder(key, plain(table[name]))))
     return found
+
+
+def _of_paper(config: Config, key: str) -> tuple[str, ...]:
+    """The grid of the method's paper; empty if there is none, or it is one of rates for another optimizer."""
+    other = key == "local.lr" and config.method in SGD_RATES and config.tree()["local"]["optimizer"] != "sgd"
+    return () if other else PAPERS.get((config.method, key), ())
 
 
 def ladder(key: str, default: Any) -> tuple[str, ...]:
