@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from headwater.algorithms import ALGORITHMS
 from headwater.config import Config
 from headwater.errors import ConfigError
-from headwater.sweep.tuning import PAPERS, Axis, Rung, budget_of, fewest, grid_for, ladder, points_of, rungs, thinned
+from headwater.sweep.tuning import Axis, Rung, budget_of, fewest, grid_for, ladder, points_of, rungs, thinned
 from headwater.training.experiment import prepare
 
 
@@ -48,11 +49,14 @@ def test_papers_have_grids_of_their_own() -> None:
     assert grid_for(adam, [("local.lr", ())]) == [("local.lr", ladder("local.lr", 0.001))]
 
 
-@pytest.mark.parametrize(("method", "key"), PAPERS)
+GRIDS = {(method, key): grid for method in ALGORITHMS for key, grid in ALGORITHMS[method].info.grids.items()}
+
+
+@pytest.mark.parametrize(("method", "key"), GRIDS)
 def test_every_value_of_a_papers_grid_is_accepted(method: str, key: str) -> None:
     config = Config.load(method, [], partition__clients=2)
     section, _, name = key.rpartition(".")
-    for value in PAPERS[method, key]:
+    for value in GRIDS[method, key]:
         assert config.merged({section: {name: float(value)}}).tree()[section][name] == float(value)
 
 

@@ -55,6 +55,7 @@ class FedAvgM(Method):
         models="N, N | N, N (through sectors M, M | N, N)",
         moves={"a round": "server → client model; client → server model"},
         sees={"server": "every client's model", "host": "its clients' models", "client": "the global model"},
+        grids={"algorithm.beta": ("0.1", "0.2", "0.3", "0.4")},  # searched in FedDF's paper
     )
 
     local: LocalSpec = LOCAL

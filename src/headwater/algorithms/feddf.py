@@ -98,6 +98,7 @@ class FedDf(Method):
         },
         mixed_architectures=True,
         strengths=("mu",),
+        grids={"local.lr": ("0.01", "0.05", "0.1", "0.5", "1.0", "1.5")},
     )
 
     local: LocalSpec = LOCAL

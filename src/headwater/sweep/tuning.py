@@ -19,6 +19,7 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from headwater.algorithms import ALGORITHMS
 from headwater.callbacks import Callback, StopRun
 from headwater.config.fields import plain
 from headwater.core.records import parse_json
@@ -38,15 +39,6 @@ SHARE, LEAST = 5, 3  # the budget of a setting: one in five of the run's rounds,
 KEPT = 3  # one in so many settings goes on
 LADDER = (1 / 9, 1 / 3, 1.0, 3.0, 9.0)  # times the default
 STEPS = (0.25, 0.5, 1.0, 2.0, 4.0)  # the same for whole numbers
-# Grids that the papers of the methods searched.
-PAPERS: dict[tuple[str, str], tuple[str, ...]] = {
-    ("fedprox", "algorithm.mu"): ("0.001", "0.01", "0.1", "1.0"),
-    ("moon", "algorithm.mu"): ("0.1", "1.0", "5.0", "10.0"),
-    ("feddyn", "algorithm.dyn_alpha"): ("0.1", "0.01", "0.001"),
-    ("fedavgm", "algorithm.beta"): ("0.1", "0.2", "0.3", "0.4"),  # FedDF's, for its tables of FedAvgM
-    ("feddf", "local.lr"): ("0.01", "0.05", "0.1", "0.5", "1.0", "1.5"),
-}
-SGD_RATES = ("feddf",)  # whose rates are those of plain SGD, and are left to a ladder with another optimizer
 Point = dict[str, str]  # key → value, as on the command line
 Axis = tuple[str, Sequence[str]]  # a key, and its values; none: the default grid
 Watch = Callable[["Event"], None] | None
@@ -97,8 +89,10 @@ def grid_for(config: Config, axes: Sequence[Axis]) -> list[Axis]:
 
 def _of_paper(config: Config, key: str) -> tuple[str, ...]:
     """The grid of the method's paper; empty if there is none, or it is one of rates for another optimizer."""
-    other = key == "local.lr" and config.method in SGD_RATES and config.tree()["local"]["optimizer"] != "sgd"
-    return () if other else PAPERS.get((config.method, key), ())
+    if key == "local.lr" and config.tree()["local"]["optimizer"] != "sgd":
+        return ()
+    grid: tuple[str, ...] = ALGORITHMS.load(config.method).INFO.grids.get(key, ())
+    return grid
 
 
 def ladder(key: str, default: Any) -> tuple[str, ...]:
