@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import headwater as hw
-from headwater.errors import ConfigError
+from headwater.errors import ConfigError, HeadwaterError
 
 SMALL = {"clients": 3, "sectors": 1, "rounds": 1, "local__epochs": 1, "alpha": 10.0, "engine": "inline"}
 
@@ -25,3 +25,9 @@ def test_another_number_of_classes_is_named(tmp_path: Path) -> None:
     x, y = torch.rand(60, 1, 8, 8), torch.arange(60) % 3
     with pytest.raises(ConfigError, match=r"number of classes \(10 there, 3 here\)"):
         hw.run("fedavg", data=hw.Data(x, y, x, y), model="linear", start=str(tmp_path / "a"), **SMALL)
+
+
+@pytest.mark.parametrize("start", ["nowhere", "a\0b"])
+def test_a_start_that_is_not_there_is_refused_in_a_sentence(start: str) -> None:
+    with pytest.raises(HeadwaterError, match="start"):
+        hw.run("fedavg", start=start, **SMALL)

@@ -126,7 +126,7 @@ def checked_frozen(sha256: str, specs: Mapping[str, ModelSpec]) -> str:
         now = f"now it is {known[:12]}…" if known else "now nothing is frozen"
         raise ConfigError(
             f"the frozen part of model {next(iter(specs))!r} is not the one that this run was configured with "
-            f"(model.frozen_sha256 is {sha256[:12]}…, {now}); bring back the same weights and library versions, or "
-            "remove model.frozen_sha256 and begin another run"
+            f"(model.frozen_sha256 begins with {sha256[:12]!r}, {now}); bring back the same weights and library "
+            "versions, or remove model.frozen_sha256 and begin another run"
         )
     return known

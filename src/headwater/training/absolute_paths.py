@@ -25,8 +25,8 @@ def with_absolute_paths(config: Config) -> Config:
         "data": _other(data, {k: str(Path(v).expanduser().absolute()) for k, v in paths.items()})
     }
     linked = {}
-    if model["start"]:  # a link such as runs/latest will point elsewhere
-        linked["start"] = str(Path(model["start"]).expanduser().resolve())
+    if model["start"] and (start := Path(model["start"]).expanduser()).exists():
+        linked["start"] = str(start.resolve())  # a link such as runs/latest will point elsewhere
     if isinstance(path := model.get("path"), str) and Path(path).expanduser().is_dir():
         linked["path"] = str(Path(path).expanduser().absolute())
     changed["model"] = _other(model, linked)

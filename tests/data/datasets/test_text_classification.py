@@ -118,7 +118,7 @@ class TestWrong:
         with pytest.raises(DataError, match=r"has no test\.csv"):
             load("ag_news", tmp_path)
 
-    @pytest.mark.parametrize("line", ['"5","a","b"', '"one","a","b"', '"1","a"'])
+    @pytest.mark.parametrize("line", ['"5","a","b"', '"99999999999999999999","a","b"', '"one","a","b"', '"1","a"'])
     def test_damaged(self, tmp_path: Path, line: str) -> None:
         (news(tmp_path) / "train.csv").write_text(line + "\n", encoding="utf-8")
         with pytest.raises(DataError, match=r"train\.csv is damaged"):

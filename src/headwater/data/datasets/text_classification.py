@@ -157,7 +157,7 @@ def _labels(frame: DataFrame, path: Path, classes: int, first: int) -> Array:
         raise broken(path, "it has no column 'label'")
     try:
         y = frame["label"].to_numpy().astype(np.int64) - first
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, OverflowError) as error:
         raise broken(path, f"a label is not a number ({error})") from error
     if not len(y) or y.min() < 0 or y.max() >= classes:
         raise broken(path, f"labels are to be {first} to {classes - 1 + first}")
