@@ -184,3 +184,12 @@ class TestFiles:
         (tmp_path / "file").write_text("")
         with pytest.raises(OutputError, match=r"file.*cannot be written.*--out"):
             write(run, tmp_path / "file" / "report.html")
+
+
+def test_negative_counts_of_a_damaged_confusion_matrix_are_left_out(fake, tmp_path):
+    path = fake(method="fedavg", label="FedAvg").write(tmp_path / "run")
+    result = json.loads((path / "result.json").read_text())
+    classes = len(result["confusion"])
+    result["confusion"] = [[-5.0] * (classes - 1) + [2.0] for _ in range(classes)]
+    (path / "result.json").write_text(json.dumps(result))
+    assert "confusion-0" in page.render([read(path)])

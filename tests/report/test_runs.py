@@ -151,3 +151,14 @@ def test_torch_stays_away(fake, tmp_path):
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
     assert Path(tmp_path / "report.html").exists()
+
+
+def test_missing_rounds_are_counted_whatever_number_a_damaged_result_has(fake, tmp_path):
+    path = fake(method="fedavg", label="FedAvg", rounds=8).write(tmp_path / "run")
+    result = json.loads((path / "result.json").read_text())
+    (path / "result.json").write_text(json.dumps(result | {"rounds": 10**15}))
+    assert f"lacks {10**15 - 8} of {10**15} rounds, the first is 9" in read(path).damage
+    lines = (path / "rounds.jsonl").read_text().splitlines(keepends=True)
+    (path / "rounds.jsonl").write_text("".join(lines[:2] + lines[3:]))
+    (path / "result.json").write_text(json.dumps(result))
+    assert "lacks 1 of 8 rounds, the first is 3" in read(path).damage

@@ -289,4 +289,4 @@ def _square(value: Any) -> list[list[float]] | None:
         return None
     if not all(isinstance(row, list) and len(row) == len(value) for row in value):
         return None
-    return [[number(cell) or 0.0 for cell in row] for row in value]
+    return [[max(0.0, number(cell) or 0.0) for cell in row] for row in value]  # counts, of a file that may be damaged

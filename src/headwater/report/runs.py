@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -68,10 +69,12 @@ class RunRecord:
     def damage(self) -> str:
         """A sentence if rounds.jsonl is cut short or lacks rows; else an empty text."""
         last = int(number((self.result or {}).get("rounds")) or self.done)
-        missing = sorted(set(range(1, last + 1)) - {int(row["round"]) for row in self.rows})
-        if not missing and not self.cut:
+        known = {at for row in self.rows if 1 <= (at := int(row["round"])) <= last}
+        missing = last - len(known)  # not listed: in a damaged file it may be any number
+        if missing <= 0 and not self.cut:
             return ""
-        what = f"lacks {len(missing)} of {last} rounds, the first is {missing[0]}" if missing else "ends in half a line"
+        first = next(at for at in count(1) if at not in known)
+        what = f"lacks {missing} of {last} rounds, the first is {first}" if missing > 0 else "ends in half a line"
         way = "restore it or repeat the run" if self.finished else "resume the run to write them again"
         return f"{self.path / ROWS} is cut or damaged ({what}), so this report lacks these rounds; {way}"
 
