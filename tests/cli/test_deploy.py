@@ -265,6 +265,18 @@ def test_status_of_one_party_and_as_json(call: Call, states: Path) -> None:
     assert rows[0]["present"] == ["s1"]
 
 
+@pytest.mark.parametrize("key", ["present", "members", "below", "late"])
+@pytest.mark.parametrize("value", [3, [["c0"], 5, "c1"], {"c1": 4}, None, "c1"])
+def test_a_damaged_status_is_shown_all_the_same(call: Call, whole: Path, tmp_path: Path, key: str, value: Any) -> None:
+    out = Path(shutil.copytree(whole, tmp_path / "f"))
+    said(out / "s0", "asking clients", present=["c0"]).close()
+    file = out / "s0" / "state" / "status.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {key: value}))
+    told = call("deploy", "status", out)
+    assert told.status == 0, told.err
+    assert row_of(told.out, "s0").startswith("s0 sector no")
+
+
 def test_status_loads_neither_torch_nor_pydantic(states: Path) -> None:
     heavy = "print(sorted({'torch', 'numpy', 'pydantic', 'flwr'} & set(sys.modules)), file=sys.stderr)"
     for command in ("status", "audit"):

@@ -170,6 +170,7 @@ FEDERATION: dict[str, tuple[Change, str]] = {
     "a list": (lambda file: file.write_text("[]"), "{} is not what `headwater deploy init` wrote"),
     "of tomorrow": (lambda file: edit(file, '"version": 1', '"version": 2'), "{}: {} is of version 2"),
     "a bad key": (lambda file: edit(file, "rounds = ", "ronds = "), "{}: there is no setting called 'ronds'"),
+    "endless classes": (lambda file: edit(file, '"classes": ', '"classes": 1e400, "was": '), "(OverflowError: "),
     "without classes": (lambda file: edit(file, '"classes"', '"klasses"'), "(KeyError: 'classes')"),
 }
 

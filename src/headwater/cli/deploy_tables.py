@@ -74,14 +74,13 @@ def status_table(rows: Sequence[dict[str, Any]]) -> Table:
 
 
 def _presence(row: dict[str, Any]) -> str:
-    late = row.get("late") if isinstance(row.get("late"), dict) else {}
-    told = [f"{name} {text}" for name, text in (late or {}).items()]
+    told = [f"{name} {text}" for name, text in (row.get("late") or {}).items()]
     return ", ".join(filter(None, [_below(row), listed(told, SHOWN)]))
 
 
 def _below(row: dict[str, Any]) -> str:
-    below = row.get("below") if isinstance(row.get("below"), dict) else {}
-    gone = {name for name, member in (below or {}).items() if member.get("revoked")}
+    below = row.get("below") or {}
+    gone = {name for name, member in below.items() if member.get("revoked")}
     members, present = [name for name in row["members"] or [] if name not in gone], row["present"] or []
     if not members:
         return ""
@@ -89,7 +88,7 @@ def _below(row: dict[str, Any]) -> str:
     if not row["up"]:
         return f"{len(members)}, not known"
     counted = f"{len(members) - len(absent)} of {len(members)} present"
-    owing = [name for name, member in (below or {}).items() if name in present and member.get("asked") is not None]
+    owing = [name for name, member in below.items() if name in present and member.get("asked") is not None]
     counted += f", awaiting {listed(owing, SHOWN)}" if owing else ""
     return f"{counted}, without {listed(absent, SHOWN)}" if absent else counted
 

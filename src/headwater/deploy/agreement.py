@@ -113,7 +113,7 @@ class Agreement:
         except ConfigError as error:
             here = "; install at this party what the configuration names" if "be imported" in str(error) else ""
             raise ConfigError(f"{path}: {error}{here}") from None
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
             raise ConfigError(
                 f"{path} is not what `headwater deploy init` wrote ({type(error).__name__}: {error}); bring that back"
             ) from None

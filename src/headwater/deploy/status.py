@@ -122,7 +122,21 @@ def read(state: Path) -> dict[str, Any]:
     fields = fields if isinstance(fields, dict) else {}
     lock = state / LOCK
     up = _is_locked(lock) if lock.exists() else _is_alive(fields.get("pid"))  # without a lock, by process id
-    return {"up": up, **fields}
+    return {"up": up, **fields, **_typed(fields)}
+
+
+def _typed(fields: dict[str, Any]) -> dict[str, Any]:
+    """Lists of names and tables by party, without what does not belong there: a damaged file is shown all the same."""
+    names = {
+        key: [name for name in fields[key] if isinstance(name, str)] if isinstance(fields[key], list) else []
+        for key in ("present", "members")
+        if key in fields
+    }
+    late = {"late": fields["late"] if isinstance(fields["late"], dict) else {}} if "late" in fields else {}
+    if "below" not in fields:
+        return names | late
+    below = fields["below"].items() if isinstance(fields["below"], dict) else ()
+    return names | late | {"below": {name: member for name, member in below if isinstance(member, dict)}}
 
 
 def rows(parties: Iterable[FoundParty]) -> Iterator[dict[str, Any]]:
