@@ -67,8 +67,8 @@ def one(problem: str, method: str, seed: int, folder: Path) -> dict[str, Any]:
     from headwater.errors import DataError, UserError
     from headwater.specs import LocalSpec
     from headwater.training.experiment import prepare
-    from headwater.training.guessing import guess_limit
     from headwater.training.loop import train
+    from headwater.training.remarks import guess_limit
 
     row: dict[str, Any] = {"problem": problem, "method": method, "command": command_of(problem, method, seed)}
     rounds = PROBLEMS[problem][0]

@@ -8,8 +8,8 @@ import pytest
 
 from headwater.config import Config
 from headwater.training.experiment import prepare
-from headwater.training.guessing import guess_limit
 from headwater.training.loop import train
+from headwater.training.remarks import guess_limit
 
 
 def test_scaffold_clips_unless_it_is_told_not_to() -> None:

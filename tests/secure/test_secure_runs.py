@@ -21,7 +21,7 @@ from headwater.secure.fixed_point import from_words, to_words
 from headwater.secure.setting import SecureSums
 from headwater.tasks.sums import ArraySum, KnowledgeSum, ModelSum, Sum
 from headwater.training.loop import train
-from headwater.training.needs import check_needs
+from headwater.training.opening import check_needs
 from headwater.training.result import Run
 from loopback import SIX, small
 

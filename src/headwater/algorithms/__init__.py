@@ -56,6 +56,7 @@ class MethodInfo(Info):
         mixed_architectures: whether clients may have different models (`model.also`).
         features: whether the loss uses features, so that a model must have two parts, extractor and classifier.
         strengths: numeric options that make local training diverge if they are too large.
+        grids: option → values that the method's paper searched, as texts; `headwater tune` tries these by default.
         personal: whether all clients keep a model of their own, which is tested for each of them.
         pooled: whether clients' rows leave them. Such a method cannot be deployed.
         training_cost: time of a local training step, relative to plain training.
@@ -72,6 +73,7 @@ class MethodInfo(Info):
     mixed_architectures: bool = False
     features: bool = False
     strengths: tuple[str, ...] = ()
+    grids: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     personal: bool = False
     pooled: bool = False
     training_cost: float = 1.0

@@ -75,6 +75,7 @@ class FedDyn(Method):
         needs=("client state",),
         defaults={"local": {"optimizer": "sgd", "lr": 0.05}, "model": {"norm": "group"}},
         strengths=("dyn_alpha",),
+        grids={"dyn_alpha": ("0.1", "0.01", "0.001")},
     )
 
     local: LocalSpec = LOCAL

@@ -52,6 +52,7 @@ class FedProx(Method):
         moves={"a round": "server → client model; client → server model"},
         sees={"server": "every client's model", "host": "its clients' models", "client": "the global model"},
         strengths=("mu",),
+        grids={"mu": ("0.001", "0.01", "0.1", "1.0")},
     )
 
     local: LocalSpec = LOCAL

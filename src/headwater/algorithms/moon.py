@@ -65,6 +65,7 @@ class Moon(Method):
         defaults={"model": {"projection": 256}},
         features=True,
         strengths=("mu",),
+        grids={"mu": ("0.1", "1.0", "5.0", "10.0")},
         training_cost=1.7,
     )
 

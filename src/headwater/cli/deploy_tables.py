@@ -75,8 +75,8 @@ def status_table(rows: Sequence[dict[str, Any]]) -> Table:
 
 def _presence(row: dict[str, Any]) -> str:
     late = row.get("late") if isinstance(row.get("late"), dict) else {}
-    told = [f"{name} {text}" for name, text in (late or {}).items()]
-    return ", ".join(filter(None, [_below(row), listed(told, SHOWN)]))
+    late_clients = [f"{name} {text}" for name, text in (late or {}).items()]
+    return ", ".join(filter(None, [_below(row), listed(late_clients, SHOWN)]))
 
 
 def _below(row: dict[str, Any]) -> str:
@@ -115,7 +115,7 @@ def control_lines(parties: Sequence[dict[str, Any]]) -> Iterator[str]:
             what = f"{row['what'] or 'control'} ({row['messages']} times)"
             by_receiver.setdefault(row["to"], []).append(what)
         for to, what_was_sent in by_receiver.items():
-            yield f"{party['party']} also told {to}, as control: {', '.join(what_was_sent)}."
+            yield f"{party['party']} also sent to {to}, as control: {', '.join(what_was_sent)}."
     for party in parties:
         for row in party["refused"]:
             first, last = row["rounds"]

@@ -1,9 +1,9 @@
-"""Tuning: short runs with each setting, of which fewer and fewer go on, chosen on the validation set alone.
+"""Tuning by successive halving: short runs with each setting, of which the better ones on the validation set go on.
 
 Every method that is compared gets the same number of settings and rounds: that of the method with the fewest, where
-keys or grids differ. The validation set takes the place of the
-test set in these runs, so the test set cannot be looked at. The better third goes on in each step, at least two
-settings, until two are left, and these are trained for the whole budget. A run that goes on is continued, not
+keys or grids differ. The validation set takes the place of the test set in these runs, so the test set is not used.
+The better third goes on in each step, at least two settings, until two are left, and these are trained for the whole
+budget. A run that goes on is continued, not
 repeated. What was chosen and what it cost is in `tune.json`; the runs themselves are removed at the end.
 """
 
@@ -19,6 +19,7 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from headwater.algorithms import ALGORITHMS
 from headwater.callbacks import Callback, StopRun
 from headwater.config.fields import plain
 from headwater.core.records import parse_json
@@ -38,12 +39,6 @@ SHARE, LEAST = 5, 3  # the budget of a setting: one in five of the run's rounds,
 KEPT = 3  # one in so many settings goes on
 LADDER = (1 / 9, 1 / 3, 1.0, 3.0, 9.0)  # times the default
 STEPS = (0.25, 0.5, 1.0, 2.0, 4.0)  # the same for whole numbers
-# Grids that the papers of the methods searched.
-PAPERS: dict[tuple[str, str], tuple[str, ...]] = {
-    ("fedprox", "algorithm.mu"): ("0.001", "0.01", "0.1", "1.0"),
-    ("moon", "algorithm.mu"): ("0.1", "1.0", "5.0", "10.0"),
-    ("feddyn", "algorithm.dyn_alpha"): ("0.1", "0.01", "0.001"),
-}
 Point = dict[str, str]  # key → value, as on the command line
 Axis = tuple[str, Sequence[str]]  # a key, and its values; none: the default grid
 Watch = Callable[["Event"], None] | None
@@ -88,7 +83,8 @@ def grid_for(config: Config, axes: Sequence[Axis]) -> list[Axis]:
         table = config.tree().get(section, {}) if section else config.tree()
         if name not in table:
             continue  # another method's key
-        found.append((key, values or PAPERS.get((config.method, key)) or ladder(key, plain(table[name]))))
+        paper = ALGORITHMS.info(config.method).grids.get(name) if section == "algorithm" else None
+        found.append((key, values or paper or ladder(key, plain(table[name]))))
     return found
 
 
@@ -191,12 +187,12 @@ def tune(
         "rounds": sum(row["rounds"] for row in rows),
         "seconds": round(sum(row.pop("seconds", 0.0) for row in rows), 3),
     }
-    told = {"rounds": rounds, "rows": rows, "best": points[left[0]], "cost": cost}
-    told["rungs"] = [{"settings": rung.settings, "rounds": rung.rounds} for rung in steps]
+    content = {"rounds": rounds, "rows": rows, "best": points[left[0]], "cost": cost}
+    content["rungs"] = [{"settings": rung.settings, "rounds": rung.rounds} for rung in steps]
     out.mkdir(parents=True, exist_ok=True)
-    write_whole(file, json.dumps(told | {"asked": asked}, indent=1) + "\n")
+    write_whole(file, json.dumps(content | {"asked": asked}, indent=1) + "\n")
     shutil.rmtree(out / CELLS, ignore_errors=True)
-    return told
+    return content
 
 
 def _known(file: Path) -> dict[str, Any]:

@@ -1,17 +1,21 @@
-"""What there is to say of a run in sentences: before it begins, of a round, and of the privacy that it spent."""
+"""Sentences about a run: before it begins, of a round, of the privacy that it spent, and if it does not learn."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from headwater.algorithms import SameAs
+from headwater.config.catalog import stage_specs
+from headwater.core.statistics import Z95
 from headwater.data.table_columns import Encoded
 from headwater.engines.base import Done
-from headwater.engines.nan_check import Complaint
+from headwater.engines.nan_check import NonFiniteResult
 from headwater.models.parts import width_of
+from headwater.specs import LEARNING_RATE, LocalSpec
 from headwater.tasks.attack import attack_of
 from headwater.tasks.task import RunContext
 from headwater.training.experiment import Experiment
@@ -70,7 +74,7 @@ def lost_in_round(context: RunContext, row: Mapping[str, Any], done: Sequence[Do
     """A sentence for results of a round that were left out, and one for sums that too few were left for."""
     if bad := row.get("bad_updates"):
         phase = next(d.phase for d in done if d.title == bad[0]["task"])
-        yield Complaint(context, phase, bad[0]["task"], bad[0]["node"], row["round"], len(bad) - 1).dropped
+        yield NonFiniteResult(context, phase, bad[0]["task"], bad[0]["node"], row["round"], len(bad) - 1).dropped
     if lost := row.get("secure_too_few"):
         node, left = next(iter(lost.items()))
         more = f" (and at {len(lost) - 1} more)" if len(lost) > 1 else ""
@@ -112,3 +116,65 @@ def _lasting(experiment: Experiment) -> tuple[str, ...]:
     if experiment.exchange is not None and isinstance(way := experiment.exchange.way, Encoded):
         said += way.cautions(len(experiment.split.train))
     return (*experiment.method.cautions(experiment.model, part.participation), *said)
+
+
+ENOUGH = 5  # evaluated rounds after which the note is made
+LEAST = 3  # evaluated rounds of a shorter run, at its end
+HIGH = {"sgd": 0.03, "adam": 5e-3, "adamw": 5e-3}  # from here on a learning rate is the first suspect
+LOW = 0.1  # times the usual learning rate: from here down it is too low
+
+
+def guess_limit(labels: torch.Tensor, classes: int) -> float:
+    """The highest accuracy on these labels that may be chance.
+
+    It is the upper end of the 95 % binomial interval around the share of the most frequent class, or around one in
+    `classes` if that is more.
+
+    Args:
+        labels: true labels of the test set.
+        classes: number of classes.
+    """
+    rows = len(labels)
+    if not rows:
+        return 1.0
+    share = max(1 / classes, float(torch.bincount(labels, minlength=classes).max()) / rows)
+    return min(1.0, share + Z95 * math.sqrt(share * (1 - share) / rows))
+
+
+def guess_note(experiment: Experiment, history: Sequence[dict[str, Any]], *, final: bool) -> str:
+    """A sentence if accuracy is still at chance level after the first evaluated rounds; else an empty text.
+
+    Args:
+        experiment: the run.
+        history: its rows so far.
+        final: whether the run has ended, so that fewer rounds are enough. Before, only the fifth evaluated round gives
+            a sentence, so that there is one only.
+    """
+    if experiment.method.INFO.personal:  # a client's own model knows its client's classes only
+        return ""
+    seen = [row["accuracy"] for row in history if row["accuracy"] is not None]
+    if (len(seen) < LEAST) if final else (len(seen) != ENOUGH):
+        return ""
+    seen, split = seen[:ENOUGH], experiment.split
+    if max(seen) > guess_limit(split.test.y, split.classes):
+        return ""
+    what = f"accuracy is still a guess after {len(seen)} evaluated rounds ({100 * max(seen):.1f} % at most)"
+    advice = _advice(experiment)
+    return f"{what}; {advice}" if advice else what
+
+
+def _advice(experiment: Experiment) -> str:
+    """The setting that is probably wrong, and one to try."""
+    spec = stage_specs(experiment.method).get("local")
+    if not isinstance(spec, LocalSpec):
+        return ""
+    where = f"for {experiment.config.method} with {experiment.model.name} on these clients"
+    usual = LEARNING_RATE[spec.optimizer]
+    if spec.lr >= HIGH[spec.optimizer]:
+        return f"local.lr = {spec.lr:g} is probably too high {where}; try --set local.lr={spec.lr / 10:g}"
+    if spec.lr <= LOW * usual:
+        return f"local.lr = {spec.lr:g} is probably too low {where}; try --set local.lr={usual:g}"
+    if (spec.epochs or 0) > 1:
+        few = max(1, (spec.epochs or 0) // 5)
+        return f"local.epochs = {spec.epochs} is probably too many {where}; try --set local.epochs={few}"
+    return f"local.lr = {spec.lr:g} may not suit {where}; try headwater tune {experiment.config.method}"

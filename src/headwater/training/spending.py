@@ -129,14 +129,14 @@ class Spending:
             history: rows before it.
             done: reports of its tasks.
         """
-        told: dict[str, Any] = self._of_means(history, done)
+        row: dict[str, Any] = self._of_means(history, done)
         if self.active:
-            told |= {level: self._spent(level, number) for level in self.levels}
+            row |= {level: self._spent(level, number) for level in self.levels}
         if self.adapts:
             within = [notes[WITHIN] for each in done for notes in each.notes.values() if WITHIN in notes]
-            told["clip"] = self.bound(history)
-            told["next_clip"] = privacy_of(self._keys).adapted(told["clip"], within, self._noise(number, within))
-        return {"privacy": told} if told else {}
+            row["clip"] = self.bound(history)
+            row["next_clip"] = privacy_of(self._keys).adapted(row["clip"], within, self._noise(number, within))
+        return {"privacy": row} if row else {}
 
     def _noise(self, number: int, within: Sequence[float]) -> float:
         """Noise on the number of updates within the bound; other noise, if a round is repeated with other answers."""
@@ -163,8 +163,8 @@ class Spending:
         }
         first = next(iter(found.values()))
         said = " ".join(self._sentence(level, rounds, figures) for level, figures in found.items())
-        told: dict[str, Any] = {str(level): figures for level, figures in found.items()}
-        return {"epsilon": first["epsilon"], "delta": first["delta"], **told, "sentence": said}
+        by_level: dict[str, Any] = {str(level): figures for level, figures in found.items()}
+        return {"epsilon": first["epsilon"], "delta": first["delta"], **by_level, "sentence": said}
 
     # -- figures
 

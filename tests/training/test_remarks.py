@@ -12,8 +12,8 @@ from headwater.config import Config
 from headwater.report import page
 from headwater.report.runs import read
 from headwater.training.experiment import Experiment, prepare
-from headwater.training.guessing import guess_limit, guess_note
 from headwater.training.loop import train
+from headwater.training.remarks import guess_limit, guess_note
 
 
 def experiment(method: str = "fedavg", **settings: Any) -> Experiment:
