@@ -48,7 +48,8 @@ class MethodInfo(Info):
         moves: which kinds of values are sent from whom to whom, each once, however many there are:
             `{"a round": "server → client model; …", "before the first round": …}`. Further keys that begin with one of
             these two describe variants, such as "a round through sectors"; "also …" adds to it. A test compares them
-            with the ledger of a run.
+            with the ledger of a run. Kinds are "model", "array" (a tensor), "number", "examples" (rows with labels),
+            "models" for a dict, list or tuple with models in it, and "numbers" for one without.
         sees: what each party gets to see: keys "server", "host" (who runs a sector), "client" and, if a client acts as
             its sector, "leader".
         needs: what a run must provide, such as "reference data" or "client state".

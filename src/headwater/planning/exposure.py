@@ -226,7 +226,7 @@ class Tracing(RehearsalEngine):
         return "the server" if home == ROOT else "sectors" if home in self._hosts else "clients"
 
     def _expose(self, known: Known, sender: str, receiver: str = "") -> None:
-        what = WORDS.get(known.source, f"what {known.source} computes") if known.state == OPEN else BARE
+        what = WORDS.get(known.source, f"results of {known.source}") if known.state == OPEN else BARE
         to = f" to {self._role(receiver)}" if receiver else ""
         self.leaks[f"{what}, from {self._role(sender)}{to}"] += 1
 
