@@ -321,7 +321,7 @@ def test_a_robust_rule_that_would_see_a_sum_only_is_refused(key: str, mode: str)
 
 
 def test_an_adapted_bound_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"privacy.quantile = 0.5 has every client tell the server"):
+    with pytest.raises(ConfigError, match=r"privacy.quantile = 0.5 has every client report to the server"):
         made("fedavg", "server", **NOISY, privacy__at="server", privacy__quantile=0.5)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from headwater.algorithms import ALGORITHMS
 from headwater.config import Config
 from headwater.errors import ConfigError
 from headwater.sweep.tuning import Axis, Rung, budget_of, fewest, grid_for, ladder, points_of, rungs, thinned
@@ -57,3 +58,10 @@ def test_methods_with_more_keys_try_as_many_settings_as_the_others() -> None:
     assert thinned(every, most, prox) == drawn
     assert thinned(every, most, prox.model_copy(update={"seed": 1})) != drawn
     assert thinned(points_of(grid_for(avg, axes)), most, avg) == points_of(grid_for(avg, axes))
+
+
+@pytest.mark.parametrize("method", [name for name in ALGORITHMS if ALGORITHMS.info(name).grids])
+def test_grids_of_papers_are_values_that_the_method_accepts(method: str) -> None:
+    for key, values in ALGORITHMS.info(method).grids.items():
+        for value in values:
+            assert Config(algorithm={"name": method, key: float(value)}).algorithm[key] == float(value)
