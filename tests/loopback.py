@@ -42,10 +42,9 @@ from headwater.deploy.transport import Message, Unanswered, Visitor
 from headwater.deploy.updates import UpdateCheck
 from headwater.deploy.work_messages import ClientWorker, HostWorker
 from headwater.tasks.task import RunContext
-from headwater.training.arrivals import Arrivals
 from headwater.training.experiment import Experiment, prepare
 from headwater.training.loop import train
-from headwater.training.opening import run_context
+from headwater.training.opening import Arrivals, run_context
 from headwater.training.result import Run
 
 Answer = Callable[[Message], Message]

@@ -28,7 +28,6 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "core.statistics",
     ),
     (
-        "core.frozen",
         "core.lazy_clients",
         "core.one_bit",
         "core.params",
@@ -48,7 +47,6 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("config", "presets"),
     ("inference",),
     (
-        "training.absolute_paths",
         "training.architectures",
         "training.checkpoint",
         "training.evaluation",

@@ -10,7 +10,7 @@ from headwater.config import Config
 from headwater.core.federation import CLIENTS, SERVER, Federation, Session
 from headwater.core.ledger import Ledger
 from headwater.core.params import Params
-from headwater.core.precompute import Precompute
+from headwater.core.submission import Precompute
 from headwater.data.base import Data
 from headwater.engines.pool import Pool
 from headwater.specs import DistillSpec

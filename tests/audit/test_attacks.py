@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from headwater.audit.inversion import invert, layer_guesses
-from headwater.audit.membership_inference import Scores, class_weights, membership
+from headwater.audit.membership_inference import MembershipScores, class_weights, membership
 from headwater.core.params import Params
 from headwater.models.base import ModelSpec
 from headwater.tasks.flat_module import FlatModule
@@ -32,10 +32,10 @@ def step(module: nn.Module, x: torch.Tensor, y: torch.Tensor) -> tuple[Params, P
     return start, Params.of(module)
 
 
-def scores(module: nn.Module, members: torch.Tensor, others: torch.Tensor, labels: torch.Tensor) -> Scores:
+def scores(module: nn.Module, members: torch.Tensor, others: torch.Tensor, labels: torch.Tensor) -> MembershipScores:
     with torch.no_grad():
         loss = [F.cross_entropy(module(x), labels, reduction="none").double().numpy() for x in (members, others)]
-    return Scores(-loss[0], -loss[1], class_weights(labels.numpy(), labels.numpy()))
+    return MembershipScores(-loss[0], -loss[1], class_weights(labels.numpy(), labels.numpy()))
 
 
 def test_the_update_of_one_row_shows_the_row_exactly() -> None:
@@ -106,11 +106,11 @@ def test_to_know_the_classes_of_a_client_is_no_membership() -> None:
     """A client with two of three classes, whose model has a small loss on these and does not know its rows."""
     mine, theirs = np.array([0, 1] * 30), np.array([0, 1, 2] * 30)
     by_class = np.array([-0.1, -0.2, -9.0])
-    found = membership([Scores(by_class[mine], by_class[theirs], class_weights(mine, theirs))])
+    found = membership([MembershipScores(by_class[mine], by_class[theirs], class_weights(mine, theirs))])
     assert found is not None
     assert abs(found.auc.value - 0.5) < 1e-9
 
 
 def test_a_client_of_few_rows_gives_no_number() -> None:
     few = np.zeros(3)
-    assert membership([Scores(few, np.zeros(50), np.ones(50))]) is None
+    assert membership([MembershipScores(few, np.zeros(50), np.ones(50))]) is None

@@ -335,7 +335,7 @@ def test_audit_sums_what_was_sent(call: Call, out: Path) -> None:
     assert "s1 server model server – sectors up 3 3.00 MB 1 to 3" in lines
     assert "s1 c2 model sectors – clients down 3 1.50 MB 1 to 3" in lines
     assert "s1 c1 models relayed inside a sector down 1 700 B 2" in lines
-    assert "s1 also told server, as control: losses (3 times), sizes (3 times)." in lines
+    assert "s1 also sent to server, as control: losses (3 times), sizes (3 times)." in lines
     [facts] = json.loads(call("deploy", "audit", out / "s1", "--json").out)
     assert facts["bytes"] == {
         "relay": {"down": 700},

@@ -32,9 +32,9 @@ from headwater.deploy.sent_log import SentLog
 from headwater.deploy.status import Status
 from headwater.deploy.transport import Message
 from headwater.errors import ConfigError
-from headwater.training.arrivals import Arrivals
 from headwater.training.experiment import Experiment, prepare
 from headwater.training.loop import train
+from headwater.training.opening import Arrivals
 from loopback import Loopback, small
 
 TINY = ("data.fraction=0.15", "partition.alpha=1.0", "partition.clients=3", "partition.sectors=2", "engine.name=inline")

@@ -92,7 +92,7 @@ class TestCommands:
     def test_pause_and_resume(self, running: PartyFolder, capsys: pytest.CaptureFixture[str]) -> None:
         file = running.state / FILE
         assert main(["deploy", "pause", str(running.path)]) == 0
-        assert "pauses after the round that it is at" in capsys.readouterr().err
+        assert "pauses after its current round" in capsys.readouterr().err
         assert json.loads(file.read_text())["do"] == PAUSE
         assert main(["deploy", "resume", str(running.path.parent)]) == 0, "in the directory of all folders"
         assert "carries on" in capsys.readouterr().err

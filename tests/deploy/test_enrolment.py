@@ -507,7 +507,7 @@ def test_a_rotated_key_is_used_when_its_approval_is_installed(ready: Path, capsy
     client, host = ready / "c0", ready / "s0"
     old_private, old_public = (client / "keys" / "node.key").read_bytes(), member_key(host, "c0")
     assert main(["deploy", "rotate", str(client)]) == 0
-    assert "nobody has to call" in capsys.readouterr().out
+    assert "no phone call is needed" in capsys.readouterr().out
     file = client / "c0.request.json"
     first = read_request(file).keys[NODE]
     assert rotate(client).made == [], "the key that was made is kept"

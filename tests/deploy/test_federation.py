@@ -25,9 +25,9 @@ from headwater.core.membership import Newcomer
 from headwater.deploy import sent_log
 from headwater.deploy.adding import add
 from headwater.deploy.control import PAUSE, STOP, request, withdraw
-from headwater.training.arrivals import Arrivals
 from headwater.training.experiment import prepare
 from headwater.training.loop import train
+from headwater.training.opening import Arrivals
 
 TINY = ("data.fraction=0.15", "partition.alpha=1.0", "partition.sectors=2", "local.epochs=1", "engine.name=inline")
 SIX = ("partition.clients=6", "data.fraction=0.3")

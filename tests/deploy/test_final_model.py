@@ -18,8 +18,8 @@ from headwater.core import sealed
 from headwater.core.params import Params, digest
 from headwater.deploy.answering import Answering
 from headwater.deploy.final_model import MODEL, PERSONAL, PREFIX, FinalModel, tell_end
-from headwater.deploy.hearsay import OWN_LOG
 from headwater.deploy.payload import PayloadReader, Refused, pack
+from headwater.deploy.quoting import OWN_LOG
 from headwater.deploy.transport import Message
 from headwater.errors import OutputError
 from headwater.training.model_tensors import tensors_of

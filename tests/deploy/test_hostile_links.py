@@ -25,7 +25,7 @@ from flower_party import exchange, folder, parties, serving
 from headwater.cli.app import main
 from headwater.config import Config
 from headwater.deploy.flower import FlowerDownlink, link_ends, waiting
-from headwater.deploy.hearsay import LONGEST, MOST
+from headwater.deploy.quoting import LONGEST, MOST
 from headwater.deploy.transport import Message
 from headwater.errors import ConfigError
 from process_tree import until

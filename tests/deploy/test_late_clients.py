@@ -31,10 +31,9 @@ from headwater.deploy.sent_log import SentLog
 from headwater.deploy.status import Status
 from headwater.deploy.transport import Message, Unanswered
 from headwater.tasks.local import label_counts
-from headwater.training.arrivals import Arrivals
 from headwater.training.experiment import Experiment, prepare
 from headwater.training.loop import train
-from headwater.training.opening import run_context
+from headwater.training.opening import Arrivals, run_context
 from headwater.training.result import Run
 from loopback import LoopbackLink, loopback, small
 

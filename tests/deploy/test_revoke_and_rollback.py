@@ -16,10 +16,10 @@ pytest.importorskip("cryptography")
 
 import chosen
 from headwater.cli.app import main
-from headwater.deploy import dispatch, hearsay, work_messages
+from headwater.deploy import dispatch, quoting, work_messages
 from headwater.deploy.census import AnnouncedRows
 from headwater.deploy.folder import LinkSettings, PartyFolder
-from headwater.deploy.hearsay import LONGEST, MOST, attributed, public, quoted
+from headwater.deploy.quoting import LONGEST, MOST, attributed, public, quoted
 from headwater.deploy.revocation import RevocationNotices, Revocations, revoke, revoked
 from headwater.deploy.rollback import rollback, rounds
 from headwater.deploy.status import Status
@@ -171,7 +171,7 @@ class TestHearsay:
                 raise TaskError(f"local_train at c0 (home c0) failed: FileNotFoundError: {cause}") from cause
         except TaskError as error:
             told = public(error)
-        assert told == f"local_train at c0 (home c0) failed with FileNotFoundError; {hearsay.OWN_LOG}"
+        assert told == f"local_train at c0 (home c0) failed with FileNotFoundError; {quoting.OWN_LOG}"
         assert "/srv" not in public(DataError("/srv/x.csv has no column age"))
         assert "/srv" not in public(ValueError("/srv/x.csv"))
         assert public(Diverged("lower local.lr")) == "lower local.lr"

@@ -489,7 +489,7 @@ def test_a_missing_part_is_an_error(engine: Engine) -> None:
 def test_a_job_cannot_use_what_lives_elsewhere(engine: Engine) -> None:
     engine.submit(job("a", number, "c0", value=1.0))
     engine.submit(Job("b", same, "server", "server", {"value": at("a", "c0")}, (1, "b", 0, "server")))
-    with pytest.raises(TaskError, match="same at server was given a value that lives at c0, not at server"):
+    with pytest.raises(TaskError, match="same at server was given a value that is stored at c0, not at server"):
         engine.read(at("b"))
 
 
@@ -547,13 +547,13 @@ BREACHES: dict[str, tuple[Breach, str]] = {
     ),
     "a value at the host of a sector that is led": (
         lambda fed: fed.seat({"s0": "c2"}).run(same, at=SECTORS, value=fed.run(number, at=SECTORS, value=1.0)),
-        r"input 'value' lives at 's0', its host, while 's0' is now 'c2'; pass it on with hand\(\)",
+        r"input 'value' is stored at 's0', its host, while 's0' is now 'c2'; pass it on with hand\(\)",
     ),
     "a value at a former seat": (
         lambda fed: fed.seat({"s0": "c1"}).run(
             same, at=SECTORS, value=fed.seat({"s0": "c2"}).run(number, at=SECTORS, value=1.0)
         ),
-        r"input 'value' lives at 'c2', a former seat, while 's0' is now 'c1'; pass it on with hand\(\)",
+        r"input 'value' is stored at 'c2', a former seat, while 's0' is now 'c1'; pass it on with hand\(\)",
     ),
     "a node without a value": (
         lambda fed: fed.run(same, at=CLIENTS, value=fed.among(["c0"]).run(number, at=CLIENTS, value=1.0)),

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, nn
 
 import toys
-from headwater.core import precompute
+from headwater.core import submission
 from headwater.data.base import Data
 from headwater.engines.inline import Inline
 from headwater.engines.jobs import Job, Ref
@@ -203,7 +203,7 @@ def main(tests: list[tuple[str, str, int]], at: list[str]) -> None:
     spill_cache.SMALL = 1  # these models are so small that none would go to disk
     opening.SMALL = 2100.0  # some small clients share a job, and some do not
     policy.WIDEST = 3  # several stacks, for several threads and workers
-    precompute.LEAST = 0.0  # models are asked by jobs of their own, as large ones are
+    submission.LEAST = 0.0  # models are asked by jobs of their own, as large ones are
     places = Places()
     try:
         for method, net, number in tests:

@@ -71,7 +71,7 @@ class TestRefuses:
             (lambda: Does(lambda own, x: x.squeeze(0)), "gives (3,) in evaluation for a single input, and must give"),
             (lambda: Does(lambda own, x: x.argmax(1)), "gives torch.int64 in evaluation for 2 inputs"),
             (lambda: Does(lambda own, x: {"logits": x}), "gives a dict in evaluation; it must return one tensor"),
-            (lambda: Does(lambda own, x: x.detach()), "gives an output that no gradient leads back from"),
+            (lambda: Does(lambda own, x: x.detach()), "has no gradient, so it cannot be trained"),
             (lambda: Does(lambda own, x: Pair(x, x) if own.training else x), "gives a Pair in training"),
             (restless, "cannot be called in evaluation with a single input"),
             (Inplace, "overwrites its inputs in evaluation"),

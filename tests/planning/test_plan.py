@@ -20,7 +20,7 @@ from headwater.algorithms import ALGORITHMS
 from headwater.algorithms.base import State
 from headwater.algorithms.fedavg import FedAvg
 from headwater.config import Config
-from headwater.core import precompute
+from headwater.core import submission
 from headwater.core.federation import CLIENTS, SERVER
 from headwater.core.params import Params
 from headwater.models.base import Net
@@ -167,7 +167,7 @@ class TestWork:
         ],
     )
     def test_is_what_a_run_does(self, method: str, fanned: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(precompute, "LEAST", 0.0 if fanned else 1e30)
+        monkeypatch.setattr(submission, "LEAST", 0.0 if fanned else 1e30)
         stages = {"sector": TO_THE_END, "server": {**TO_THE_END, "swa_from": None} if method == "fedbe" else TO_THE_END}
         partition = {"participation": 0.7, "local_test": 0.0}
         experiment = unequal(method, model=counting, partition=partition, **stages)

@@ -36,7 +36,7 @@ def test_lessons_by_round_and_sector(led):
     ]
     assert [row["gain"] for row in found] == pytest.approx([9, 0, 9, 0, 9, -20])
     [figure] = page_sections.led(group([led]).groups)
-    assert "4 clients led. 3 of 6 lessons raised" in figure.description
+    assert "4 clients led. 3 of 6 distillations raised" in figure.description
     assert "1 lowered it" in figure.description
     assert "most client 1 (sector 0) +9.0, least client 4 (sector 1) -20.0" in figure.description
     cells = figure.spec["data"]["values"]

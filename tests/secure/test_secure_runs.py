@@ -21,7 +21,7 @@ from headwater.secure.fixed_point import from_words, to_words
 from headwater.secure.setting import SecureSums
 from headwater.tasks.sums import ArraySum, KnowledgeSum, ModelSum, Sum
 from headwater.training.loop import train
-from headwater.training.needs import check_needs
+from headwater.training.opening import check_needs
 from headwater.training.result import Run
 from loopback import SIX, small
 
@@ -321,7 +321,7 @@ def test_a_robust_rule_that_would_see_a_sum_only_is_refused(key: str, mode: str)
 
 
 def test_an_adapted_bound_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"privacy.quantile = 0.5 has every client tell the server"):
+    with pytest.raises(ConfigError, match=r"privacy.quantile = 0.5 has every client report to the server"):
         made("fedavg", "server", **NOISY, privacy__at="server", privacy__quantile=0.5)
 
 

@@ -289,7 +289,7 @@ class TestTimelines:
         (lambda: PipelineSetting(2, 1, 1.0, -1.0), "server must be a time of 0 or more, got -1.0"),
         (lambda: PipelineSetting(2, 1, 1.0, 1.0, away="stop"), 'away must be "finish" or "pause", got \'stop\''),  # type: ignore[arg-type]
         (lambda: PipelineSetting(2, 1, 1.0, 1.0, lookahead=-1), "lookahead must be 0 rounds or more, or None, got -1"),
-        (lambda: Presence(0.0, 5.0), "some of its period and no more than all, got 0.0 of 5.0"),
+        (lambda: Presence(0.0, 5.0), "more than 0 and at most all of its period, got 0.0 of 5.0"),
         (lambda: Presence(6.0, 5.0), "got 6.0 of 5.0"),
         (lambda: scattered(3, 0.0, 5.0, 0), "must be above 0 and at most 1, got 0.0"),
         (lambda: simulate(PipelineSetting(2, 1, 1.0, 1.0), "fast"), "one of sequential, pipelined, feddf, got 'fast'"),  # type: ignore[arg-type]

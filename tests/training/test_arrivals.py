@@ -15,9 +15,9 @@ from headwater.core.federation import CLIENTS, SECTORS, SERVER, Located, nothing
 from headwater.core.membership import Membership, Newcomer, with_newcomers
 from headwater.engines.jobs import Ref
 from headwater.errors import ConfigError
-from headwater.training.arrivals import Arrivals, admit
 from headwater.training.experiment import Experiment
 from headwater.training.loop import train
+from headwater.training.opening import Arrivals, admit
 from toys import Lab, lab_of, tiny
 
 SIZES = ([18, 14, 12, 10, 8], [0, 0, 1, 1, 1])

@@ -23,7 +23,7 @@ from headwater.engines import availability
 from headwater.engines.base import Engine
 from headwater.engines.inline import Inline
 from headwater.engines.jobs import LOST, Job
-from headwater.engines.nan_check import Complaint, all_sound, sound
+from headwater.engines.nan_check import NonFiniteResult, all_finite, is_finite
 from headwater.engines.pool import Pool
 from headwater.errors import Diverged, UserError
 from headwater.specs import LocalSpec
@@ -78,8 +78,8 @@ def with_one_bad_client(method: str, **sections: Any) -> Experiment:
         (Examples(torch.tensor([[math.inf]]), torch.tensor([0])), False),
     ],
 )
-def test_sound(value: Any, good: bool) -> None:
-    assert sound(value) is good
+def test_is_finite(value: Any, good: bool) -> None:
+    assert is_finite(value) is good
 
 
 # -- leaving bad updates out
@@ -168,7 +168,7 @@ def test_likely_causes_are_the_rates_and_pulls_that_a_method_has() -> None:
     wild = replace(toys.tiny("fedhead+").method, local=LocalSpec(epochs=1, lr=1e8))  # teachers are what is wrong
     assert wild.likely_causes()["distill"] == "local.lr = 1e+08"
     context = SimpleNamespace(method="fedhead+", causes=wild.likely_causes())
-    told = Complaint(cast(Any, context), "distill", "distill", "s0", 1).dropped
+    told = NonFiniteResult(cast(Any, context), "distill", "distill", "s0", 1).dropped
     assert told.endswith("because of local.lr = 1e+08; that update was left out: lower local.lr or set local.clip")
 
 
@@ -330,9 +330,9 @@ def test_a_stack_is_looked_through_at_once_and_each_is_judged_for_itself() -> No
         return ModelRows([Params(row, none, layout) for row in matrix.unbind()], matrix)
 
     values = [*stacked(torch.ones(3, 5)), LOST, None, Params(torch.ones(5), none, layout)]
-    assert all_sound(values) == [True] * 6
+    assert all_finite(values) == [True] * 6
     bad = torch.ones(3, 5)
     bad[1, 2] = math.nan
-    assert all_sound(stacked(bad)) == [True, False, True]
-    assert all_sound([*stacked(bad), *stacked(torch.ones(2, 5))]) == [True, False, True, True, True]
-    assert all_sound(stacked(torch.full((3, 5), 3e38))) == [True] * 3  # the sum alone overflows
+    assert all_finite(stacked(bad)) == [True, False, True]
+    assert all_finite([*stacked(bad), *stacked(torch.ones(2, 5))]) == [True, False, True, True, True]
+    assert all_finite(stacked(torch.full((3, 5), 3e38))) == [True] * 3  # the sum alone overflows

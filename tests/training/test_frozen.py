@@ -13,15 +13,13 @@ from torch import Tensor, nn
 
 import headwater as hw
 import toys
-from headwater.core.frozen import frozen_views, hold
 from headwater.core.ledger import TIERS
-from headwater.core.params import Layout, digest
+from headwater.core.params import Layout, digest, frozen_views, hold
 from headwater.errors import ConfigError, MissingExtra
 from headwater.models.base import ModelSpec, Net
 from headwater.planning.rehearsal import rehearse
 from headwater.specs import LocalSpec
-from headwater.tasks.feature_tables import FeatureTables
-from headwater.tasks.frozen_part import drawn_frozen, frozen_sha256, frozen_size
+from headwater.tasks.frozen_part import FeatureTables, drawn_frozen, frozen_sha256, frozen_size
 from headwater.tasks.local import local_train
 from headwater.training.loop import train
 from loopback import loopback, small

@@ -1,4 +1,4 @@
-"""A run that has not left a guess says so, with what to try."""
+"""A run whose accuracy stays at chance says so, with what to try."""
 
 from __future__ import annotations
 

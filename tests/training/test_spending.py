@@ -141,7 +141,11 @@ def test_the_bound_follows_the_updates(tmp_path: Path) -> None:
     [
         ("fedavg", {"epsilon_max": 1.0}, "there is none; set privacy.clip and privacy.noise"),
         ("fedavg", {**NOISE, "epsilon_max": 0.01}, "ends this run before its first round"),
-        ("scaffold", {**NOISE, "at": "server", "epsilon_max": 9.0}, "leaves without noise: control variates"),
+        (
+            "scaffold",
+            {**NOISE, "at": "server", "epsilon_max": 9.0},
+            "leave without noise: control variates",
+        ),
     ],
 )
 def test_a_budget_that_cannot_be_kept_is_refused(method: str, privacy: dict[str, Any], said: str) -> None:
@@ -152,7 +156,9 @@ def test_a_budget_that_cannot_be_kept_is_refused(method: str, privacy: dict[str,
 def test_no_figure_where_something_else_leaves() -> None:
     told = tiny_run("fedgen", privacy=NOISE).result["privacy"]
     assert told["epsilon"] is None
-    assert told["sentence"] == ("No ε holds for clients: without noise leave label counts, from clients to the server.")
+    assert told["sentence"] == (
+        "No ε holds for clients, because these values leave without noise: label counts, from clients to the server."
+    )
     both = tiny_run("fedhkd", algorithm={"nu": 0.0}, privacy=NOISE).result["privacy"]
     assert both["representations"]["epsilon"] > 0
     assert both["sentence"].startswith("No ε holds for clients")

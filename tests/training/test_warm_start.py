@@ -27,7 +27,7 @@ def test_another_number_of_classes_is_named(tmp_path: Path) -> None:
         hw.run("fedavg", data=hw.Data(x, y, x, y), model="linear", start=str(tmp_path / "a"), **SMALL)
 
 
-@pytest.mark.parametrize("start", ["nowhere", "a\0b"])
+@pytest.mark.parametrize("start", ["nowhere", "a\0b", "x" * 5000])
 def test_a_start_that_is_not_there_is_refused_in_a_sentence(start: str) -> None:
     with pytest.raises(HeadwaterError, match="start"):
         hw.run("fedavg", start=start, **SMALL)

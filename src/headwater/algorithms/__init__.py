@@ -48,7 +48,8 @@ class MethodInfo(Info):
         moves: which kinds of values are sent from whom to whom, each once, however many there are:
             `{"a round": "server → client model; …", "before the first round": …}`. Further keys that begin with one of
             these two describe variants, such as "a round through sectors"; "also …" adds to it. A test compares them
-            with the ledger of a run.
+            with the ledger of a run. Kinds are "model", "array" (a tensor), "number", "examples" (rows with labels),
+            "models" for a dict, list or tuple with models in it, and "numbers" for one without.
         sees: what each party gets to see: keys "server", "host" (who runs a sector), "client" and, if a client acts as
             its sector, "leader".
         needs: what a run must provide, such as "reference data" or "client state".
@@ -56,8 +57,8 @@ class MethodInfo(Info):
         mixed_architectures: whether clients may have different models (`model.also`).
         features: whether the loss uses features, so that a model must have two parts, extractor and classifier.
         strengths: numeric options that make local training diverge if they are too large.
-        grids: key → values that a paper searched for this method, as on the command line. Those of `local.lr` are for
-            plain SGD.
+        grids: key → values that a paper searched for this method, as texts. `headwater tune` tries them by default,
+            those of `local.lr` with plain SGD only.
         personal: whether all clients keep a model of their own, which is tested for each of them.
         pooled: whether clients' rows leave them. Such a method cannot be deployed.
         training_cost: time of a local training step, relative to plain training.

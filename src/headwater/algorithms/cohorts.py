@@ -1,4 +1,4 @@
-"""Moves of methods that keep several models at the server: cohorts of clients, each with its model."""
+"""State and steps of methods that keep several models at the server: cohorts of clients, each with its model."""
 
 from __future__ import annotations
 
@@ -60,8 +60,9 @@ class Several:
     @property
     def team(self) -> Team | None:
         """The last teachers, to be tested together."""
-        members = apart(self.teachers)
-        averages = list(members) == list(apart(over(self.ring)))  # by name: no models of single clients among them
+        members = unbundled(self.teachers)
+        # By name: no models of single clients among them.
+        averages = list(members) == list(unbundled(bundled_rounds(self.ring)))
         return Team(members, self.mix, self.weights, left=averages) if members else None
 
     @property
@@ -170,7 +171,7 @@ def renewed(fed: Federation, old: Models, new: Models) -> Models:
     return old | {k: fed.update(old[k], model) if k in old else model for k, model in new.items()}
 
 
-def together(values: Mapping[Any, Located]) -> Located:
+def bundled(values: Mapping[Any, Located]) -> Located:
     """Values at the server as one mapping, as if they had been sent up together. Lost values are left out."""
     refs: dict[str, Any] = {}
     for name, x in values.items():
@@ -179,12 +180,12 @@ def together(values: Mapping[Any, Located]) -> Located:
     return Located(SERVER, {ROOT: Bundle(refs)} if refs else {})
 
 
-def over(ring: Rounds) -> Located:
+def bundled_rounds(ring: Rounds) -> Located:
     """The models of several rounds as one mapping."""
-    return together({f"{r}.{k}": x for r, models in enumerate(ring) for k, x in models.items()})
+    return bundled({f"{r}.{k}": x for r, models in enumerate(ring) for k, x in models.items()})
 
 
-def apart(mapping: Located) -> dict[str, Located]:
+def unbundled(mapping: Located) -> dict[str, Located]:
     """The values of a mapping at the server as separate handles."""
     bundle = mapping.nodes.get(ROOT)
     refs = bundle.refs if isinstance(bundle, Bundle) else {}

@@ -20,7 +20,7 @@ from headwater.models.slim import channels, last_stage, run, thin, untouched
 from headwater.specs import LOCAL, STRICT, AtLeastOne, LocalSpec, NotNegative
 from headwater.tasks.local import Batch, local_train
 
-TINY = 1e-12  # of an eigenvalue: feature maps that are all zero have no direction
+TINY = 1e-12  # least eigenvalue, since the square root of 0 has no gradient
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -34,8 +34,8 @@ class FedAlign(Method):
     Differences from the paper and from its authors' code:
     * The thin copy takes the first channels of every layer of the stage and of its input, as in the code, rounded to
       whole channels; the code rounds to multiples of its own.
-    * As in the code, batch norm of the thin pass takes the statistics of the batch and leaves running ones alone. The
-      stage's input and full output are computed a second time, without gradient and without changing running ones.
+    * As in the code, batch norm of the thin pass uses the statistics of the batch and does not update the running ones.
+      The stage's input and full output are computed a second time, without gradient and without updating them.
     * SGD with momentum 0.9, rate 0.01, weight decay 1e-4 and clip 10 are the defaults of `[local]`. Nesterov momentum,
       as in the code, is not available.
     * Both losses share one backward pass, which adds up the same gradients as the code's two passes.
@@ -95,8 +95,8 @@ class FedAlign(Method):
 class Steepness:
     """mu · (loss / d) · d with d = mean (s_thin − s_full)², where s stands for a stage's Lipschitz constant.
 
-    The stage's input has no gradient, s_full neither, and the factor loss / d is a number: the term's value is always
-    mu · loss, its gradient that of d, rescaled. Where d is 0 there is nothing to align and the term is 0.
+    No gradient flows through the stage's input, s_full and the factor loss / d. So the term's value is always
+    mu · loss, and its gradient is that of d, rescaled. Where d is 0 there is nothing to align and the term is 0.
     """
 
     mu: float

@@ -8,7 +8,7 @@ from typing import Any
 from pydantic.dataclasses import dataclass
 
 from headwater.algorithms.base import Method, MethodInfo, State
-from headwater.algorithms.cohorts import together
+from headwater.algorithms.cohorts import bundled
 from headwater.core.federation import CLIENTS, SERVER, Federation, Located
 from headwater.core.params import By, Params
 from headwater.specs import DISTILL, LOCAL, STRICT, Count, DistillSpec, LocalSpec, Positive
@@ -117,7 +117,7 @@ class FedBe(Method):
         members |= {f"sample {i}": drawn[i] for i in range(self.samples)}
         members |= {"clients": team} if self.with_clients else {}
         teach = distill_per_class if self.per_class else distill
-        return State(fed.run(teach, at=SERVER, start=mean, teachers=together(members), spec=self.server))
+        return State(fed.run(teach, at=SERVER, start=mean, teachers=bundled(members), spec=self.server))
 
 
 @task("distill", cost=distill_cost, returns="start")

@@ -11,17 +11,17 @@ from headwater.algorithms.base import Method, MethodInfo, voting
 from headwater.algorithms.cohorts import (
     Several,
     bring_by,
+    bundled,
+    bundled_rounds,
     counted,
     deal_out,
     differing,
     drawn_models,
     gather_by,
-    over,
     renewed,
     sampled,
     spread_by,
     students_of,
-    together,
 )
 from headwater.core.federation import CLIENTS, SERVER, Federation, Located, each
 from headwater.core.sampling import Cohorts, Remainder
@@ -50,7 +50,7 @@ class FedEed(Method):
     Differences from the paper (there is no public code):
     * `server.t2`: the loss is multiplied by T² unless switched off; the paper does not say.
     * `server.clip` is 1 by default, and presets have none, as the paper: at its rate of 0.1 a student that keeps its
-      last step (`restore`) ended at a guess with few reference samples.
+      last step (`restore`) ended at chance accuracy with few reference samples.
     * A cohort without clients, or whose clients were all lost, keeps its model. A model that nobody has trained yet
       does not teach. With `server.weights = "labels"` (and `mix = "probs"`) label counts are summed over a cohort.
     * Different architectures: K models each, one designated student each, taught by the averages of all.
@@ -200,9 +200,9 @@ class FedEed(Method):
             counts = counted(fed, counts, cohorts, self.kept, through)
         bayesian = self.ensemble == "bayesian"
         drawn = sampled(fed, state.models, teams, averages, self.samples, self.sampler) if bayesian else {}
-        teachers = over(ring) if self.ensemble.startswith("aggregated") else together(drawn | teams)
+        teachers = bundled_rounds(ring) if self.ensemble.startswith("aggregated") else bundled(drawn | teams)
         for k in students_of(self, fed.round, len(models)):  # all other models may go on meanwhile
-            weighs = {"counts": over(counts)} if counts else {}
-            taught = fed.run(distill, at=SERVER, start=models[k], teachers=teachers, spec=self.server, **weighs)
-            models[k] = fed.update(models[k], taught)
+            weighing = {"counts": bundled_rounds(counts)} if counts else {}
+            student = fed.run(distill, at=SERVER, start=models[k], teachers=teachers, spec=self.server, **weighing)
+            models[k] = fed.update(models[k], student)
         return replace(state, models=models, ring=ring, counts=counts, teachers=teachers)

@@ -131,8 +131,8 @@ def _refused_options(frame: Frame) -> str:
     for stage, used in (("sector", led), ("server", consolidate not in ("none", "leaders"))):
         if trainer_of(frame).alike and used and getattr(frame, stage).weights == "samples":
             return f"{stage}.weights = 'samples' with clients that count alike; use {stage}.weights = 'uniform'"
-    told = ensemble == "bayesian" or (ensemble in ("sector", "sector_means") and frame.kept > 1)
-    if frame.server.weights == "labels" and told:
+    uncounted = ensemble == "bayesian" or (ensemble in ("sector", "sector_means") and frame.kept > 1)
+    if frame.server.weights == "labels" and uncounted:
         return (
             f"server.weights = 'labels' needs label counts at the server, which ensemble = {ensemble!r} does not send"
             + (f" with kept = {frame.kept}" if frame.kept > 1 else "")

@@ -23,7 +23,17 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from headwater.algorithms.cohorts import Rounds, apart, bring_by, counted, over, renewed, sampled, students_of, together
+from headwater.algorithms.cohorts import (
+    Rounds,
+    bring_by,
+    bundled,
+    bundled_rounds,
+    counted,
+    renewed,
+    sampled,
+    students_of,
+    unbundled,
+)
 from headwater.algorithms.frame_parts import FrameState, LocalWork, Turn
 from headwater.core.federation import CLIENTS, SECTORS, SERVER, Federation, Located, maybe, nothing
 from headwater.specs import DistillSpec
@@ -59,22 +69,22 @@ def server_learns(frame: Frame, turn: Turn, state: FrameState, work: LocalWork) 
     models = renewed(fed, state.models, work.means)
     averages = renewed(fed, state.ring[0] if state.ring and frame.ensemble != "sector_means" else {}, work.means)
     ring, counts, teachers = (averages, *state.ring)[: frame.kept], state.counts, nothing(SERVER)
-    weighs = None
+    weighing = None
     if frame.ensemble == "sector_means":
         teachers, ring = _ringed(state.ring, work.sectors, frame.kept)
-        weighs = _counts(frame, fed)[1]
+        weighing = _counts(frame, fed)[1]
     elif frame.ensemble != "none":
         bayesian = frame.ensemble == "bayesian"
         drawn = sampled(fed, turn.models, work.teams, averages, frame.samples, frame.sampler) if bayesian else {}
-        teachers = over(ring) if averaged else together(drawn | work.teams)
+        teachers = bundled_rounds(ring) if averaged else bundled(drawn | work.teams)
     if frame.server.weights == "labels" and frame.ensemble not in ("none", "sector_means"):
         if averaged:
             counts = counted(fed, counts, turn.cohorts, frame.kept, turn.through)
         else:
             counts = (bring_by(fed, fed.run(label_counts, at=CLIENTS), turn.cohorts),)
-        weighs = over(counts) if averaged else together(counts[0])
+        weighing = bundled_rounds(counts) if averaged else bundled(counts[0])
     for k in students_of(frame, fed.round, len(models)):
-        taught = fed.run(distill, at=SERVER, start=models[k], teachers=teachers, spec=frame.server, counts=weighs)
+        taught = fed.run(distill, at=SERVER, start=models[k], teachers=teachers, spec=frame.server, counts=weighing)
         models[k] = fed.update(models[k], _step(frame, fed, models[k], taught, frame.server))
     return replace(state, models=models, ring=ring, counts=counts, teachers=teachers)
 
@@ -99,5 +109,5 @@ def _ringed(before: Rounds, now: Located, kept: int) -> tuple[Located, Rounds]:
     """What sectors sent in the last rounds, as one mapping of teachers, and by round."""
     if kept == 1:
         return now, ()
-    ring = (dict(enumerate(apart(now).values())), *before)[:kept]
-    return over(ring), ring
+    ring = (dict(enumerate(unbundled(now).values())), *before)[:kept]
+    return bundled_rounds(ring), ring

@@ -55,7 +55,7 @@ def steps_before(
         total += known[key]
     before, passes = {ROUND: total}, _passes(method)
     for (section, node), steps in _planned(method, stages, fed, reference).items():
-        # The entry without a node is planned for all further sector rounds, and told for one of them.
+        # The entry without a node is planned for all further sector rounds, and holds the steps of one of them.
         before[section, node] = total if node else steps // (passes - 1)
         total += steps
     return before

@@ -28,12 +28,12 @@ def axes_of(asked: Iterable[str] | Mapping[str, Iterable[Any]]) -> list[Axis]:
             f"tune takes a list of keys, such as tune=['local.lr'], or keys with values, such as "
             f"tune={{'local.lr': [0.01, 0.1]}}, got {asked!r}"
         )
-    given = asked.items() if isinstance(asked, Mapping) else ((key, None) for key in asked)
+    pairs_of_axes = asked.items() if isinstance(asked, Mapping) else ((key, None) for key in asked)
     axes: list[Axis] = []
-    for key, values in given:
+    for key, values in pairs_of_axes:
         listed = () if values is None else tuple(map(str, values))
         if values is not None and not listed:
-            raise ConfigError(f"tune names {key} without values; leave the values away for a default grid")
+            raise ConfigError(f"tune names {key} without values; leave the values out for a default grid")
         axes.append((str(key).replace("__", "."), listed))
     return axes
 

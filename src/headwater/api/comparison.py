@@ -61,7 +61,7 @@ class Comparison:
         """One row per method: mean accuracy over seeds with its interval, and the cost.
 
         Args:
-            target: accuracy; rows then also tell the rounds and bytes until it was reached.
+            target: accuracy; rows then also have the rounds and bytes until it was reached.
         """
         return dicts(self._summary(target))
 
@@ -82,8 +82,8 @@ class Comparison:
         """
         import pandas as pd
 
-        found = self._summary(target, baseline)
-        rows = dicts(found)
+        summary = self._summary(target, baseline)
+        rows = dicts(summary)
         kept = [
             key
             for key in rows[0]
@@ -92,8 +92,8 @@ class Comparison:
         frame = pd.DataFrame([{key.replace("_", " "): row[key] for key in kept} for row in rows]).set_index("method")
         numbers = [column for column in frame.columns if column != "seeds"]
         frame[numbers] = frame[numbers].astype("float64")  # also a column without any value
-        frame.attrs = {"target": found.target, "difference to": rows[0]["baseline"]}
-        for name, values in _paired_columns([row.gap for row in found.rows]).items():
+        frame.attrs = {"target": summary.target, "difference to": rows[0]["baseline"]}
+        for name, values in _paired_columns([row.gap for row in summary.rows]).items():
             frame[name] = values
         return frame
 
@@ -119,8 +119,8 @@ class Comparison:
             [f"\\textbf{{{_latex(c)}}}" if (i, j) in strong else _latex(c) for j, c in enumerate(row)]
             for i, row in enumerate(cells)
         ]
-        made = _frame([_latex(head) for head in heads], escaped)
-        return str(made.to_latex(index=False, escape=False, column_format="l" + "r" * (len(heads) - 1)))
+        frame = _frame([_latex(head) for head in heads], escaped)
+        return str(frame.to_latex(index=False, escape=False, column_format="l" + "r" * (len(heads) - 1)))
 
     def __str__(self) -> str:
         return markdown(self._summary(None))
@@ -143,10 +143,10 @@ class Comparison:
 
     def _texts(self, target: float | None) -> tuple[list[str], list[list[str]], set[tuple[int, int]]]:
         """Headings, cells, and the places of the best cells."""
-        found = self._summary(target)
-        shown = columns(found)
-        strong = {(row, place) for place, column in enumerate(shown) for row in best_rows(found, column)}
-        heads, cells = [column.heading for column in shown], [[c.text(row) for c in shown] for row in found.rows]
+        summary = self._summary(target)
+        shown = columns(summary)
+        strong = {(row, place) for place, column in enumerate(shown) for row in best_rows(summary, column)}
+        heads, cells = [column.heading for column in shown], [[c.text(row) for c in shown] for row in summary.rows]
         return heads, cells, strong
 
     def _groups(self) -> list[MethodRuns]:
@@ -159,18 +159,18 @@ class Comparison:
 def _paired_columns(gaps: list[Difference | None]) -> dict[str, list[Any]]:
     if not any(gaps):
         return {}
-    nothing = float("nan")
-    found: dict[str, list[Any]] = {
-        "difference": [gap.mean if gap else nothing for gap in gaps],
-        "difference low": [gap.low if gap else nothing for gap in gaps],
-        "difference high": [gap.high if gap else nothing for gap in gaps],
+    nan = float("nan")
+    paired: dict[str, list[Any]] = {
+        "difference": [gap.mean if gap else nan for gap in gaps],
+        "difference low": [gap.low if gap else nan for gap in gaps],
+        "difference high": [gap.high if gap else nan for gap in gaps],
         "star": ["*" if gap and gap.star else "" for gap in gaps],
     }
     if any(gap and gap.seeds >= FOR_RANKS for gap in gaps):
         for name, key in (("won", "wins"), ("lost", "losses"), ("wilcoxon p", "wilcoxon")):
             values = [None if gap is None else getattr(gap, key) for gap in gaps]
-            found[name] = [nothing if value is None else float(value) for value in values]
-    return found
+            paired[name] = [nan if value is None else float(value) for value in values]
+    return paired
 
 
 def _frame(headings: list[str], cells: list[list[str]]) -> pd.DataFrame:

@@ -1,4 +1,4 @@
-"""`PartitionView`: who would hold what. Returned by `hw.partition`."""
+"""`PartitionView`: a split of the data over clients and sectors, as `hw.partition` returns it."""
 
 from __future__ import annotations
 
@@ -155,6 +155,6 @@ def _file(path: str | Path) -> Path:
 def _frame(rows: tuple[LabelDistance, ...], names: list[str], index: str) -> pd.DataFrame:
     import pandas as pd
 
-    told = {"size": "samples", "total_variation": "total variation", "jensen_shannon": "Jensen–Shannon"}
+    titles = {"size": "samples", "total_variation": "total variation", "jensen_shannon": "Jensen–Shannon"}
     frame = pd.DataFrame([asdict(row) for row in rows], index=pd.Index(names, name=index))
-    return frame.drop(columns="number").rename(columns=told)
+    return frame.drop(columns="number").rename(columns=titles)

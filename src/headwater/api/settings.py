@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     Source = str | Path | Data | Any  # or data in memory, see `headwater.data.in_memory`
     Maker = str | Callable[[], nn.Module] | None
 
-PYTHON_NAMES = {  # keywords of other libraries, and what serves here
+PYTHON_NAMES = {  # keywords of other libraries, and what to use here
     "verbose": "progress=False hides the progress bar; callbacks=[…] get every round",
     "quiet": "progress=False hides the progress bar",
     "n_clients": "use clients=20",
@@ -48,7 +48,7 @@ ARGUMENTS = ("callbacks", "data", "engine", "model", "out", "progress", "seeds",
 # Sections whose keys give way to the same key of another section: a bare `share` or `sector` is not that of an attack.
 WHOLE = ("deploy__", "privacy__", "robust__", "attack__", "links__")
 COUNTS = {"client": "clients", "sector": "sectors"}  # keyword that names a column → keyword that is a number
-# What the messages say to users of the command, and what serves in Python.
+# Advice in messages to users of the command, and the same advice for Python.
 COMMAND_WORDS = (
     (r"choose another --out, or replace that run with --force", "choose another out=…, or remove that folder"),
     (r"(start|begin)( the run)? anew with --force", "remove that folder to begin anew"),
@@ -101,10 +101,10 @@ def _with_roles(data: Any, settings: dict[str, Any], standardize: bool | str) ->
     for key in roles.keys() & rest.keys():
         number = key == "label" and type(rest[key]) is int  # a column of a DataFrame that was made of an array
         check(f"data.{key}", roles[key], str(rest[key]) if number else rest[key])
-    found = data_from(data, rest, standardize)
+    loaded_data = data_from(data, rest, standardize)
     settings.clear()
     settings.update(rest | sections)
-    return found
+    return loaded_data
 
 
 def _is_section(value: Any) -> bool:

@@ -1,4 +1,4 @@
-"""Attacks on models with what everybody has: the architecture and the public rows."""
+"""Membership and inversion attacks that use public knowledge only: the architecture and the public rows."""
 
 from __future__ import annotations
 
@@ -12,7 +12,14 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from headwater.audit.inversion import Inverted, invert
-from headwater.audit.membership_inference import RESAMPLES, Floats, Membership, Scores, class_weights, membership
+from headwater.audit.membership_inference import (
+    RESAMPLES,
+    Floats,
+    MembershipRisk,
+    MembershipScores,
+    class_weights,
+    membership,
+)
 from headwater.audit.views import SeenModel
 from headwater.audit.watching import name_of
 from headwater.core.params import Params
@@ -24,27 +31,27 @@ from headwater.tasks.task import RunContext
 
 MEMBERSHIP, ANALYTIC, SEARCH = "membership", "analytic", "search"
 ATTACKS = (MEMBERSHIP, ANALYTIC, SEARCH)
-ROWS = 2000  # most rows of either kind that a model is asked about
+ROWS = 2000  # most member rows, and most other rows, that a model is evaluated on
 REFERENCE = LocalSpec(steps=300, batch=32, optimizer="adam", lr=1e-3)  # training of the reference model
 WORST = 1e9  # in place of a loss that is not finite
-SLOT = 7  # of a module of its own, so that nothing of the run is overwritten
+SLOT = 7  # number of the module that attacks use, so that they overwrite no module of the run
 
 
 class Attacker:
-    """Attacks models with what everybody has: the architecture and the public rows.
+    """Attacks models with public knowledge only: the architecture and the public rows.
 
     Args:
-        context: of the run.
-        seed: of all draws.
-        attacks: which of `ATTACKS` are made.
-        resamples: by which intervals are found.
+        context: context of the run.
+        seed: seed of all draws.
+        attacks: the attacks to run, some of `ATTACKS`.
+        resamples: number of bootstrap resamples for the intervals.
     """
 
     def __init__(
         self, context: RunContext, seed: int, attacks: Collection[str] = ATTACKS, resamples: int = RESAMPLES
     ) -> None:
         self._context, self.seed, self._attacks, self._resamples = context, seed, attacks, resamples
-        self._memberships: dict[Any, tuple[Membership | None, Membership | None]] = {}
+        self._memberships: dict[Any, tuple[MembershipRisk | None, MembershipRisk | None]] = {}
         self._references: dict[str, Params | None] = {}
         self._inverted: dict[Any, Inverted] = {}
         split = context.split
@@ -52,7 +59,7 @@ class Attacker:
         self._test = torch.as_tensor(np.sort(order))
 
     def suited(self, archs: Collection[str]) -> set[str]:
-        """Architectures whose models give a number for each class."""
+        """Architectures whose models return one logit per class."""
         x = self._context.split.test.x[:2].to(self._context.device)
         wanted = (len(x), self._context.split.classes)
         return {
@@ -61,8 +68,8 @@ class Attacker:
 
     # -- membership
 
-    def membership(self, seen: Sequence[SeenModel]) -> tuple[Membership | None, Membership | None]:
-        """By the loss, and by the loss less that of a reference model."""
+    def membership(self, seen: Sequence[SeenModel]) -> tuple[MembershipRisk | None, MembershipRisk | None]:
+        """Membership inference by the loss, and by the loss minus that of a reference model."""
         if MEMBERSHIP not in self._attacks:
             return None, None
         key = tuple((each.name, each.clients) for each in seen)
@@ -73,22 +80,22 @@ class Attacker:
             self._memberships[key] = membership([own for own, _ in scores], *how), membership(calibrated, *how)
         return self._memberships[key]
 
-    def scores(self, seen: SeenModel) -> tuple[Scores, Scores | None]:
-        """What both attacks say about rows of the model's clients and about rows that nobody trained on."""
+    def scores(self, seen: SeenModel) -> tuple[MembershipScores, MembershipScores | None]:
+        """Scores of both attacks for rows of the model's clients and for rows that nobody trained on."""
         split, rows = self._context.split, self._rows(seen)
         inside = split.train.y[rows].numpy()
         outside = split.test.y[self._test].numpy()
         weights = class_weights(inside, outside)
         own = [self._loss(seen.model, x, y) for x, y in self._sides(rows)]
-        plain = Scores(-own[0], -own[1], weights)
+        plain = MembershipScores(-own[0], -own[1], weights)
         reference = self._reference(seen.model.layout.arch)
         if reference is None:
             return plain, None
-        known = [self._loss(reference, x, y) for x, y in self._sides(rows)]
-        return plain, Scores(known[0] - own[0], known[1] - own[1], weights)
+        usual = [self._loss(reference, x, y) for x, y in self._sides(rows)]
+        return plain, MembershipScores(usual[0] - own[0], usual[1] - own[1], weights)
 
     def _rows(self, seen: SeenModel) -> Tensor:
-        """Rows of the clients whose model it is; a draw of them if they are many."""
+        """Rows of the clients whose model it is; a random sample if there are more than `ROWS`."""
         rows = np.concatenate([np.asarray(self._context.rows[client]) for client in seen.clients])
         if len(rows) > ROWS:
             rows = stream(self.seed, "probe", *seen.clients).choice(rows, ROWS, replace=False)
@@ -155,11 +162,11 @@ class Attacker:
         return self._inverted[key]
 
     def _alike(self, labels: Tensor) -> Tensor:
-        """As many rows of the same classes that no client has, as far as there are so many."""
+        """Test and public rows with the same number per class, or fewer where there are not enough."""
         split, draw = self._context.split, stream(self.seed, "probe", "alike")
         x, y = torch.cat([split.test.x, self._public[0]]), torch.cat([split.test.y, self._public[1]]).numpy()
-        found = []
+        chosen = []
         for label, count in zip(*np.unique(labels.numpy(), return_counts=True), strict=True):
-            there = np.flatnonzero(y == label)
-            found.append(draw.choice(there, min(int(count), len(there)), replace=False))
-        return x[torch.as_tensor(np.concatenate(found))]
+            candidates = np.flatnonzero(y == label)
+            chosen.append(draw.choice(candidates, min(int(count), len(candidates)), replace=False))
+        return x[torch.as_tensor(np.concatenate(chosen))]

@@ -1,14 +1,13 @@
-"""Gradient inversion: are rows of clients visible in the update that a party sees?
+"""Gradient inversion: can rows of clients be reconstructed from the update that a party sees?
 
 Two attacks. The analytic one divides the update of the weights of the first linear layer by that of its biases, neuron
 by neuron: for a gradient of one row this is the row itself, for more rows a mixture of them (Phong et al., IEEE TIFS
-2018). The other searches for inputs and labels whose gradient points where the update does, by cosine similarity
+2018). The other searches for inputs and labels whose gradient has the direction of the update, by cosine similarity
 (Zhu, Liu, Han: Deep Leakage from Gradients, NeurIPS 2019; Geiping et al.: Inverting Gradients, NeurIPS 2020).
 
-A guess is compared with the row that it resembles most: the cosine of both, after the mean of public rows was taken
-off. Many rows resemble each other, so two further numbers say what this is worth: the same guesses compared with as
-many rows of the same classes that nobody trained on, and as many public rows as guesses, which know nothing of the
-client.
+A guess is compared with the row that it resembles most, by the cosine of both after the mean of public rows was
+subtracted. Many rows resemble each other, so there are two controls: the same guesses compared with as many rows of the
+same classes that nobody trained on, and as many public rows in place of the guesses.
 """
 
 from __future__ import annotations
@@ -41,8 +40,8 @@ class Likeness:
 
     Args:
         similarity: of the best guess and the row that it resembles most; 1 is the row itself.
-        control: the same guesses beside rows that nobody trained on.
-        baseline: as many public rows in place of guesses, a mean over draws of them.
+        control: the same for rows that nobody trained on.
+        baseline: the same for public rows in place of the guesses, as a mean over draws of as many.
         error: mean squared error of that guess.
     """
 
@@ -54,7 +53,7 @@ class Likeness:
 
 @dataclass(frozen=True)
 class Inverted:
-    """What both attacks gave for one update; None where one cannot be used."""
+    """Results of both attacks on one update; None where an attack does not apply."""
 
     analytic: Likeness | None
     searched: Likeness | None
@@ -79,21 +78,21 @@ def layer_guesses(start: Params, end: Params, size: int) -> Tensor | None:
 
 
 def searched(net: FlatModule, start: Params, end: Params, public: Tensor, classes: int, seed: int) -> Tensor:
-    """Inputs whose gradient points where the update does.
+    """Inputs whose gradient has the direction of the update.
 
     Args:
         net: a module of the architecture.
         start: the model before training.
         end: the model after it.
-        public: rows that everybody has; guesses begin around their mean and stay within their range.
+        public: rows that every party has; guesses begin around their mean and stay within their range.
         classes: how many there are.
         seed: of the first guess.
     """
     net.load(start)
     module = net.module.eval()
     weights = [parameter for parameter in module.parameters() if parameter.requires_grad]
-    aim = (start.trainable - end.trainable).to(net.vector)
-    aim = aim / aim.norm().clamp_min(TINY)
+    direction = (start.trainable - end.trainable).to(net.vector)
+    direction = direction / direction.norm().clamp_min(TINY)
     drawn = torch.Generator().manual_seed(derive(seed, "inversion") % 2**62)
     noise = torch.randn(SEARCHED, *public.shape[1:], generator=drawn, dtype=public.dtype)
     x = (public.mean(0) + public.std() * noise).to(net.vector).requires_grad_()
@@ -105,10 +104,10 @@ def searched(net: FlatModule, start: Params, end: Params, public: Tensor, classe
         logits = module(net.laid_out(x))
         loss = -(F.log_softmax(logits, 1) * y.softmax(1)).sum(1).mean()
         parts = torch.autograd.grad(loss, weights, create_graph=True, allow_unused=True)
-        found = [torch.zeros_like(w) if part is None else part for w, part in zip(weights, parts, strict=True)]
-        gradient = torch.cat([part.reshape(-1) for part in found])
-        away = 1 - (gradient @ aim) / gradient.norm().clamp_min(TINY)
-        by_x, by_y = torch.autograd.grad(away, [x, y])
+        whole = [torch.zeros_like(w) if part is None else part for w, part in zip(weights, parts, strict=True)]
+        gradient = torch.cat([part.reshape(-1) for part in whole])
+        distance = 1 - (gradient @ direction) / gradient.norm().clamp_min(TINY)
+        by_x, by_y = torch.autograd.grad(distance, [x, y])
         inputs.step(by_x.contiguous(), RATE)
         labels.step(by_y.contiguous(), RATE)
         with torch.no_grad():
@@ -117,14 +116,14 @@ def searched(net: FlatModule, start: Params, end: Params, public: Tensor, classe
 
 
 def likeness(guesses: Tensor, rows: Tensor, others: Tensor, public: Tensor, seed: int) -> Likeness:
-    """Compare guesses with the rows that they may show.
+    """Compare guesses with the rows that they may reconstruct.
 
     Args:
-        guesses: one a row, of any shape.
-        rows: of the clients.
-        others: rows like these that nobody trained on.
-        public: rows that everybody has.
-        seed: of the draws of public rows.
+        guesses: one guess per row, of any shape.
+        rows: rows of the clients.
+        others: rows of the same classes that nobody trained on.
+        public: rows that every party has.
+        seed: seed of the draws of public rows.
     """
     flat = [part.reshape(len(part), -1).double() for part in (guesses, rows, others, public)]
     guess, target, outside, known = (part - flat[3].mean(0) for part in flat)
@@ -140,8 +139,8 @@ def likeness(guesses: Tensor, rows: Tensor, others: Tensor, public: Tensor, seed
 
 
 def _cosines(one: Tensor, other: Tensor) -> Tensor:
-    found = F.normalize(one, dim=1, eps=TINY) @ F.normalize(other, dim=1, eps=TINY).T
-    return found.nan_to_num(-1.0)
+    cosines = F.normalize(one, dim=1, eps=TINY) @ F.normalize(other, dim=1, eps=TINY).T
+    return cosines.nan_to_num(-1.0)
 
 
 def invert(
@@ -159,7 +158,7 @@ def invert(
         net: a module of the architecture.
         start: the model before training.
         end: the model after it.
-        beside: rows of the clients, rows like these that nobody trained on, and public rows.
+        beside: rows of the clients, rows of the same classes that nobody trained on, and public rows.
         classes: how many there are.
         search: whether to search, which takes time.
         seed: of all draws.

@@ -1,11 +1,11 @@
-"""Membership inference: does a model tell the rows that it was trained on from rows that nobody trained on?
+"""Membership inference: can rows that a model was trained on be told from rows that nobody trained on?
 
-Two attacks, both of one number for each row. The first is the loss (Yeom, Giacomelli, Fredrikson, Jha: Privacy Risk in
-Machine Learning, CSF 2018): rows with a small loss are called members. The second is the loss less that of a reference
-model, which was trained on public rows: a row that is easy for everybody is no sign.
+There are two attacks, and each gives one score per row. The first is the loss (Yeom, Giacomelli, Fredrikson, Jha:
+Privacy Risk in Machine Learning, CSF 2018): rows with a small loss are called members. The second is the loss minus
+that of a reference model, which was trained on public rows: a row that is easy for any model is no evidence.
 
-Rows that nobody trained on are those of the test set, weighted so that their classes are mixed as the client's: that a
-model suits a client's classes is no membership.
+Rows that nobody trained on are those of the test set, weighted so that their class shares are those of the client.
+Otherwise a model that is good at its client's classes would look like one that remembers rows.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Ints = np.ndarray[Any, np.dtype[np.int64]]
 
 
 @dataclass(frozen=True)
-class Rate:
+class Estimate:
     """A number with its 95 % interval, if there is one."""
 
     value: float
@@ -34,31 +34,31 @@ class Rate:
 
 
 @dataclass(frozen=True)
-class Membership:
-    """How well one attack tells members from others.
+class MembershipRisk:
+    """How well one attack separates members (rows that a model was trained on) from other rows.
 
     Args:
-        auc: chance that a member looks more like one than a row that nobody trained on; 0.5 is guessing.
-        advantage: true less false positive rate at a threshold that was chosen on one half of the rows and used on the
+        auc: probability that a member has a higher score than a row that nobody trained on; 0.5 is guessing.
+        advantage: true minus false positive rate at a threshold that was chosen on one half of the rows and used on the
             other; 0 is guessing.
         models: how many models were attacked.
         rows: members, over all models.
     """
 
-    auc: Rate
-    advantage: Rate
+    auc: Estimate
+    advantage: Estimate
     models: int
     rows: int
 
 
 @dataclass(frozen=True)
-class Scores:
-    """What an attack says about rows under one model: the larger, the more like a member.
+class MembershipScores:
+    """Scores of an attack on one model. A higher score means that a row is more likely a member.
 
     Args:
         members: scores of rows that the model was trained on.
         others: scores of rows that nobody trained on, the same rows for every model.
-        weights: of the others, so that classes are mixed as among the members.
+        weights: of the others, so that their class shares are those of the members.
     """
 
     members: Floats
@@ -67,7 +67,7 @@ class Scores:
 
 
 def class_weights(member_labels: Ints, other_labels: Ints) -> Floats:
-    """Weights with which the others' classes are mixed as the members'."""
+    """Weights that give the others the class shares of the members."""
     classes = int(max(member_labels.max(initial=0), other_labels.max(initial=0))) + 1
     share = np.bincount(member_labels, minlength=classes) / max(1, len(member_labels))
     count = np.bincount(other_labels, minlength=classes)
@@ -76,7 +76,7 @@ def class_weights(member_labels: Ints, other_labels: Ints) -> Floats:
 
 
 def auc_of(members: Floats, others: Floats, weights: Floats) -> float:
-    """Chance that a member's score is larger than another's; half for equal scores."""
+    """Probability that a member's score is larger than another row's; equal scores count half."""
     order = np.argsort(others)
     ranked, total = others[order], weights.sum()
     below = np.concatenate([[0.0], np.cumsum(weights[order])]) / total
@@ -85,7 +85,7 @@ def auc_of(members: Floats, others: Floats, weights: Floats) -> float:
 
 
 def _rates(members: Floats, others: Floats, weights: Floats, thresholds: Floats) -> Floats:
-    """True less false positive rate at each threshold."""
+    """True minus false positive rate at each threshold."""
     order = np.argsort(others)
     below = np.concatenate([[0.0], np.cumsum(weights[order])]) / weights.sum()
     false = 1 - below[np.searchsorted(others[order], thresholds, "left")]
@@ -96,21 +96,21 @@ def _rates(members: Floats, others: Floats, weights: Floats, thresholds: Floats)
 
 def _advantage(halves: Sequence[tuple[Floats, Floats, Floats]]) -> float:
     """Mean over both ways to choose a threshold on one half of the rows and to use it on the other."""
-    found = []
+    advantages = []
     for chosen, used in (halves, halves[::-1]):
         thresholds = np.concatenate([chosen[0], chosen[1]])
         best = thresholds[int(np.argmax(_rates(*chosen, thresholds)))]
-        found.append(float(_rates(*used, np.array([best]))[0]))
-    return float(np.mean(found))
+        advantages.append(float(_rates(*used, np.array([best]))[0]))
+    return float(np.mean(advantages))
 
 
-def membership(scores: Sequence[Scores], seed: int = 0, resamples: int = RESAMPLES) -> Membership | None:
+def membership(scores: Sequence[MembershipScores], seed: int = 0, resamples: int = RESAMPLES) -> MembershipRisk | None:
     """The mean over models, with an interval over models and rows; None if no model has enough rows.
 
     Args:
         scores: of each model.
         seed: of the halves and of the resampling.
-        resamples: by which intervals are found; 0 leaves them out.
+        resamples: number of bootstrap resamples for the intervals; 0 leaves them out.
     """
     scores = [each for each in scores if len(each.members) >= LEAST and each.weights.sum() > 0]
     if not scores:
@@ -121,14 +121,14 @@ def membership(scores: Sequence[Scores], seed: int = 0, resamples: int = RESAMPL
     value = np.array([_both(each, mine, others) for each, mine in zip(scores, members, strict=True)]).mean(0)
     drawn = []
     for _ in range(resamples):
-        there = [draw.choice(half, len(half)) for half in others]  # the same for all models, which share these rows
+        outside = [draw.choice(half, len(half)) for half in others]  # the same for all models, which share these rows
         which = draw.integers(0, len(scores), len(scores))
         mine = [[draw.choice(half, len(half)) for half in members[at]] for at in which]
-        pairs = [_both(scores[at], own, there) for at, own in zip(which, mine, strict=True)]
+        pairs = [_both(scores[at], own, outside) for at, own in zip(which, mine, strict=True)]
         drawn.append(np.mean(pairs, axis=0))
     ends = np.quantile(np.array(drawn), [0.025, 0.975], axis=0).T.tolist() if drawn else [(None, None)] * 2
-    rates = [Rate(float(value[at]), *ends[at]) for at in (0, 1)]
-    return Membership(rates[0], rates[1], len(scores), sum(len(each.members) for each in scores))
+    rates = [Estimate(float(value[at]), *ends[at]) for at in (0, 1)]
+    return MembershipRisk(rates[0], rates[1], len(scores), sum(len(each.members) for each in scores))
 
 
 def _split(count: int, draw: np.random.Generator) -> list[Ints]:
@@ -136,8 +136,8 @@ def _split(count: int, draw: np.random.Generator) -> list[Ints]:
     return [order[: count // 2], order[count // 2 :]]
 
 
-def _both(scores: Scores, members: Sequence[Ints], others: Sequence[Ints]) -> tuple[float, float]:
-    """AUC over all of these rows, and the advantage from half to half. Guessing where a half has no such classes."""
+def _both(scores: MembershipScores, members: Sequence[Ints], others: Sequence[Ints]) -> tuple[float, float]:
+    """AUC over all of these rows, and the advantage from half to half; those of guessing if a half has no weight."""
     mine, rest = np.concatenate(list(members)), np.concatenate(list(others))
     if min(scores.weights[half].sum() for half in others) <= 0:
         return 0.5, 0.0

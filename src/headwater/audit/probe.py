@@ -1,7 +1,7 @@
-"""A number for the leak: a run is repeated, and the models that each kind of party held in its last round are attacked.
+"""Measures what models leak: repeats a run, and attacks the models that each kind of party held in its last round.
 
-Nothing here knows methods: who held what comes from the moves and jobs of the run (`Watching`). A probe is a lower
-bound by simple attacks. A small number proves nothing.
+This works for any method: who held what is taken from the moves and jobs of the run (`Watching`). The attacks are
+simple, so a probe is a lower bound: a small number proves nothing.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 from headwater.audit.attacker import ATTACKS, Attacker
 from headwater.audit.inversion import Likeness
-from headwater.audit.membership_inference import RESAMPLES, Membership, Rate
+from headwater.audit.membership_inference import RESAMPLES, Estimate, MembershipRisk
 from headwater.audit.views import SUBJECTS, SeenModel, seen_models
 from headwater.audit.watching import Watching
 from headwater.core.rng import stream
@@ -29,20 +29,20 @@ INVERTED = 4  # models of a kind that are inverted, since each takes a search
 
 @dataclass(frozen=True)
 class Resemblance:
-    """How much reconstructed inputs resemble rows of clients, beside public rows that know nothing of them.
+    """How much reconstructed inputs resemble rows of clients, with two controls.
 
     Args:
-        similarity: of guesses and clients' rows, mean over models; 1 is a row itself.
-        control: of the same guesses and rows that nobody trained on.
-        baseline: of clients' rows and as many public rows in place of guesses.
-        gain: similarity less control, with its 95 % interval over models; without one for a single model.
+        similarity: of guesses to clients' rows, mean over models; 1 is a row itself.
+        control: of the same guesses to rows that nobody trained on.
+        baseline: of as many public rows to clients' rows.
+        gain: similarity minus control, with its 95 % interval over models; without one for a single model.
         models: how many were inverted.
     """
 
     similarity: float
     control: float
     baseline: float
-    gain: Rate
+    gain: Estimate
     models: int
 
 
@@ -58,7 +58,7 @@ class Finding:
         models: how many of them.
         started: of how many the party also held the model that training began with.
         loss: membership by the loss.
-        calibrated: membership by the loss less that of a reference model.
+        calibrated: membership by the loss minus that of a reference model.
         analytic: inversion by the first linear layer.
         searched: inversion by search.
     """
@@ -69,8 +69,8 @@ class Finding:
     part: str
     models: int
     started: int
-    loss: Membership | None
-    calibrated: Membership | None
+    loss: MembershipRisk | None
+    calibrated: MembershipRisk | None
     analytic: Resemblance | None
     searched: Resemblance | None
 
@@ -81,7 +81,7 @@ class Probe:
 
     Args:
         findings: by party, then by whose models.
-        without: parties that held no model with rows of others.
+        without: parties that held no model trained on rows of others.
         round: the round that was looked at.
         clients: clients whose own models were attacked.
         model_sha256: of the repeated run's model, which is that of the first run if nothing has changed since.
@@ -114,8 +114,8 @@ def probe(
         experiment: what `prepare` returned.
         clients: how many clients' own models are attacked.
         inverted: how many models of a kind are inverted.
-        attacks: which of `ATTACKS` are made; the search comes with the analytic one.
-        resamples: by which intervals of membership are found; 0 leaves them out.
+        attacks: the attacks to run, some of `ATTACKS`; the search comes with the analytic one.
+        resamples: number of bootstrap resamples for intervals of membership; 0 leaves them out.
         watch: called with every event of the run.
     """
     config = experiment.config
@@ -142,22 +142,22 @@ def _findings(seen: Sequence[SeenModel], attacker: Attacker, inverted: int) -> l
     for each in seen:
         part = ".".join(map(str, each.part))
         kinds.setdefault((each.role, each.subject, each.purpose, part), []).append(each)
-    found = []
+    findings = []
     for kind in sorted(kinds, key=lambda kind: (ROLES.index(kind[0]), SUBJECTS.index(kind[1]), *kind[2:])):
         models = kinds[kind]
         started = [each for each in models if each.start is not None]
-        pictures = [attacker.inverted(each) for each in started[:inverted]]
-        found.append(
+        inversions = [attacker.inverted(each) for each in started[:inverted]]
+        findings.append(
             Finding(
                 *kind,
                 len(models),
                 len(started),
                 *attacker.membership(models),
-                _resemblance([picture.analytic for picture in pictures]),
-                _resemblance([picture.searched for picture in pictures]),
+                _resemblance([each.analytic for each in inversions]),
+                _resemblance([each.searched for each in inversions]),
             )
         )
-    return found
+    return findings
 
 
 def _resemblance(found: Sequence[Likeness | None]) -> Resemblance | None:
@@ -169,4 +169,4 @@ def _resemblance(found: Sequence[Likeness | None]) -> Resemblance | None:
     like, control, chance = (
         mean_interval([getattr(each, name) for each in likes])[0] for name in ("similarity", "control", "baseline")
     )
-    return Resemblance(like, control, chance, Rate(gain, *ends), len(likes))
+    return Resemblance(like, control, chance, Estimate(gain, *ends), len(likes))

@@ -1,4 +1,4 @@
-"""What each kind of party held in the last round, as models that an attack can begin with."""
+"""The models that each kind of party held in the last round, with the models that their training began with."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from headwater.audit.watching import SENT, Key, Origin, Part, Sighting, Watching, name_of
+from headwater.audit.watching import SENT, Key, ModelOrigin, Part, Sighting, Watching, name_of
 from headwater.core.params import Params
 
 SUBJECTS = ("client", "sector", "several")  # whose model: of one client, of one sector's clients, of more
@@ -43,25 +43,25 @@ class SeenModel:
 
 
 def seen_models(engine: Watching, sector_of: Mapping[str, str], round: int, archs: Collection[str]) -> list[SeenModel]:
-    """All models that carry rows of others and that came to a party in a round, by who held them.
+    """All models trained on rows of others that a party received or computed in a round, by party.
 
     Of several parties of a kind that held the same sum or mean, the first is listed.
 
     Args:
-        engine: what looked on, in this round and the one before, of which a party still has what it held.
+        engine: the engine that recorded this round and the one before, whose values a party still has.
         sector_of: client → its sector.
         round: the round.
         archs: architectures of clients; models of others are left out.
     """
-    held: dict[tuple[str, str], list[Sighting]] = {}
+    by_party: dict[tuple[str, str], list[Sighting]] = {}
     for sighting in engine.sightings:
-        held.setdefault((sighting.role, sighting.who), []).append(sighting)
-    found: dict[tuple[str, ...], SeenModel] = {}
-    for sightings in held.values():
+        by_party.setdefault((sighting.role, sighting.who), []).append(sighting)
+    models: dict[tuple[str, ...], SeenModel] = {}
+    for sightings in by_party.values():
         for seen in _of_party(engine, sightings, sector_of, round, archs):
             whose = seen.clients if seen.subject == "client" else ()
-            found.setdefault((seen.role, seen.name, *whose), seen)
-    return list(found.values())
+            models.setdefault((seen.role, seen.name, *whose), seen)
+    return list(models.values())
 
 
 def _of_party(
@@ -72,19 +72,19 @@ def _of_party(
         if when != round or how == SENT:  # what it sent may be older
             continue
         for place, model in engine.models_of(key, part).items():
-            origin = engine.whose.get(name := name_of(model), Origin())
+            origin = engine.whose.get(name := name_of(model), ModelOrigin())
             others = tuple(sorted(origin.clients - {who}))
             if not others or model.layout.arch not in archs:
                 continue
             if len(origin.clients) == 1 and not origin.clients <= engine.clients:
-                continue  # passed on by a task, from a client that is not looked at
+                continue  # passed on by a task, from a client whose models are not attacked
             sectors = {sector_of[client] for client in origin.clients}
             subject = "client" if len(origin.clients) == 1 else "sector" if len(sectors) == 1 else "several"
             start = _start(engine, origin, model, known)
             yield SeenModel(role, who, how, purpose, subject, others, (*part, *place), model, start, name)
 
 
-def _start(engine: Watching, origin: Origin, model: Params, known: Sequence[Params]) -> Params | None:
+def _start(engine: Watching, origin: ModelOrigin, model: Params, known: Sequence[Params]) -> Params | None:
     """The model that training began with: the nearest before it that the party held as well."""
     tried: set[Key] = set()
     due = [origin]

@@ -49,7 +49,7 @@ class Sighting(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Origin:
+class ModelOrigin:
     """Where a value comes from.
 
     Args:
@@ -65,7 +65,7 @@ class Watching(Inline):
     """The engine `inline`, which remembers who held which models.
 
     Args:
-        rounds: in which rounds it looks on.
+        rounds: the rounds that are recorded.
         clients: whose own models are remembered; sums over others are remembered too.
         threads: as for `Inline`.
 
@@ -88,8 +88,8 @@ class Watching(Inline):
         self._groups_of: dict[str, tuple[str, ...]] = {}
         self._held: set[str] = set()  # first names of values that are remembered, once they are computed
         self.models: dict[Key, dict[Part, Params]] = {}
-        self.origins: dict[Key, Origin] = {}
-        self.whose: dict[str, Origin] = {}
+        self.origins: dict[Key, ModelOrigin] = {}
+        self.whose: dict[str, ModelOrigin] = {}
 
     @property
     def sightings(self) -> tuple[Sighting, ...]:
@@ -124,7 +124,7 @@ class Watching(Inline):
             return "" if job.node == job.home else "leader"
         return "sector"
 
-    def _origin_of(self, job: Job) -> Origin:
+    def _origin_of(self, job: Job) -> ModelOrigin:
         at_client = job.home in self._context.rows
         if job.task is _either:
             return self._origin_at(job.inputs["new"])
@@ -142,10 +142,10 @@ class Watching(Inline):
                 starts.add((_key(held), held.part))
         if at_client:
             clients = {job.home} if job.node == job.home else clients | {job.home}
-        return Origin(frozenset(clients), frozenset(starts))
+        return ModelOrigin(frozenset(clients), frozenset(starts))
 
-    def _origin_at(self, ref: Ref) -> Origin:
-        return self.origins.get(_key(self._origin(ref)), Origin())
+    def _origin_at(self, ref: Ref) -> ModelOrigin:
+        return self.origins.get(_key(self._origin(ref)), ModelOrigin())
 
     def witness(self, fed: Federation, row: Row, ref: Ref, home: str) -> None:
         """Note who holds a value after a move. Called by the federation for every move."""
@@ -189,7 +189,7 @@ class Watching(Inline):
         found = self._fetch(Ref(name, "", (), EVERY if name in self._groups_of else ""))
         for member in members:
             value = found.get(member, LOST) if member else found
-            origin = self.origins.get((name, member), Origin())
+            origin = self.origins.get((name, member), ModelOrigin())
             inside = dict(_models_in(value))
             for model in inside.values():
                 self.whose[name_of(model)] = min(origin, self.whose.get(name_of(model), origin), key=_width)
@@ -208,7 +208,7 @@ def name_of(model: Params) -> str:
     return hashlib.sha256(model.layout.arch.encode() + content).hexdigest()
 
 
-def _width(origin: Origin) -> int:
+def _width(origin: ModelOrigin) -> int:
     return len(origin.clients)
 
 

@@ -24,7 +24,6 @@ from headwater.cli import (
     config,
     deploy,
     deploy_control,
-    deploy_enrol,
     deploy_members,
     new,
     plan,
@@ -74,7 +73,7 @@ app.command("runs")(runs.runs)
 app.command("resume")(run.resume)
 for steer in (deploy_control.pause, deploy_control.resume, deploy_control.stop, deploy_members.add):
     deploy.app.command()(steer)
-for enrolment in (deploy_enrol.enrol, deploy_enrol.approve, deploy_enrol.rotate):
+for enrolment in (deploy_members.enrol, deploy_members.approve, deploy_members.rotate):
     deploy.app.command()(enrolment)
 app.add_typer(deploy.app, name="deploy")
 

@@ -138,8 +138,8 @@ def _lines(facts: dict[str, Any]) -> Iterator[str]:
         if text := facts["sees"].get(SEES.get(role, role)):
             yield f"as the method says, {party} sees: {text}"
     privacy = facts["privacy"]
-    told = privacy.get("sentence") if isinstance(privacy, dict) else None
-    yield f"privacy spent: {told or 'no guarantee was asked for, so none is given'}"
+    sentence = privacy.get("sentence") if isinstance(privacy, dict) else None
+    yield f"privacy spent: {sentence or 'no guarantee was asked for, so none is given'}"
     moved = any(row["kind"] == ROWS and row["from"] in BELOW for rows in facts["parties"].values() for row in rows)
     yield "rows of data LEFT their clients" if moved else "no rows of data left their clients"
     yield ASIDE

@@ -10,13 +10,13 @@ from headwater.cli.options import Options
 from headwater.cli.terminal import RunProgress, console, print_lines, reading, say, status, table
 
 if TYPE_CHECKING:
-    from headwater.audit.membership_inference import Membership, Rate
+    from headwater.audit.membership_inference import Estimate, MembershipRisk
     from headwater.audit.probe import Finding, Probe, Resemblance
 
 WHOSE = {"client": "one client", "sector": "a sector", "several": "several sectors"}
 CAUTION = (
-    "AUC: chance that a row which was trained on looks more like one than a row that was not, from the same mix of "
-    "classes; 0.5 is guessing. Advantage: true less false positives; 0 is guessing. Rebuilt: how much the best "
+    "AUC: probability that a training row gets a higher score than a row that nobody trained on, with equal class "
+    "shares; 0.5 is guessing. Advantage: true minus false positive rate; 0 is guessing. Rebuilt: how much the best "
     "reconstructed input resembles a row of these clients (1 is the row itself), beside rows of the same classes that "
     "nobody trained on; equal numbers show nothing.",
     "These are simple attacks on what was seen in one round, so the numbers are lower bounds of the leak: a small one "
@@ -64,9 +64,9 @@ def print_probe(found: Probe, parties: dict[str, str], purposes: dict[str, str])
     for each in found.findings:
         about = f"{each.models} of {WHOSE[each.subject]}" + (f" ({each.part})" if each.part else "")
         when = purposes.get(each.purpose, each.purpose)
-        told = (_auc(each.loss), _auc(each.calibrated), _advantage(each), _rebuilt(each.analytic))
+        numbers = (_auc(each.loss), _auc(each.calibrated), _advantage(each), _rebuilt(each.analytic))
         first = parties[each.role] if each.role != before else ""
-        cells.append([first, about, when, *told, _rebuilt(each.searched)])
+        cells.append([first, about, when, *numbers, _rebuilt(each.searched)])
         before = each.role
     for role in found.without:
         cells.append([parties[role], "nothing", *[""] * 6])
@@ -75,16 +75,17 @@ def print_probe(found: Probe, parties: dict[str, str], purposes: dict[str, str])
     print_lines(*CAUTION)
 
 
-def _interval(rate: Rate) -> str:
-    return f"{rate.value:.2f}" if rate.low is None else f"{rate.value:.2f} [{rate.low:.2f}, {rate.high:.2f}]"
+def _interval(estimate: Estimate) -> str:
+    value, low, high = estimate.value, estimate.low, estimate.high
+    return f"{value:.2f}" if low is None else f"{value:.2f} [{low:.2f}, {high:.2f}]"
 
 
-def _auc(found: Membership | None) -> str:
-    return "" if found is None else _interval(found.auc)
+def _auc(risk: MembershipRisk | None) -> str:
+    return "" if risk is None else _interval(risk.auc)
 
 
-def _advantage(found: Finding) -> str:
-    return "" if found.loss is None else _interval(found.loss.advantage)
+def _advantage(finding: Finding) -> str:
+    return "" if finding.loss is None else _interval(finding.loss.advantage)
 
 
 def _rebuilt(found: Resemblance | None) -> str:

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headwater import startup
-from headwater.cli.default_directory import directory_for, removed_if_unused
-from headwater.cli.directories import check_path, claim, plain_name
+from headwater.cli.directories import check_path, claim, directory_for, plain_name, removed_if_unused
 from headwater.cli.options import Baseline, Options, Target, takes
 from headwater.cli.run import INTERRUPTED
 from headwater.cli.terminal import (

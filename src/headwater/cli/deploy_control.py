@@ -1,4 +1,4 @@
-"""`headwater deploy pause`, `resume` and `stop`: the server's operator steers a federation."""
+"""`headwater deploy pause`, `resume` and `stop`: the server's operator controls a federation."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ def pause(options: Options, directory: Directory) -> None:
 
     _, up = request(directory, PAUSE)
     if not options.quiet:
-        when = "after the round that it is at" if up else "as soon as it is started, since it is not running"
-        say(f"the federation pauses {when}, until: headwater deploy resume {directory}")
+        when = "after its current round" if up else "as soon as it is started, since it is not running"
+        say(f"the federation pauses {when}; continue it with: headwater deploy resume {directory}")
 
 
 @takes("quiet")
@@ -45,6 +45,6 @@ def stop(options: Options, directory: Directory) -> None:
     request(directory, STOP)
     if not options.quiet:
         say(
-            "the federation stops after the round that it is at: the server writes a checkpoint, all parties are told "
-            "and end. Start the server and the other parties again to carry on"
+            "the federation stops after its current round: the server writes a checkpoint, and all processes end. "
+            "Start the server and the other parties again to carry on"
         )

@@ -74,8 +74,8 @@ def status_table(rows: Sequence[dict[str, Any]]) -> Table:
 
 
 def _presence(row: dict[str, Any]) -> str:
-    told = [f"{name} {text}" for name, text in (row.get("late") or {}).items()]
-    return ", ".join(filter(None, [_below(row), listed(told, SHOWN)]))
+    late_clients = [f"{name} {text}" for name, text in (row.get("late") or {}).items()]
+    return ", ".join(filter(None, [_below(row), listed(late_clients, SHOWN)]))
 
 
 def _below(row: dict[str, Any]) -> str:
@@ -114,7 +114,7 @@ def control_lines(parties: Sequence[dict[str, Any]]) -> Iterator[str]:
             what = f"{row['what'] or 'control'} ({row['messages']} times)"
             by_receiver.setdefault(row["to"], []).append(what)
         for to, what_was_sent in by_receiver.items():
-            yield f"{party['party']} also told {to}, as control: {', '.join(what_was_sent)}."
+            yield f"{party['party']} also sent to {to}, as control: {', '.join(what_was_sent)}."
     for party in parties:
         for row in party["refused"]:
             first, last = row["rounds"]

@@ -1,13 +1,22 @@
-"""Directories that commands write to: their default names, checks of what is there, and what a run leaves in one."""
+"""Directories that commands write to: their default names, checks of what is there, and what a run leaves in one.
+
+The same command over several runs carries on in the directory that it had, also with further methods or seeds. With
+other settings it gets a new directory, so it never meets a run that it would have to replace.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from headwater.core.records import parse_json
 from headwater.data import TABLES
-from headwater.errors import ConfigError, OutputError
-from headwater.training.run_numbers import RUNS
+from headwater.errors import ConfigError, OutputError, UserError
+from headwater.training.run_numbers import RUNS, continued
 
 if TYPE_CHECKING:
     from headwater.config import Config
@@ -33,7 +42,7 @@ def run_stem(config: Config) -> Path:
 
 
 def plain_name(name: str) -> str:
-    """The name of a method or data set as part of a directory name, which cannot be of any length."""
+    """The name of a method or data set as part of a directory name, cut to `LONGEST` letters."""
     plain = Path(name).name.replace(":", ".")
     for ending in (".npz", *TABLES):
         plain = plain.removesuffix(ending)
@@ -135,3 +144,44 @@ def stored(directory: Path) -> Config:
         return Config.from_toml(file.read_text(encoding="utf-8"))
     except (ConfigError, UnicodeDecodeError) as error:
         raise OutputError(f"{file} cannot be read ({error}); restore it, or start the run anew") from None
+
+
+ASKED = "asked.json"  # run → hash of its configuration as requested
+
+
+def directory_for(stem: Path, asked: Mapping[str, str]) -> Path:
+    """The newest directory of this name if all that it holds was asked for in the same way, else a new one.
+
+    Args:
+        stem: path without the number.
+        asked: run → a text that is equal for equal settings.
+    """
+    from headwater.training.checkpoint import write_whole
+
+    wanted = {run: hashlib.sha256(text.encode()).hexdigest() for run, text in asked.items()}
+    path = continued(stem, lambda folder: (known := _known(folder)) is not None and known | wanted == wanted | known)
+    text = json.dumps((_known(path) or {}) | wanted, indent=1)
+    write_whole(path / ASKED, text)
+    return path
+
+
+@contextmanager
+def removed_if_unused(out: Path) -> Iterator[None]:
+    """Remove a directory of `directory_for` again if a mistake of the user's ends the command before any run."""
+    try:
+        yield
+    except UserError:
+        if (out / ASKED).is_file() and [item.name for item in out.iterdir()] == [ASKED]:
+            (out / ASKED).unlink()
+            out.rmdir()
+        raise
+
+
+def _known(folder: Path) -> dict[str, str] | None:
+    """What was asked for in a directory; None if that is not known."""
+    file = folder / ASKED
+    try:
+        found = parse_json(file.read_text(encoding="utf-8")) if any(folder.iterdir()) else {}
+    except (OSError, ValueError):
+        return None
+    return found if isinstance(found, dict) else None

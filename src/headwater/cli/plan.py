@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headwater.cli.default_directory import directory_for
-from headwater.cli.directories import check_path, plain_name
+from headwater.cli.directories import check_path, directory_for, plain_name
 from headwater.cli.options import Options, Source, takes
 from headwater.cli.run import TIERS
 from headwater.cli.terminal import as_json, console, pairs, print_lines, reading, status, table

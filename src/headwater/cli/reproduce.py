@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from headwater.cli.default_directory import directory_for
-from headwater.cli.directories import check_path
+from headwater.cli.directories import check_path, directory_for
 from headwater.cli.options import Baseline, Options, RunsAtOnce, takes
 from headwater.cli.run import INTERRUPTED
 from headwater.cli.sweep import exit_status, prepare_directories, say_interrupted, start_workers, train_all

@@ -138,7 +138,7 @@ def _train(config: Config, out: Path | None, options: Options) -> int:
     check_path(out or RUNS)
     with status(f"{reading(config.data.name)} …", options.quiet):
         from headwater.training.experiment import prepare
-        from headwater.training.needs import check_needs
+        from headwater.training.opening import check_needs
 
         startup.freeze_gc()
         experiment = prepare(config)

@@ -41,8 +41,8 @@ def annotated(config: Config, source: str | None, sets: Sequence[str], options: 
         key = f"{section}.{found.group(1)}" if found and section else found.group(1) if found else ""
         value = tree.get(section, {}).get(found.group(1)) if found and section else None
         filled = section in catalog.SELECTORS or section in catalog.STAGES
-        told = origin.get(key) or (FILLED if found and filled and _differs(value, defaults.get(key)) else "")
-        lines.append(f"{line}  # {told}" if told and not line.endswith("[") else line)
+        source = origin.get(key) or (FILLED if found and filled and _differs(value, defaults.get(key)) else "")
+        lines.append(f"{line}  # {source}" if source and not line.endswith("[") else line)
     return "\n".join(lines)
 
 

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import click
 import typer
 
-from headwater.cli.default_directory import directory_for
-from headwater.cli.directories import check_path, clear, plain_name
+from headwater.cli.directories import check_path, clear, directory_for, plain_name
 from headwater.cli.options import Options, RunsAtOnce, Source, takes
 from headwater.cli.run import INTERRUPTED
 from headwater.cli.terminal import SweepProgress, as_json, print_lines, say, status

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headwater.cli.default_directory import directory_for
-from headwater.cli.directories import check_path, plain_name
+from headwater.cli.directories import check_path, directory_for, plain_name
 from headwater.cli.options import Options, takes
 from headwater.cli.sweep import axis
 from headwater.cli.terminal import CellText, RunProgress, as_json, console, print_lines, reading, status, table

@@ -14,7 +14,7 @@ from headwater.config.reference import KeyRow, SectionKeys
 from headwater.registry import load
 
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
-OWN = ":"  # in the name of a part of the user's own
+OWN = ":"  # is in the name of the user's own methods, models and so on: package.module:Name
 PATHS = r"[/\\.]"  # in the name of data that is a path
 
 Schema = dict[str, Any]
@@ -43,9 +43,9 @@ def schema() -> Schema:
 
 def _section(keys: SectionKeys) -> Schema:
     own = _properties(catalog.common(keys.name), keys.keys)
-    made: Schema = {"type": "object", "description": keys.about, "properties": own}
+    table: Schema = {"type": "object", "description": keys.about, "properties": own}
     if not keys.selector:
-        return made | {"additionalProperties": False}
+        return table | {"additionalProperties": False}
     parts = dict(_parts(keys.name))
     own |= _joined({key: {c: p[key] for c, p in parts.items() if key in p} for p in parts.values() for key in p})
     listed = {"enum": [*catalog.REGISTRIES[keys.name], *((catalog.AUTO,) if keys.name == "model" else ())]}
@@ -54,7 +54,7 @@ def _section(keys: SectionKeys) -> Schema:
     own[keys.selector] = {"type": "string", "anyOf": [listed, {"pattern": pattern}], **about}
     accepted = {"propertyNames": {"enum": list(own)}}
     users = {"properties": {keys.selector: {"pattern": OWN}}, "required": [keys.selector]}
-    return made | {
+    return table | {
         "if": users,
         "else": accepted,  # a part of the user's own has keys that only its code knows
         "allOf": [_only(keys, choice, properties) for choice, properties in parts.items()],

@@ -10,8 +10,8 @@ from typing import Any
 from headwater.config import catalog
 from headwater.config.adversity import LinksConfig
 from headwater.config.fields import MISSING, NONE, Setting, build, check, plain, shown
+from headwater.config.privacy import check_secure
 from headwater.config.sections import DeployConfig
-from headwater.config.secure import check_secure
 from headwater.data import REFERENCES, Reference, columns
 from headwater.errors import ConfigError
 from headwater.partition import PARTITIONS
@@ -23,14 +23,14 @@ HEADER = "# Written by Headwater: the whole configuration of a run. `headwater r
 MOST_OWNERS = 4  # parts that a suggestion names
 ALIKE = 0.9  # a key so similar in the same section is suggested before the same key in another section
 # Keys that say where and when a run is computed. They never change a result.
-ELSEWHERE = (
+NEUTRAL = (
     "data.dir",
     "engine.name",
     "engine.workers",
     "engine.memory",
     "engine.address",
     "engine.overlap",
-    "engine.device",  # a run that is taken up on another kind of device is refused by itself
+    "engine.device",  # resuming on another kind of device is refused elsewhere
     "engine.device_memory",
     "privacy.secure_masks",
     "faults.availability",
@@ -152,7 +152,7 @@ def differences(mine: Mapping[str, Any], theirs: Mapping[str, Any]) -> Iterator[
     """Yield the dotted key and both values of each difference that can change a result."""
     left, right = _flat(mine), _flat(theirs)
     for key in [*left, *(key for key in right if key not in left)]:
-        if key not in ELSEWHERE and left.get(key) != right.get(key):
+        if key not in NEUTRAL and left.get(key) != right.get(key):
             yield key, left.get(key), right.get(key)
 
 
@@ -260,8 +260,8 @@ def _check_together(tree: Tree) -> None:
     check_assign(split["assign"], split["clients"], split["sectors"])
     if split["assign"] == "balanced" and built.SHARED and split["clients"] > MOST_COUNTED:
         raise ConfigError(
-            f"partition.assign = 'balanced' counts what every client holds, which of {split['clients']} drawn clients "
-            f"would take too long (at most {MOST_COUNTED}); use 'random', 'blocks' or a list"
+            f"partition.assign = 'balanced' counts what every client holds, which takes too long for "
+            f"{split['clients']} drawn clients (at most {MOST_COUNTED}); use 'random', 'blocks' or a list"
         )
     for stage, kind in catalog.STAGES.items():
         if tree[stage]:  # keys that are filled in later get a value, so that they are no reason to refuse the others

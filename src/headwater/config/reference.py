@@ -71,11 +71,11 @@ def section(name: str) -> SectionKeys:
         return SectionKeys("", "Before any section.", _rows(catalog.TOP, arguments_of(Top)))
     kind = catalog.STAGES.get(name) or SECTIONS.get(name)
     if kind is None:
-        about, told = "The method, and its own options.", {"name": "the method, or `package.module:Name`."}
+        about, meanings = "The method, and its own options.", {"name": "the method, or `package.module:Name`."}
     else:
         about = inspect.cleandoc(kind.__doc__ or "").partition("\n\nArgs:")[0].replace("\n", " ")
-        told = arguments_of(kind)
-    keys = _rows(catalog.common(name), told, WORDS.get(name, {}))
+        meanings = arguments_of(kind)
+    keys = _rows(catalog.common(name), meanings, WORDS.get(name, {}))
     return SectionKeys(name, about, keys, catalog.SELECTORS.get(name, ""))
 
 
@@ -111,7 +111,7 @@ def arguments_of(thing: Any) -> dict[str, str]:
     for each in reversed(thing.__mro__) if isinstance(thing, type) else (thing,):
         text = re.search(r"^Args:\n((?:    .*\n|\n)+)", inspect.cleandoc(each.__doc__ or "") + "\n", re.MULTILINE)
         entries = re.findall(r"^    (\w[\w, ]*): (.*\n(?:        .*\n)*)", text.group(1) if text else "", re.MULTILINE)
-        found |= {name: " ".join(told.split()) for names, told in entries for name in re.split(r", ?", names)}
+        found |= {name: " ".join(meaning.split()) for names, meaning in entries for name in re.split(r", ?", names)}
     return found
 
 
@@ -125,11 +125,11 @@ def toml(value: Any) -> str:
 
 
 def _rows(
-    settings: Mapping[str, Setting], told: Mapping[str, str], used: Mapping[str, str] | None = None
+    settings: Mapping[str, Setting], meanings: Mapping[str, str], used: Mapping[str, str] | None = None
 ) -> tuple[KeyRow, ...]:
     rows = []
     for key, setting in settings.items():
-        meaning = re.sub(r"\bNone\b", f'"{NONE}"', told.get(key, ""))
+        meaning = re.sub(r"\bNone\b", f'"{NONE}"', meanings.get(key, ""))
         default = "" if setting.default is MISSING else toml(setting.default)
         symbol = _SYMBOL.match(meaning)
         rows.append(

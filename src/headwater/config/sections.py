@@ -11,8 +11,7 @@ from pydantic import AfterValidator, ConfigDict
 
 from headwater.config.adversity import AttackConfig, FaultsConfig, LinksConfig, RobustConfig
 from headwater.config.fields import Says, Section, Share
-from headwater.config.privacy_dp import NoiseConfig
-from headwater.config.secure import SecureConfig
+from headwater.config.privacy import NoiseConfig, SecureConfig
 from headwater.data import well_formed
 from headwater.errors import ConfigError
 from headwater.specs import AtLeastOne, Count, Positive

@@ -47,7 +47,7 @@ class Ledger:
         trips: round trips by (purpose, tier).
         seen: values by (purpose, sender role, receiver role, kind of value).
         waits: of the rounds that were settled last, by round and tier: the most round trips of training that any lower
-            node made, which is how often all wait for it.
+            node made, since every round waits for that node.
     """
 
     bytes_: Counter[tuple[int, str, str, str]] = field(default_factory=Counter)
@@ -111,13 +111,13 @@ class Ledger:
         alike: Counter[tuple[Path, ValueInfo]] = Counter()  # counted together: a round has many equal moves
         trips: dict[tuple[int, str], Counter[str]] = {}  # of training, by round, tier and lower node
         for path, name, lower, members in due:
-            found = infos[name]
-            if isinstance(found, Mapping):
-                sent = [found.get(member) for member in members]
+            info = infos[name]
+            if isinstance(info, Mapping):
+                sent = [info.get(member) for member in members]
                 sizes = Counter(size for size in sent if size is not None)
                 lower = tuple(node for node, size in zip(lower, sent, strict=True) if size)
             else:
-                sizes = Counter() if found is None else Counter({found: len(lower)})
+                sizes = Counter() if info is None else Counter({info: len(lower)})
             if not sizes:
                 continue
             for size, count in sizes.items():

@@ -33,8 +33,8 @@ def read_stored(path: Path) -> Any:
         Damaged: the content does not have the hash that the file is named by.
     """
     with path.open("rb") as file:
-        found = hashlib.file_digest(file, "sha256").hexdigest()
-    if found != path.name.partition(".")[0]:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    if digest != path.name.partition(".")[0]:
         raise Damaged(path)
     return serialization.read(path)
 

@@ -10,7 +10,7 @@ from itertools import groupby
 from typing import Any
 
 from headwater.core.ledger import Ledger
-from headwater.core.precompute import Precompute
+from headwater.core.submission import Precompute
 from headwater.engines.base import Engine
 from headwater.engines.job_groups import JobGroup
 from headwater.engines.jobs import Job

@@ -21,7 +21,7 @@ HEIGHTS = {"server": 2, "sectors": 1, "clients": 0}
 
 
 class Place(Enum):
-    """A tier of the tree: where values live and tasks run."""
+    """A tier of the tree: where values are stored and tasks run."""
 
     SERVER = "server"
     SECTORS = "sectors"

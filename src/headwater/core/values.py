@@ -90,7 +90,7 @@ class Located:
         ref = self.one(node, verb)
         if ref.home != home:
             raise PlaceError(
-                f"{verb}() of a value at {node!r}: it lives at {ref.home!r}, but {node!r} is now {home!r}"
+                f"{verb}() of a value at {node!r}: it is stored at {ref.home!r}, but {node!r} is now {home!r}"
                 + (f" (led by {leader!r})" if leader else "")
                 + "; pass it on with hand() first"
             )
@@ -152,7 +152,7 @@ def inputs_for(inputs: Any, task: str, at: Place, node: str, home: str, leader: 
     """Inputs of one job: each handle becomes the reference of the value at this node's home.
 
     Raises:
-        PlaceError: if a value is missing or lives elsewhere.
+        PlaceError: if a value is missing or stored elsewhere.
     """
 
     def find(name: str, x: Located, optional: bool) -> Ref | Bundle | Perhaps | None:
@@ -179,7 +179,7 @@ def inputs_for(inputs: Any, task: str, at: Place, node: str, home: str, leader: 
         if away is not None:
             where = "its host" if away == node else "a former seat"
             raise PlaceError(
-                f"{task} at {node!r}: input {name!r} lives at {away!r}, {where}, while {node!r} is now {home!r}; "
+                f"{task} at {node!r}: input {name!r} is stored at {away!r}, {where}, while {node!r} is now {home!r}; "
                 "pass it on with hand()"
             )
         return Perhaps(held) if optional else held

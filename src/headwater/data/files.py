@@ -200,8 +200,8 @@ def reading(path: Path, member: str = "") -> Iterator[None]:
     except HeadwaterError:
         raise
     except Exception as error:  # unpickling damaged bytes can raise anything at all
-        if told := mistake_in(error, f"{path}: {member.removesuffix('.npy')}" if member else str(path)):
-            raise DataError(told) from error
+        if mistake := mistake_in(error, f"{path}: {member.removesuffix('.npy')}" if member else str(path)):
+            raise DataError(mistake) from error
         why = "it is not all in UTF-8; save it in UTF-8" if isinstance(error, UnicodeDecodeError) else said(error)
         raise broken(path, f"{member}: {why}" if member else why) from error
 

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from headwater.core.membership import Membership
 from headwater.deploy.control import Stopped
 from headwater.deploy.final_model import RUN
-from headwater.deploy.hearsay import public
 from headwater.deploy.known_members import read_membership
 from headwater.deploy.payload import Refused
+from headwater.deploy.quoting import public
 from headwater.deploy.transport import Message, Uplink
 from headwater.deploy.work_messages import Worker
 from headwater.errors import said

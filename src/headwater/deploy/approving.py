@@ -213,10 +213,10 @@ class ApprovalDesk:
 
     def _is_revoked(self, name: str, host: str) -> bool:
         """Whether a party was revoked, as far as folders in this directory know."""
-        told: object = None
+        revoked: object = None
         with suppress(OSError, ValueError):
-            told = parse_json((self.out / "server" / "state" / REVOKED).read_text(encoding="utf-8"))
-        return revoked_key(self.out / host / "keys", name).exists() or (isinstance(told, list) and name in told)
+            revoked = parse_json((self.out / "server" / "state" / REVOKED).read_text(encoding="utf-8"))
+        return revoked_key(self.out / host / "keys", name).exists() or (isinstance(revoked, list) and name in revoked)
 
     def _check_key(self, request: KeyRequest, file: Path, kind: str) -> str:
         """How a key came to be approved."""

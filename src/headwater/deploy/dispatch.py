@@ -14,11 +14,11 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from headwater.core.serialization import ValueInfo
-from headwater.deploy.hearsay import attributed
 from headwater.deploy.own_steps import OwnSteps
 from headwater.deploy.party_run import PartyRun
 from headwater.deploy.payload import Refused
 from headwater.deploy.placement import HERE, Below, Placement, Request
+from headwater.deploy.quoting import attributed
 from headwater.deploy.steps import Choice, Step, StepResults
 from headwater.deploy.transport import Downlink, Message, Unanswered
 from headwater.engines.execution import LEARNING_PHASES

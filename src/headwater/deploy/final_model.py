@@ -22,10 +22,10 @@ from headwater.deploy.agreement import Agreement, deployed_experiment, empty_spl
 from headwater.deploy.control import Stopped
 from headwater.deploy.deployed_engine import AWAY
 from headwater.deploy.dispatch import REJOIN
-from headwater.deploy.hearsay import quoted
 from headwater.deploy.party_files import FINAL
 from headwater.deploy.party_run import ValueStore
 from headwater.deploy.payload import PayloadReader, Refused, pack
+from headwater.deploy.quoting import quoted
 from headwater.deploy.transport import Downlink, Message, ask
 from headwater.engines.base import Engine
 from headwater.engines.jobs import Ref, pick

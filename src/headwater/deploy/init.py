@@ -27,7 +27,7 @@ from headwater.deploy.rehearsed_rounds import RehearsedRun
 from headwater.deploy.transport import PORTS, Address
 from headwater.errors import ConfigError, OutputError
 from headwater.training.experiment import Experiment
-from headwater.training.needs import check_needs
+from headwater.training.opening import check_needs
 
 MOST = 1000  # clients, since each gets a folder
 

@@ -21,8 +21,8 @@ from headwater.deploy.rehearsed_rounds import RehearsedRun
 from headwater.deploy.revocation import RevocationNotices
 from headwater.deploy.transport import Message, ask
 from headwater.errors import ConfigError
-from headwater.training.arrivals import Arrivals
 from headwater.training.checkpoint import write_whole
+from headwater.training.opening import Arrivals
 
 BEGUN = "begun.json"
 

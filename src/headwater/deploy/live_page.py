@@ -110,9 +110,9 @@ def _curve(overview: Overview) -> str:
 def _attention(overview: Overview) -> str:
     items = [f"<li>{esc(sentence)}</li>" for sentence in overview.stuck]
     items += [f'<li class="bad">{esc(sentence)}</li>' for sentence in overview.visitors]
-    calm = '<p class="calm">Nobody keeps the federation waiting, and nobody unknown has come to a link.</p>'
-    found = '<ul class="notices">' + "".join(items) + "</ul>" if items else calm
-    return f"<section><h2>Waiting and visitors</h2>{found}</section>"
+    calm = '<p class="calm">No party is overdue, and no unknown party has tried to connect.</p>'
+    notices = '<ul class="notices">' + "".join(items) + "</ul>" if items else calm
+    return f"<section><h2>Waiting and visitors</h2>{notices}</section>"
 
 
 def _tree(overview: Overview) -> str:
@@ -151,8 +151,8 @@ def _sent(overview: Overview) -> str:
 
 def _ways(ways: dict[str, int] | object) -> str:
     signs = {"up": "↑", "down": "↓"}
-    found = ways if isinstance(ways, dict) else {}
-    return "<br>".join(f"{sign} {esc(size(found[way]))}" for way, sign in signs.items() if way in found) or NONE
+    sizes = ways if isinstance(ways, dict) else {}
+    return "<br>".join(f"{sign} {esc(size(sizes[way]))}" for way, sign in signs.items() if way in sizes) or NONE
 
 
 def _logs(overview: Overview) -> Iterator[str]:

@@ -114,7 +114,7 @@ class MetricsServer:
         registry = CollectorRegistry()
         registry.register(PartyCollector(lambda: status.fields))
         ProcessCollector(registry=registry)  # memory, open files and processor time
-        handler = type("Handler", (_Handler,), {"registry": registry, "status": status, "seen": seen})
+        handler = type("Handler", (_MetricsHandler,), {"registry": registry, "status": status, "seen": seen})
         try:
             self._server = ThreadingHTTPServer((address.host, address.port), handler)
         except OSError as error:
@@ -150,7 +150,7 @@ def serve_metrics(address: Address, status: Status, seen: Observation, log: Call
     return server
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _MetricsHandler(BaseHTTPRequestHandler):
     """One request."""
 
     registry: CollectorRegistry

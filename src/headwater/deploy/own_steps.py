@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from headwater.core import serialization
-from headwater.deploy.hearsay import public
 from headwater.deploy.party_run import DamagedStore, PartyRun, ValueStore
 from headwater.deploy.placement import HERE, Placement
+from headwater.deploy.quoting import public
 from headwater.deploy.steps import Choice, Step, StepResults
 from headwater.engines.execution import execute
 from headwater.engines.jobs import LOST, Job, Ref
@@ -15,7 +15,7 @@ from headwater.errors import TaskError, UserError
 
 
 class OwnSteps:
-    """The part of `Dispatcher` that runs steps here; it asks no other party."""
+    """The part of `Dispatcher` that runs this party's own steps; it sends nothing to other parties."""
 
     _party: PartyRun
     _store: ValueStore
@@ -53,7 +53,7 @@ class OwnSteps:
             if isinstance(error, UserError | DamagedStore) or not self._plan.from_below:
                 raise
             self._results.void = True
-            lost = "what it was to make counts as lost"
+            lost = "its result counts as lost"
             self._log(f"round {self._round}: {error}; {lost}", f"round {self._round}: {public(error)}; {lost}")
             return LOST
         self._results.done.append(done)
@@ -69,7 +69,7 @@ class OwnSteps:
         self._results.infos[name] = None if value is LOST else serialization.info(value)
         self._waiting.pop(name, None)
 
-    def _log(self, sentence: str, told: str = "") -> None:
-        """Log a sentence, and report it, or `told` in its place, to the party above."""
+    def _log(self, sentence: str, reported: str = "") -> None:
+        """Log a sentence. The party above gets the same sentence, or `reported` in its place."""
         self._party.log(sentence)
-        self._results.events.append(told or sentence)
+        self._results.events.append(reported or sentence)

@@ -27,7 +27,6 @@ from headwater.deploy.control import Stopped
 from headwater.deploy.dispatch import Dispatcher
 from headwater.deploy.final_model import FinalModel, tell_end
 from headwater.deploy.folder import FEDERATION, PARTY, PartyFolder
-from headwater.deploy.hearsay import quoted
 from headwater.deploy.known_members import FILE as MEMBERS
 from headwater.deploy.known_members import RunMembers, from_round
 from headwater.deploy.observation import Observation
@@ -36,6 +35,7 @@ from headwater.deploy.party_log import PLAIN, LogStyle, PartyLog
 from headwater.deploy.party_run import PartyRun, ValueStore
 from headwater.deploy.payload import PayloadReader, Refused
 from headwater.deploy.permissions import Permissions
+from headwater.deploy.quoting import quoted
 from headwater.deploy.refusals import RefusedLog
 from headwater.deploy.revocation import Revocations
 from headwater.deploy.sent_log import CONTROL, SentLog

@@ -20,7 +20,7 @@ from headwater.core.params import Layout, Params, dtype_of
 from headwater.data.base import Examples
 from headwater.deploy.transport import Message, RawArray
 from headwater.engines.jobs import LOST
-from headwater.engines.nan_check import sound
+from headwater.engines.nan_check import is_finite
 from headwater.models.base import ModelSpec
 
 DTYPES = ("float32", "float64", "float16", "bfloat16", "int64", "int32", "uint8", "bool")
@@ -151,7 +151,7 @@ class PayloadReader:
         elif isinstance(value, dict | tuple | list):
             for item in value.values() if isinstance(value, dict) else value:
                 self._check(name, item)
-        if not sound(value):
+        if not is_finite(value):
             raise Refused(f"{name!r} holds numbers that are not finite")
 
     def _check_model(self, name: str, model: Params) -> None:

@@ -15,9 +15,9 @@ from typing import Any
 
 from headwater.core.params import Params
 from headwater.deploy import steps as step_format
-from headwater.deploy.hearsay import quoted
 from headwater.deploy.party_run import RELAY, PartyRun, ValueStore
 from headwater.deploy.payload import Refused, pack
+from headwater.deploy.quoting import quoted
 from headwater.deploy.steps import Move, Step, StepResults
 from headwater.deploy.transport import Message
 from headwater.engines.jobs import LOST, Job, Lost, Ref

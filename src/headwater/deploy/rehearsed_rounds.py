@@ -33,11 +33,10 @@ from headwater.tasks.average import initial
 from headwater.tasks.cost import ITSELF, Cost
 from headwater.tasks.privacy import privacy_of
 from headwater.tasks.task import TaskContext
-from headwater.training.arrivals import admit
 from headwater.training.evaluation import submit_evaluation, tests_for
 from headwater.training.experiment import Experiment
 from headwater.training.finish import export
-from headwater.training.opening import open_federation, run_context
+from headwater.training.opening import admit, open_federation, run_context
 
 MOST_WAITS = 1000  # of a method in one round; after so many nothing is lost any more, so that its loops end
 

@@ -135,8 +135,8 @@ def summary(party: FoundParty) -> dict[str, Any]:
         payload.append(row | {"kind": kind.kind} | counts | {"bytes": total.bytes} | rounds)
         tier = totals.setdefault(kind.tier, {})
         tier[kind.direction] = tier.get(kind.direction, 0) + total.bytes
-    told = {"party": party.name, "role": party.role, "bytes": totals, "payload": payload, "control": control}
-    return told | {"refused": refusals(party.state)}
+    summary = {"party": party.name, "role": party.role, "bytes": totals, "payload": payload, "control": control}
+    return summary | {"refused": refusals(party.state)}
 
 
 def _cut_short(path: Path) -> bool:

@@ -21,9 +21,9 @@ from headwater.deploy.deployed_engine import DeployedEngine
 from headwater.deploy.dispatch import Dispatcher
 from headwater.deploy.final_model import FinalModel, tell_end
 from headwater.deploy.folder import INIT_AGAIN, PUBLIC
-from headwater.deploy.hearsay import quoted
 from headwater.deploy.late_clients import BEGUN, LateClients, begun_membership, warn_of_the_largest, write_begun
 from headwater.deploy.party_process import HELLO_SECONDS, PartyProcess, noise_secret
+from headwater.deploy.quoting import quoted
 from headwater.deploy.revocation import RevocationNotices, Revocations
 from headwater.deploy.transport import Downlink, Message, ask
 from headwater.errors import ConfigError, OutputError, TaskError, said

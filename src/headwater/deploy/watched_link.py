@@ -1,6 +1,6 @@
-"""A link that remembers what an operator asks: who is connected, who has not answered, since when and until when.
+"""Links that record for operators who is connected and who has not answered, since when and until when.
 
-`WatchedDownlink` and `WatchedUplink` stand before the two ends of a link. They pass everything on unchanged.
+`WatchedDownlink` and `WatchedUplink` wrap the two ends of a link. They pass everything on unchanged.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ class MemberState:
 
     Args:
         connected: whether it is connected now.
-        since: when it connected or disconnected; None if it has not come since this process was started.
+        since: when it connected or disconnected; None if it has not connected since this process was started.
         answered: when it last answered; None for never.
         asked: when the request was sent that it has not answered; None if there is none.
         until: when that request is given up; None if never.
         what: what it was asked for.
-        revoked: whether it is admitted no longer, so that nobody waits for it.
+        revoked: whether its key was revoked, so that it is not waited for.
         noticed: seconds without an answer after which the log names it next.
     """
 
@@ -111,7 +111,7 @@ class WatchedDownlink:
     # -- for the operator
 
     def look(self) -> None:
-        """Note who is connected and who asked to be; log who keeps this party waiting. Called again and again."""
+        """Record who is connected and who tried to connect, and log who is overdue. Called periodically."""
         self.present()
         for visitor in self.visitors():
             self._note_visitor(visitor)
@@ -127,7 +127,7 @@ class WatchedDownlink:
             self._log(f"{name} {waits} and is awaited {clock_time(member.until)}", "warning")
 
     def fields(self) -> dict[str, Any]:
-        """What status.json tells about the parties below, and about visitors that were refused."""
+        """Fields of status.json about the parties below, and about visitors that were refused."""
         with self._guard:
             below = {name: asdict(member) for name, member in self._members.items()}
             visitors = [asdict(visitor) for visitor in self._visitors.values()]
@@ -137,13 +137,13 @@ class WatchedDownlink:
         return {"below": below, "visitors": visitors, "other_visitors": others}
 
     def _note_presence(self, present: frozenset[str]) -> None:
-        now, said = self._clock(), []
+        now, changes = self._clock(), []
         with self._guard:
             for name, member in self._members.items():
                 if member.connected != (name in present) and not member.revoked:
-                    said.append(f"{name} {'disconnected' if member.connected else 'is connected'}")
+                    changes.append(f"{name} {'disconnected' if member.connected else 'is connected'}")
                     self._change(name, connected=name in present, since=now)
-        for sentence in said:
+        for sentence in changes:
             self._log(sentence, "info")
 
     def _settle(self, number: int, answered: bool) -> None:
@@ -209,7 +209,7 @@ class WatchedUplink:
         """Nothing to note: only the party above begins an exchange."""
 
     def fields(self) -> dict[str, Any]:
-        """What status.json tells about the party above."""
+        """Fields of status.json about the party above."""
         return {"above": {"running": self.up, "asked": self._asked, "replied": self._replied}}
 
 

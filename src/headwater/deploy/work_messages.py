@@ -11,10 +11,10 @@ from headwater.core import serialization
 from headwater.data.base import Examples
 from headwater.deploy import steps as step_format
 from headwater.deploy.dispatch import Dispatcher
-from headwater.deploy.hearsay import public
 from headwater.deploy.party_run import RELAY, PartyRun
 from headwater.deploy.payload import Refused, pack
 from headwater.deploy.permissions import Approval
+from headwater.deploy.quoting import public
 from headwater.deploy.steps import Choice, Move, Step, StepResults
 from headwater.deploy.transport import Message
 from headwater.engines.base import Done

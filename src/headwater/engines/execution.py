@@ -14,7 +14,7 @@ from headwater.core.serialization import ValueInfo
 from headwater.engines.base import Done
 from headwater.engines.job_groups import JobGroup
 from headwater.engines.jobs import LOST, Bundle, Call, Job, LostInput, Stream, resolve
-from headwater.engines.nan_check import BAD, Complaint, all_sound
+from headwater.engines.nan_check import BAD, NonFiniteResult, all_finite
 from headwater.engines.refs import Ref, RefGroup
 from headwater.errors import ConfigError, Diverged, TaskError, UserError
 from headwater.secure.protocol import TooFew
@@ -161,7 +161,7 @@ class GroupExecution:
                 self._values = [as_sent(run, group, n, given, own[n].key, v, own[n].note) for (n, given), v in pairs]
         self._complete = len(self._inputs) == len(group.nodes) and not any(value is None for value in self._values)
         if self._complete and group.phase in LEARNING_PHASES:
-            self._finite = all_sound(self._values)
+            self._finite = all_finite(self._values)
         self._ended = time.time()
 
     def results(self, worker: int = 0) -> tuple[Sequence[Any], Done]:
@@ -216,7 +216,9 @@ def _resolved(job: Job, fetch: Fetch, streamed: Collection[str] = ()) -> dict[st
     """Inputs with values in place of refs; None if the job or an input it needs was lost."""
     for leaf in job.leaves:
         if leaf.home != job.home:
-            raise TaskError(f"{job.title} at {job.node} was given a value that lives at {leaf.home}, not at {job.home}")
+            raise TaskError(
+                f"{job.title} at {job.node} was given a value that is stored at {leaf.home}, not at {job.home}"
+            )
     if job.lost:
         return None
     try:
@@ -276,13 +278,13 @@ def _checked(
     """Replace values that are not finite by `LOST`, or end the run. The contexts are by node."""
     if call.phase not in LEARNING_PHASES:
         return values
-    finite = all_sound(values) if finite is None else finite
+    finite = all_finite(values) if finite is None else finite
     if all(finite):
         return values
     checked = []
     for (node, ctx), value, fine in zip(contexts.items(), values, finite, strict=True):
         if not fine and context.bad_update == "stop":
-            raise Diverged(Complaint(context, call.phase, call.title, node, call.round).ended)
+            raise Diverged(NonFiniteResult(context, call.phase, call.title, node, call.round).ended)
         if not fine:
             ctx.note(**{BAD: 1})
         checked.append(value if fine else LOST)

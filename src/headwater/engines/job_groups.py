@@ -45,7 +45,7 @@ class JobGroup(Call):
 
     @cached_property
     def jobs(self) -> tuple[Job, ...]:
-        """The single jobs, created if somebody asks for them."""
+        """The single jobs, created on first use."""
         plain = frozenset(name for name, item in self.inputs.items() if not isinstance(item, RefGroup))
         return tuple(
             Job(

@@ -36,7 +36,7 @@ class ExportCheck:
 
 
 def export(model: TrainedModel, to: str, path: Path) -> Path:
-    """Write the model. Its one input is `x`, prepared as in training; its output are the logits.
+    """Write the model. Its input is `x`, prepared as in training; its output is `logits`.
 
     Args:
         model: the model.
@@ -45,7 +45,7 @@ def export(model: TrainedModel, to: str, path: Path) -> Path:
 
     Raises:
         ConfigError: there is no such format.
-        OutputError: the module uses something that the format has not.
+        OutputError: the module uses an operation that the format does not support.
     """
     if to not in get_args(Format):
         raise ConfigError(f"a model is exported to {' or '.join(get_args(Format))}, got {to!r}")

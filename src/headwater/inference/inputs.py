@@ -1,4 +1,4 @@
-"""New data in any form that users have it, as the inputs that a trained model takes.
+"""Converts new data (arrays, tables, files, texts) to the inputs of a trained model.
 
 Tables are matched by column name and scaled with the statistics that the clients agreed on; images are scaled as in
 training; texts get the same token numbers.

@@ -24,8 +24,9 @@ class Ensemble(nn.Module):
 
     Args:
         members: the classifiers.
-        mix: "logits" averages what they give out, all others average probabilities.
-        weights: "samples" weighs members by `samples`, "confidence" by how sure each is of an input, all others alike.
+        mix: "logits" averages logits, all others average probabilities.
+        weights: "samples" weighs members by `samples`, "confidence" by the entropy of each prediction; all others weigh
+            members equally.
         samples: how many samples each member was trained on.
     """
 
@@ -47,8 +48,8 @@ class Ensemble(nn.Module):
         probs = torch.softmax(logits, 2)
         shares = torch.tensor(self._shares, dtype=logits.dtype).view(-1, 1, 1)
         if self._weights == "confidence":
-            sure = 1 + torch.xlogy(probs, probs).sum(2, keepdim=True) / math.log(max(2, probs.shape[2])) + 1e-6
-            shares = sure / sure.sum(0)
+            confidence = 1 + torch.xlogy(probs, probs).sum(2, keepdim=True) / math.log(max(2, probs.shape[2])) + 1e-6
+            shares = confidence / confidence.sum(0)
         if self._mix == "logits":
             return (shares * logits).sum(0)
         mean = (shares * probs).sum(0)

@@ -181,7 +181,7 @@ class TrainedModel:
 
     @cached_property
     def _kept(self) -> TrainedModel | None:
-        """What is beside the single model, read if it has not been yet."""
+        """The models kept beside the single model, read from their file on first use."""
         if not isinstance(self.beside, Path):
             return self.beside
         return _read(self.beside, self.source, self.spec.builder) if path_exists(self.beside) else None
@@ -260,7 +260,7 @@ def from_metadata(
 
 
 def _no_model(path: Path, file: Path) -> str:
-    """The sentence for a place without a model: what is there instead, and what to name."""
+    """The message for a path without a model: what is there instead, and which path to give."""
     if not path_exists(path):
         return f"there is no {str(path)[:200]!r}; name the directory of a finished run, or its {FILE}"
     if path_exists(path / "config.toml"):

@@ -118,12 +118,12 @@ def _check_output(spec: ModelSpec, module: nn.Module, x: Tensor) -> None:
         ) from error
     if isinstance(output, Tensor) and module.training and not output.requires_grad:
         raise ConfigError(
-            f"model {spec.name!r} gives an output that no gradient leads back from, so it cannot be trained; leave out "
-            "detach(), no_grad() and argmax()"
+            f"the output of model {spec.name!r} has no gradient, so it cannot be trained; leave out detach(), "
+            "no_grad() and argmax()"
         )
     if x._version > written:
         raise ConfigError(
-            f"model {spec.name!r} overwrites its inputs {when}, which others use too; use no inplace operation on "
+            f"model {spec.name!r} overwrites its inputs {when}, which are used again; use no in-place operation on "
             "them, or begin with x = x.clone()"
         )
     wanted = (len(x), spec.classes)

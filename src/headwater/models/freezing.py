@@ -1,6 +1,6 @@
 """Which part of a network is trained: its classifier alone, or low-rank adapters (LoRA) and the classifier.
 
-Everything else is frozen, so it does not travel in rounds (see `headwater.core.frozen`). A frozen extractor is in
+Everything else is frozen, so it does not travel in rounds (see `headwater.core.params`). A frozen extractor is in
 evaluation mode also while the classifier is trained, so that its features of a row never change.
 """
 
@@ -12,7 +12,7 @@ from typing import Any
 
 from torch import nn
 
-from headwater.core.frozen import hold
+from headwater.core.params import hold
 from headwater.errors import ConfigError, MissingExtra
 from headwater.models.base import ModelSpec, in_two_parts
 from headwater.models.parts import classifier_of

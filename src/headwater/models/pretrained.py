@@ -19,7 +19,7 @@ def library(model: str) -> Any:
     """The library `transformers`.
 
     Args:
-        model: who needs it, for the message.
+        model: name of the model that needs it, for the message.
     """
     try:
         import transformers
@@ -29,12 +29,12 @@ def library(model: str) -> Any:
 
 
 def bare(path: str) -> bool:
-    """Whether weights are drawn: of an outline, or where a folder has none."""
+    """Whether weights are initialised at random: for an outline, or if the folder has no weights."""
     return torch.get_default_device().type == "meta" or (Path(path).is_dir() and not _weights(path))
 
 
 def check_length(model: str, path: str, length: int, config: Any) -> None:
-    """Refuse texts that are longer than a transformer knows places for.
+    """Refuse texts that are longer than a transformer's position embeddings.
 
     Args:
         model: its name, for the message.
@@ -78,7 +78,7 @@ def read(read: Callable[..., Any], path: str, model: str) -> Any:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         if place.is_dir():
             raise ConfigError(f"model.path {path!r} could not be read as a {model} ({reason})") from error
-        way = f"set {FETCH}=1 to have it fetched from the Hugging Face hub" if local else "look at name and network"
+        way = f"set {FETCH}=1 to have it fetched from the Hugging Face hub" if local else "check name and network"
         raise ConfigError(
             f"there is no {model} called {path!r} on this machine; {way}, or give in model.path a directory with "
             f"config.json and the weights ({reason})"

@@ -2,8 +2,8 @@
 
 A claim holds in a column if its mean is better than that of each other row and the interval of the difference, paired
 by seed, does not contain zero. It does not hold if another row is better in the same sense. Otherwise it cannot be
-told. A single seed has no interval: then the values are compared, and a sentence says so. Where
-a row's method is another one on every seed's split, no order of it is judged.
+told. A single seed has no interval: then the values are compared, and a sentence says so. Where a row's method gives
+the same result as another method on the split of every seed, claims about this row are not judged.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from headwater.report.differences import FEWEST
 
 Verdict = Literal["holds", "does not hold", "cannot be told"]
 MOST = 6  # columns that are named; more are only counted
-LEAST = 3  # least rows for a rank correlation
+LEAST = 3  # fewest rows for a rank correlation
 # Least Kendall's tau-b, and the words for it.
 AGREEMENT = (
     (0.999, "the same"),
@@ -149,7 +149,7 @@ def sentences(results: Results, judged: Sequence[ClaimVerdict]) -> list[str]:
 
 
 def coincidences(results: Results) -> list[str]:
-    """A sentence per row whose method is another one in some columns."""
+    """A sentence per row whose method gives the same result as another method in some columns."""
     found: dict[tuple[str, str, str], list[str]] = {}
     for entry in results.entries.values():
         if other := entry.same_as:

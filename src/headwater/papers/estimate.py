@@ -1,7 +1,7 @@
 """How long a cell of a table takes, for scales with a time limit.
 
-The constants are those of no particular machine and must be the same everywhere: the settings of a scale with a time
-limit follow from them, and a table that was begun on one machine can be continued on another.
+The constants are fixed and not measured on the machine at hand: the settings of a scale with a time limit follow from
+them, so a table that was begun on one machine can be continued on another.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ TASK = 3.0  # milliseconds per client and round
 
 def estimated_seconds(tree: Mapping[str, Any], size: DataSummary) -> float:
     """The time of one cell on one core, from its whole configuration and the size of its data set."""
-    each = _sample(tree["model"], size)
+    each = _sample_ms(tree["model"], size)
     part, data, rounds, options = tree["partition"], tree["data"], tree["rounds"], tree["algorithm"]
     clients, info = part["clients"], ALGORITHMS.info(options["name"])
     drawn = max(1.0, data["fraction"] * size.train)
@@ -33,21 +33,21 @@ def estimated_seconds(tree: Mapping[str, Any], size: DataSummary) -> float:
     active = max(1, round(part["participation"] * clients))
     own = drawn * (0.7 if held_out else 0.9) / clients
     pace = options.get("sector_rounds", 1)
-    local = _learnt(tree["local"], own, each) * info.training_cost * pace * active
+    local = _stage_ms(tree["local"], own, each) * info.training_cost * pace * active
     if info.pooled:
-        local = _learnt(tree["local"], own * clients, each)
-    asked, taught = active * FORWARD * each, 0.0
+        local = _stage_ms(tree["local"], own * clients, each)
+    teachers, distilled = active * FORWARD * each, 0.0  # of all teachers per row; of all stages
     if info.family == "tree" and tree["sector"]:  # leaders distil
-        taught += part["sectors"] * (_learnt(tree["sector"], own, each) + asked * own / part["sectors"])
+        distilled += part["sectors"] * (_stage_ms(tree["sector"], own, each) + teachers * own / part["sectors"])
     if tree["server"]:
-        taught += _learnt(tree["server"], reference, each) + asked * reference
-    taught += active * reference * each * info.public_passes
+        distilled += _stage_ms(tree["server"], reference, each) + teachers * reference
+    distilled += active * reference * each * info.public_passes
     tests = math.ceil(rounds / tree["eval_every"]) * data["test_fraction"] * size.test * FORWARD * each
     tests *= clients if info.personal else 1
-    return float(START + rounds * (local + taught + active * TASK * pace) + tests) / 1000
+    return float(START + rounds * (local + distilled + active * TASK * pace) + tests) / 1000
 
 
-def _learnt(stage: Mapping[str, Any], rows: float, each: float) -> float:
+def _stage_ms(stage: Mapping[str, Any], rows: float, each: float) -> float:
     """Milliseconds that a stage takes at one node with so many rows."""
     batch = stage.get("batch") or 32
     if stage.get("steps") is not None:
@@ -58,7 +58,7 @@ def _learnt(stage: Mapping[str, Any], rows: float, each: float) -> float:
     return float(steps * STEP + samples * each)
 
 
-def _sample(model: Mapping[str, Any], size: DataSummary) -> float:
+def _sample_ms(model: Mapping[str, Any], size: DataSummary) -> float:
     """Milliseconds of a training step per sample."""
     name = model["name"]
     if name == "auto":

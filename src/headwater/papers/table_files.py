@@ -19,7 +19,7 @@ from headwater.report.numbers import NONE
 COLUMNS = ["row", "column", "metric", "unit", "paper", "paper_spread"]
 COLUMNS += ["ours", "low", "high", "difference", "seeds", "failed", "same_as"]
 COLUMNS += ["baseline", "to_baseline", "to_baseline_low", "to_baseline_high", "star", "won", "lost", "wilcoxon_p"]
-SAME = "†"  # the method of this cell is another one
+SAME = "†"  # marks a cell whose method gives the same result as another method
 DECIMALS = {"%": 2, "M": 3, "s": 3}
 
 

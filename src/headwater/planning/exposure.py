@@ -1,9 +1,9 @@
 """Which values of a run leave the trusted places without protection, derived from the method's tasks and moves.
 
 The method is rehearsed as for a plan. Every value carries what is known of it: it follows from released values alone
-(`SAFE`), it is a mean of bounded updates that still needs noise (`BOUNDED`), or it may tell anything about the rows of
-clients (`OPEN`). A value that is not safe and comes to somebody who is not trusted is an exposure, and no ε holds. What
-is masked for a secure sum is safe until its masks are removed.
+(`SAFE`), it is a mean of bounded updates that still needs noise (`BOUNDED`), or it may reveal anything about the rows
+of clients (`OPEN`). A value that is not safe and comes to a party that is not trusted is an exposure, and no ε holds. A
+value that is masked for a secure sum is safe until its masks are removed.
 """
 
 from __future__ import annotations
@@ -154,11 +154,11 @@ class Tracing(RehearsalEngine):
         return Known(OPEN if worst else SAFE, who, source=source or (job.title if worst else ""), masked=masked)
 
     def _with_passed(self, job: Job, value: Value, known: Known) -> Known:
-        """Parts of a result that are inputs as they were are known as these are."""
+        """Parts of a result that are unchanged inputs keep what is known of these inputs."""
         passes: Mapping[str, str] = getattr(job.task, "passes", None) or {}
-        given = {key: job.inputs.get(name) for key, name in passes.items()}
-        own = {key: self._of(ref) for key, ref in given.items() if isinstance(ref, Ref)}
-        return replace(known, parts={**known.parts, **own}) if own else known
+        inputs = {key: job.inputs.get(name) for key, name in passes.items()}
+        unchanged = {key: self._of(ref) for key, ref in inputs.items() if isinstance(ref, Ref)}
+        return replace(known, parts={**known.parts, **unchanged}) if unchanged else known
 
     def _at_client(self, job: Job, value: Value) -> Known:
         """What is known of a task that uses the rows of a client."""
@@ -213,7 +213,7 @@ class Tracing(RehearsalEngine):
         super().drop(names)
 
     def _arrived(self, known: Known, sender: str, home: str) -> Known:
-        """What is known of a value that came to a place: what follows from an exposed one is no further exposure."""
+        """What is known of a value at its new home. An exposure is counted once: what follows from it is safe."""
         if known.state == SAFE or self._trusted(home):
             return known
         self._expose(known, sender, home)
@@ -226,12 +226,12 @@ class Tracing(RehearsalEngine):
         return "the server" if home == ROOT else "sectors" if home in self._hosts else "clients"
 
     def _expose(self, known: Known, sender: str, receiver: str = "") -> None:
-        what = WORDS.get(known.source, f"what {known.source} computes") if known.state == OPEN else BARE
+        what = WORDS.get(known.source, f"results of {known.source}") if known.state == OPEN else BARE
         to = f" to {self._role(receiver)}" if receiver else ""
         self.leaks[f"{what}, from {self._role(sender)}{to}"] += 1
 
     def finals(self, state: Any) -> None:
-        """Look at the models that the run leaves: they are read by everybody."""
+        """Check the models that the run leaves, which anybody may read."""
         shown = outputs(state)
         left = [each for each in (shown.model or shown.personal,) if each is not None]
         if not left and shown.team is not None:
@@ -269,7 +269,7 @@ def exposure(experiment: Experiment, level: Level) -> Exposure:
         if not engine.leaks:
             engine.finals(state)
     except Unforeseen:
-        leaks.append("anything, since what this method sends depends on what training brings")
+        leaks.append("anything, since what this method sends depends on the results of training")
     if experiment.exchange is not None:
         leaks.append("statistics of the clients' rows, before round 1")
     return Exposure((*leaks, *engine.leaks), max(engine.releases.values(), default=1), tuple(engine.specs))

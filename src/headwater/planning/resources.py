@@ -1,6 +1,6 @@
 """What a run needs on this machine: the sizes of its models, its memory and its time.
 
-For the time, works with measured durations are given to workers as an engine does it.
+The time is that of a simulated engine, which gives works with measured durations to workers.
 """
 
 from __future__ import annotations

@@ -27,8 +27,8 @@ def sentences(groups: Sequence[MethodRuns], table: MethodTable) -> list[str]:
     if len(problems) > MOST:
         found.append(f"{len(problems) - MOST} further settings of data and split are in the table.")
     order = sorted(range(len(groups)), key=lambda at: -(table.rows[at].accuracy or 0.0))
-    told = ((taught_sentence(groups[at], many=len(groups) > 1), guard_sentence(groups[at])) for at in order)
-    taught = [words for both in [each for each in told if any(each)][:MOST] for words in both if words]
+    pairs = ((taught_sentence(groups[at], many=len(groups) > 1), guard_sentence(groups[at])) for at in order)
+    taught = [words for both in [each for each in pairs if any(each)][:MOST] for words in both if words]
     return [*found, *taught, *_cost(table, order[:MOST])]
 
 

@@ -1,4 +1,4 @@
-"""Who led each sector in each round, and what its lesson did: a chart per method whose sectors have leaders."""
+"""Who led each sector in each round, and how distillation changed its model: a chart per method with leaders."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from headwater.report.runs import RunRecord, natural
 MOST = 200  # rounds in the chart; of a longer run, the last ones
 NAMED = 30  # up to so many rounds, the cells name their leaders
 LONGEST = 10  # letters of a name in a cell
-FULL = 10.0  # points at which a cell has its full colour, if no lesson did more
+FULL = 10.0  # points at which a cell has its full colour, if no distillation changed more
 SHARES = {"teacher_accuracy": "Teachers together", "student_before": "Student before", "student_after": "Student after"}
 
 
@@ -29,9 +29,11 @@ def lessons(run: RunRecord) -> list[dict[str, Any]]:
     for row in run.rows:
         leaders, places = row.get("leaders"), row.get("distill")
         for node, client in leaders.items() if isinstance(leaders, dict) else ():
-            given = places.get(node) if isinstance(places, dict) else None
+            report = places.get(node) if isinstance(places, dict) else None
             known = {
-                k: v for k, raw in (given if isinstance(given, dict) else {}).items() if (v := number(raw)) is not None
+                k: v
+                for k, raw in (report if isinstance(report, dict) else {}).items()
+                if (v := number(raw)) is not None
             }
             before, after = known.get("student_before"), known.get("student_after")
             gain = None if before is None or after is None else 100 * (after - before)
@@ -63,7 +65,9 @@ def figures(groups: Sequence[MethodRuns]) -> list[tuple[str, str, charts.Spec]]:
         shown = [row for row in rows if row["round"] > last - MOST]
         seed = f" Seed {run.seed}." if len(each.runs) > 1 else ""
         some = f" The last {MOST} rounds." if len(shown) < len(rows) else ""
-        found.append((f"{each.label}: leaders, and what they learnt", _words(rows) + seed + some, _chart(shown)))
+        found.append(
+            (f"{each.label}: leaders, and what distillation changed", _words(rows) + seed + some, _chart(shown))
+        )
     return found
 
 
@@ -80,7 +84,7 @@ def _words(rows: Sequence[dict[str, Any]]) -> str:
     led = len({(row["leader"], row["sector"]) for row in rows})
     text = f"{led} client{'s' * (led != 1)} led."
     if not gains:
-        return f"{text} Without a validation set, what leaders learnt was not measured."
+        return f"{text} Without a validation set, the effect of their distillation was not measured."
     ranked = sorted(gains, key=lambda key: -(mean(gains[key]) or 0.0))
     parts = [
         f"{name} ({sector}) {mean(gains[name, sector]):+.1f}" for name, sector in dict.fromkeys((ranked[0], ranked[-1]))
@@ -90,8 +94,8 @@ def _words(rows: Sequence[dict[str, Any]]) -> str:
     worse = sum(value < -0.05 for values in gains.values() for value in values)
     of = sum(map(len, gains.values()))
     return (
-        f"{text} {better} of {of} lessons raised the student's accuracy on the validation set and {worse} lowered it. "
-        f"Mean points gained while leading: {named}."
+        f"{text} {better} of {of} distillations raised the student's accuracy on the validation set and {worse} "
+        f"lowered it. Mean points gained while leading: {named}."
     )
 
 
@@ -100,15 +104,15 @@ def _chart(rows: Sequence[dict[str, Any]]) -> charts.Spec:
     cells = []
     for row in rows:
         gain = row["gain"]
-        told: dict[str, Any] = {"round": row["round"], "sector": row["sector"], "leader": row["leader"]}
-        told |= {
+        cell: dict[str, Any] = {"round": row["round"], "sector": row["sector"], "leader": row["leader"]}
+        cell |= {
             "short": row["leader"].removeprefix("client ")[:LONGEST],
             "up": gain is None or gain >= 0,
             # Never so dark that text on it could not be read.
             "depth": 0.06 if gain is None else 0.06 + 0.5 * (abs(gain) / most) ** 0.7,
             "tip": _tip(row),
         }
-        cells.append(told)
+        cells.append(cell)
     rounds = len({row["round"] for row in rows})
     sectors = sorted({row["sector"] for row in rows}, key=natural)
     tip = [{"field": key, "title": key.capitalize()} for key in ("round", "sector", "leader")]
@@ -116,12 +120,12 @@ def _chart(rows: Sequence[dict[str, Any]]) -> charts.Spec:
     x |= {"axis": {"labelAngle": 0, "labelOverlap": True, "grid": False, "ticks": False, "domain": False}}
     y: charts.Spec = {"field": "sector", "type": "nominal", "title": None, "sort": sectors}
     y |= {"axis": {"grid": False, "ticks": False, "domain": False, "labelLimit": 110}}
-    cell: charts.Spec = {
+    squares: charts.Spec = {
         "mark": {"type": "rect"},
         "encoding": {
             "color": {"condition": {"test": "datum.up", "value": "var(--dots)"}, "value": "var(--wrong)"},
             "opacity": {"field": "depth", "type": "quantitative", "scale": None},
-            "tooltip": [*tip, {"field": "tip", "title": "Lesson"}],
+            "tooltip": [*tip, {"field": "tip", "title": "Distillation"}],
         },
     }
     words: charts.Spec = {
@@ -133,12 +137,12 @@ def _chart(rows: Sequence[dict[str, Any]]) -> charts.Spec:
         "width": "container",
         "height": (26 if len(sectors) <= 20 else 12) * len(sectors),
         "encoding": {"x": x, "y": y},
-        "layer": [cell, words] if rounds <= NAMED and len(sectors) <= 20 else [cell],
+        "layer": [squares, words] if rounds <= NAMED and len(sectors) <= 20 else [squares],
     }
 
 
 def _tip(row: dict[str, Any]) -> str:
-    """What was recorded of one lesson, in words."""
+    """What was recorded of one distillation, in words."""
     parts = [] if row["gain"] is None else [f"{row['gain']:+.1f} points"]
     for key, value in row.items():
         if key in SHARES:

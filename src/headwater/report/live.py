@@ -1,7 +1,8 @@
 """Serves a page to this machine only, for `headwater watch` and `headwater deploy watch`.
 
 The address has a random part, since other users of the machine can reach its loopback too, but not read the files. A
-request for another host than loopback is refused, so that no web page can read this one by giving it a name of its own.
+request for another host than loopback is refused, so that no other web page can read this one through a host name that
+it controls (DNS rebinding).
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ class LivePage:
         self._key = secrets.token_urlsafe(16)
         fields = {"parts": dict(parts), "policy": staticmethod(policy), "key": self._key, "printed_by": command}
         try:
-            self._server = ThreadingHTTPServer((HOST, port), type("Handler", (_Handler,), fields))
+            self._server = ThreadingHTTPServer((HOST, port), type("Handler", (_PageHandler,), fields))
         except (OSError, OverflowError) as error:
             why = error.strerror if isinstance(error, OSError) else "ports go up to 65535"
             raise ConfigError(
@@ -99,7 +100,7 @@ def state_of(directory: Path) -> str:
     return f"{newest}-{total}"
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _PageHandler(BaseHTTPRequestHandler):
     """One request."""
 
     parts: dict[str, Part]
@@ -140,4 +141,4 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Say nothing: a page asks every other second."""
+        """No log: the page sends a request every other second."""

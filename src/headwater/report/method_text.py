@@ -22,14 +22,14 @@ class MethodColumn:
     good: int = 0
 
 
-def columns(found: MethodTable) -> list[MethodColumn]:
+def columns(table: MethodTable) -> list[MethodColumn]:
     """The columns to show; optional columns without any value are left out."""
-    goal = percent(found.target)
+    goal = percent(table.target)
     shown = [
         MethodColumn("Method", "method", lambda row: row.method),
         MethodColumn("Seeds", "seeds", lambda row: _seeds(row)),
         MethodColumn("Accuracy", "accuracy", accuracy_text, +1),
-        MethodColumn(f"Difference to {_baseline(found)}", "gap", lambda row: row.gap.text if row.gap else NONE),
+        MethodColumn(f"Difference to {_baseline(table)}", "gap", lambda row: row.gap.text if row.gap else NONE),
         MethodColumn("Best accuracy", "best_accuracy", lambda row: percent(row.best_accuracy), +1),
         MethodColumn("Local", "local_accuracy", lambda row: percent(row.local_accuracy), +1),
         MethodColumn("Ensemble", "ensemble_accuracy", lambda row: percent(row.ensemble_accuracy), +1),
@@ -46,46 +46,46 @@ def columns(found: MethodTable) -> list[MethodColumn]:
     kept = [
         each
         for each in shown
-        if each.key not in optional or any(getattr(row, each.key) is not None for row in found.rows)
+        if each.key not in optional or any(getattr(row, each.key) is not None for row in table.rows)
     ]
-    return kept if found.target is not None else [each for each in kept if not each.key.endswith("_to_target")]
+    return kept if table.target is not None else [each for each in kept if not each.key.endswith("_to_target")]
 
 
-def best_rows(found: MethodTable, column: MethodColumn) -> set[int]:
+def best_rows(table: MethodTable, column: MethodColumn) -> set[int]:
     """Indices of the best rows of a column."""
-    return winners(found, column.key, column.good)
+    return winners(table, column.key, column.good)
 
 
-def csv_text(found: MethodTable) -> str:
+def csv_text(table: MethodTable) -> str:
     """The rows as CSV: plain numbers, empty where a value is unknown."""
     out = io.StringIO()
-    rows = dicts(found)
+    rows = dicts(table)
     writer = csv.DictWriter(out, list(rows[0]) if rows else [], lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
     return out.getvalue()
 
 
-def markdown(found: MethodTable) -> str:
+def markdown(table: MethodTable) -> str:
     """The rows as a Markdown table with the best of each column in bold, and the notes below it."""
-    shown = columns(found)
-    best = [best_rows(found, column) for column in shown]
+    shown = columns(table)
+    best = [best_rows(table, column) for column in shown]
     lines = [
         "| " + " | ".join(column.heading for column in shown) + " |",
         "|" + "|".join(" :-- " if column.key == "method" else " --: " for column in shown) + "|",
     ]
-    for at, row in enumerate(found.rows):
+    for at, row in enumerate(table.rows):
         cells = [_markdown_cell(column.text(row), at in wins) for column, wins in zip(shown, best, strict=True)]
         lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join([*lines, "", *(f"{note}  " for note in notes(found))]) + "\n"
+    return "\n".join([*lines, "", *(f"{note}  " for note in notes(table))]) + "\n"
 
 
-def notes(found: MethodTable) -> list[str]:
+def notes(table: MethodTable) -> list[str]:
     """Sentences that explain the columns of this table."""
-    kinds = {row.interval for row in found.rows}
+    kinds = {row.interval for row in table.rows}
     lines = []
     if OVER_SEEDS in kinds:
-        clipped = any(row.interval == OVER_SEEDS and "[" in accuracy_text(row) for row in found.rows)
+        clipped = any(row.interval == OVER_SEEDS and "[" in accuracy_text(row) for row in table.rows)
         sign = "A range in brackets after several seeds" if clipped else "±"
         both = " (± where it does not reach beyond 0 or 100 %)" if clipped else ""
         lines.append(f"{sign} is the 95{NBSP}% t-interval of the mean over seeds{both}.")
@@ -94,24 +94,24 @@ def notes(found: MethodTable) -> list[str]:
             f"A range in brackets is the 95{NBSP}% interval of a single run over its test set; "
             "it does not cover the variation between seeds."
         )
-    gaps = [row.gap for row in found.rows if row.gap]
+    gaps = [row.gap for row in table.rows if row.gap]
     lines += [LEGEND] if gaps else []
     lines += [RANKS_LEGEND] if any(gap.wins is not None for gap in gaps) else []
-    if gaps and len({row.baseline for row in found.rows}) > 1:
+    if gaps and len({row.baseline for row in table.rows}) > 1:
         lines.append("The baseline is the first method with the same data and split, or the one that was named.")
-    if len({row.problem for row in found.rows}) > 1:
+    if len({row.problem for row in table.rows}) > 1:
         lines.append("The best is marked among methods with the same data and split.")
-    if found.target is not None and found.chosen:
-        reach = "every method reaches in all finished seeds" if len(found.rows) > 1 else "every finished seed reaches"
-        lines.append(f"The target of {percent(found.target)} is the highest accuracy that {reach}.")
-    if any(row.tuned_runs is not None for row in found.rows):
+    if table.target is not None and table.chosen:
+        reach = "every method reaches in all finished seeds" if len(table.rows) > 1 else "every finished seed reaches"
+        lines.append(f"The target of {percent(table.target)} is the highest accuracy that {reach}.")
+    if any(row.tuned_runs is not None for row in table.rows):
         lines.append("Tuned: settings that were chosen on the validation set alone before the runs, and what it took.")
     lines.append(
         "Best accuracy is the test accuracy of the round that was best on the validation set, or of the last round "
         "without one."
     )
     lines.append("Bytes are counted between server and sectors, up and down, without the setup.")
-    if any(row.finished < row.seeds for row in found.rows):
+    if any(row.finished < row.seeds for row in table.rows):
         lines.append("Means are over finished seeds; a method without any shows its values so far.")
     return lines
 
@@ -135,8 +135,8 @@ def _tuned(row: MethodRow) -> str:
     return f"{row.tuned or 'nothing'} ({spent})"
 
 
-def _baseline(found: MethodTable) -> str:
-    names = {row.baseline for row in found.rows}
+def _baseline(table: MethodTable) -> str:
+    names = {row.baseline for row in table.rows}
     return names.pop() if len(names) == 1 else "the baseline"
 
 

@@ -185,15 +185,15 @@ def _facts(groups: Sequence[MethodRuns]) -> dict[str, str]:
 
 def _privacy(groups: Sequence[MethodRuns]) -> str:
     """What runs say of the privacy that they spent, once for all that say the same; empty if none says anything."""
-    told: dict[str, list[str]] = {}
+    sentences: dict[str, list[str]] = {}
     for each in groups:
         for run in each.runs:
             spent = (run.result or {}).get("privacy")
             if isinstance(spent, dict) and isinstance(spent.get("sentence"), str):
-                told.setdefault(spent["sentence"], []).append(each.label)
+                sentences.setdefault(spent["sentence"], []).append(each.label)
     if len(groups) == 1:
-        return " ".join(told)
-    return " ".join(f"{', '.join(dict.fromkeys(who))}: {words}" for words, who in told.items())
+        return " ".join(sentences)
+    return " ".join(f"{', '.join(dict.fromkeys(who))}: {words}" for words, who in sentences.items())
 
 
 def _notices(grouping: Grouping, live: bool) -> list[str]:
@@ -206,12 +206,12 @@ def _notices(grouping: Grouping, live: bool) -> list[str]:
         way = "" if live else " Continue with: headwater resume DIR"
         found.append(f"{noun} not finished ({listed}{more}).{way}")
     found += [run.damage for each in grouping.groups for run in each.runs if run.damage]
-    told: dict[str, list[str]] = {}  # what runs say of themselves, once for all methods and seeds that say it
+    sentences: dict[str, list[str]] = {}  # what runs say of themselves, once for all methods and seeds that say it
     for each in grouping.groups:
         for run in each.runs:
             for words in (run.result or {}).get("notes", ()):
-                told.setdefault(str(words), []).append(f"{each.label}, seed {run.seed}")
-    found += [f"{'; '.join(who[:4])}{' and more' if who[4:] else ''}: {words}." for words, who in told.items()]
+                sentences.setdefault(str(words), []).append(f"{each.label}, seed {run.seed}")
+    found += [f"{'; '.join(who[:4])}{' and more' if who[4:] else ''}: {words}." for words, who in sentences.items()]
     if grouping.dropped:
         paths = ", ".join(map(str, grouping.dropped[:4]))
         found.append(f"{len(grouping.dropped)} directories repeat a seed of the same configuration: {paths}")

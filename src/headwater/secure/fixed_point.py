@@ -1,4 +1,4 @@
-"""Numbers as integers of 64 bits, whose sums are exact whatever the order, and modulo 2^64 whatever was added between.
+"""Fixed-point numbers as 64-bit integers. Their sums modulo 2^64 are exact in any order, so masks cancel exactly.
 
 A number v becomes round(v · 2^e). The rounding of one member is at most half a step, 2^-(e+1), so a sum of n members
 differs from the true one by at most n half steps.

@@ -94,7 +94,7 @@ def opened(key: bytes, text: bytes, about: str, number: int = 0) -> bytes:
 
 
 def split(secret: bytes, threshold: int, count: int, key: bytes) -> list[bytes]:
-    """Split 16 bytes into shares, of which `threshold` give them back and fewer tell nothing.
+    """Split 16 bytes into shares, of which `threshold` give them back and fewer reveal nothing.
 
     A step that is repeated, since a worker or a node of a cluster was lost, must give the shares that others may hold
     already. So the polynomial follows from a key, which only the owner of the secret knows, and not from chance.

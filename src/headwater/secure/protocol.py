@@ -94,7 +94,7 @@ def masked(
         secret: of this member.
         me: its name.
         roster: all members of the sum.
-        sharers: who has shared, as this member was told.
+        sharers: who has shared, as the aggregator says.
         least: how many members must have, this one among them.
 
     Raises:
@@ -123,7 +123,7 @@ def revealed(
         least: how many members must be.
 
     Raises:
-        TooFew: the sum has too few members, so that it might tell about single ones.
+        TooFew: the sum has too few members, so that it might reveal single values.
     """
     sharers = [*inbox, me]
     enough([name for name in sharers if name in alive], least, len(roster), "are in the sum")
@@ -138,7 +138,7 @@ def unmasked(
     roster: Roster,
     sharers: Sequence[str],
     alive: Sequence[str],
-    told: Mapping[str, Mapping[str, bytes]],
+    reveals: Mapping[str, Mapping[str, bytes]],
     threshold: int,
 ) -> np.ndarray:
     """Step 4, at the aggregator: the sum without masks.
@@ -148,19 +148,19 @@ def unmasked(
         roster: all members.
         sharers: who has shared in step 2.
         alive: who is in the sum.
-        told: member → what it revealed.
+        reveals: member → what it revealed.
         threshold: how many must have revealed.
 
     Raises:
         TooFew: fewer have.
         ValueError: shares do not fit together.
     """
-    enough(list(told), threshold, len(roster), "revealed their shares")
+    enough(list(reveals), threshold, len(roster), "revealed their shares")
     number = {name: at for at, name in enumerate(roster, 1)}
-    speakers = list(told)[:threshold]
+    chosen = list(reveals)[:threshold]
     result = total.copy()
     for name in sharers:
-        seed = joined({number[speaker]: told[speaker][name] for speaker in speakers})
+        seed = joined({number[member]: reveals[member][name] for member in chosen})
         if name in alive:
             result -= stream(derived(seed, "own mask"), len(result))
             continue

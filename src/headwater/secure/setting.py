@@ -1,4 +1,4 @@
-"""What `[privacy]` asks of sums: from whom single values are hidden."""
+"""Settings of secure sums, from `[privacy]`: from whom single values are hidden."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from headwater.specs import SecureMode
 
 FEWEST = 2  # a sum of one value is that value
-AT_LEADER = 3  # a leader knows its own value, so that of two it would learn the other one
+AT_LEADER = 3  # a leader knows its own value, so a sum of two would reveal the other one to it
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,9 @@
-"""Tuning: short runs with each setting, of which fewer and fewer go on, chosen on the validation set alone.
+"""Tuning by successive halving: short runs with each setting, of which the better ones on the validation set go on.
 
 Every method that is compared gets the same number of settings and rounds: that of the method with the fewest, where
-keys or grids differ. The validation set takes the place of the
-test set in these runs, so the test set cannot be looked at. The better third goes on in each step, at least two
-settings, until two are left, and these are trained for the whole budget. A run that goes on is continued, not
+keys or grids differ. The validation set takes the place of the test set in these runs, so the test set is not used.
+The better third goes on in each step, at least two settings, until two are left, and these are trained for the whole
+budget. A run that goes on is continued, not
 repeated. What was chosen and what it cost is in `tune.json`; the runs themselves are removed at the end.
 """
 
@@ -91,8 +91,7 @@ def _of_paper(config: Config, key: str) -> tuple[str, ...]:
     """The grid of the method's paper; empty if there is none, or it is one of rates for another optimizer."""
     if key == "local.lr" and config.tree()["local"]["optimizer"] != "sgd":
         return ()
-    grid: tuple[str, ...] = ALGORITHMS.load(config.method).INFO.grids.get(key, ())
-    return grid
+    return ALGORITHMS.info(config.method).grids.get(key, ())
 
 
 def ladder(key: str, default: Any) -> tuple[str, ...]:
@@ -194,12 +193,12 @@ def tune(
         "rounds": sum(row["rounds"] for row in rows),
         "seconds": round(sum(row.pop("seconds", 0.0) for row in rows), 3),
     }
-    told = {"rounds": rounds, "rows": rows, "best": points[left[0]], "cost": cost}
-    told["rungs"] = [{"settings": rung.settings, "rounds": rung.rounds} for rung in steps]
+    content = {"rounds": rounds, "rows": rows, "best": points[left[0]], "cost": cost}
+    content["rungs"] = [{"settings": rung.settings, "rounds": rung.rounds} for rung in steps]
     out.mkdir(parents=True, exist_ok=True)
-    write_whole(file, json.dumps(told | {"asked": asked}, indent=1) + "\n")
+    write_whole(file, json.dumps(content | {"asked": asked}, indent=1) + "\n")
     shutil.rmtree(out / CELLS, ignore_errors=True)
-    return told
+    return content
 
 
 def _known(file: Path) -> dict[str, Any]:

@@ -15,8 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from headwater.core.frozen import held_parts, set_training
-from headwater.core.params import Layout, Params, cut
+from headwater.core.params import Layout, Params, cut, held_parts, set_training
 from headwater.core.rng import derive
 from headwater.errors import OutputError
 from headwater.models.base import ModelSpec
@@ -24,8 +23,7 @@ from headwater.models.parts import classifier_of, extractor_of, layers_before
 from headwater.tasks.batched.threads import Helpers
 from headwater.tasks.bn_folding import twin_of
 from headwater.tasks.devices import CPU
-from headwater.tasks.feature_tables import FeatureTables
-from headwater.tasks.frozen_part import FrozenPart
+from headwater.tasks.frozen_part import FeatureTables, FrozenPart
 
 BATCH = 64  # rows of one forward pass: more do not fit the cache
 FLAT_BATCH = 1024  # where it has linear layers only

@@ -1,20 +1,50 @@
-"""The frozen part of an architecture, as every process builds it for itself, and its hash."""
+"""The frozen part of an architecture, as every process builds it for itself, its hash, and features under it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import hashlib
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from headwater.core.frozen import frozen_bytes, frozen_tensors, frozen_views
-from headwater.core.params import digest
+from headwater.core.params import digest, frozen_bytes, frozen_tensors, frozen_views
 from headwater.core.rng import derive
 from headwater.errors import ConfigError
 from headwater.models.base import ModelSpec
-from headwater.tasks.feature_tables import FeatureTables
+
+ROOM = 1 << 30  # bytes of tables that are kept; the one that was not used for longest goes first
+
+
+class FeatureTables:
+    """Tables of features by the content of their rows, so that a table serves whoever has the same rows.
+
+    What is in memory never changes a number: a table that is not kept is computed again in the same way.
+
+    Args:
+        room: bytes that may be kept.
+    """
+
+    def __init__(self, room: int = ROOM) -> None:
+        self._room, self._kept = room, OrderedDict[tuple[object, ...], Tensor]()
+
+    def of(self, x: Tensor, make: Callable[[], Tensor]) -> Tensor:
+        """The table of these rows, made if it is not known. Treat it as immutable."""
+        key = (tuple(x.shape), x.dtype, _sha256(x))
+        if key not in self._kept:
+            self._kept[key] = make()
+            while len(self._kept) > 1 and sum(table.nbytes for table in self._kept.values()) > self._room:
+                self._kept.popitem(last=False)
+        self._kept.move_to_end(key)
+        return self._kept[key]
+
+
+def _sha256(x: Tensor) -> bytes:
+    return hashlib.sha256(x.contiguous().cpu().view(-1).view(torch.uint8).numpy().data).digest()
+
 
 FIXED = 0  # seed for the hash, which is to be the same for every seed of a run
 
@@ -86,7 +116,7 @@ def frozen_size(spec: ModelSpec) -> int:
 def frozen_sha256(specs: Mapping[str, ModelSpec]) -> str:
     """Hash of what is frozen in some models, drawn with a fixed seed; empty if nothing is.
 
-    It tells weights in files apart, and draws of different libraries, but not seeds of runs.
+    It differs for other weights in files and for other versions of libraries, and does not depend on the seed of a run.
     """
     parts = {arch: drawn_frozen(spec, arch, FIXED) for arch, spec in specs.items()}
     tensors = {f"{arch}/{name}": tensor for arch, part in parts.items() for name, tensor in part.items()}

@@ -1,6 +1,6 @@
 """Robust fusion: combine models or predictions of which some may be wrong on purpose.
 
-A weighted mean follows a single member wherever it goes. The rules here bound what a minority can do. They work on rows
+A single member can move a weighted mean to any value. The rules here bound the effect of a minority. They work on rows
 of a matrix: the vectors of models, or the flattened predictions of teachers, so they serve unequal architectures too.
 Members count alike, since the weight of a member is what its sender says of itself; only "norm-bound" keeps weights.
 """
@@ -70,10 +70,10 @@ def fused(models: Mapping[str, Params], by: By, robust: Robust) -> Params:
     """
     if robust.rule == "none":
         return average_of(models, by)
-    held = dict(models.items())  # a rule needs all of them at once
-    if not robust.active(len(held)):
-        return average_of(held, by)
-    members = list(held.values())
+    by_sender = dict(models.items())  # a rule needs all of them at once
+    if not robust.active(len(by_sender)):
+        return average_of(by_sender, by)
+    members = list(by_sender.values())
     layout = members[0].layout
     for member in members:
         if member.layout.trainable != layout.trainable:

@@ -1,4 +1,4 @@
-"""What tasks that combine values need of them, where that is only a sum.
+"""The sums that tasks can declare which only need the sum of their inputs, so that a secure sum may hide single values.
 
 A task that declares `sums` gets, in place of the mapping {sender: value}, a mapping with one value that stands for all
 senders: a task that combines one value returns it. Each kind of sum says which numbers a sender adds (`terms`), and

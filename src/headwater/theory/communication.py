@@ -86,7 +86,7 @@ def _paces(options: Options) -> dict[str, int]:
 
 
 def _paced(who: Active, sizes: Payload, options: Options) -> Traffic:
-    """Hierarchical averaging with as many sector rounds as these methods have unless told."""
+    """Hierarchical averaging with as many sector rounds as these methods have by default."""
     return averaged(who, sizes, dict(options) | _paces(options))
 
 
@@ -112,9 +112,9 @@ def _mtgc(who: Active, sizes: Payload, options: Options) -> Traffic:
     if led:  # start, y and the new model to the leader, y back
         inside += models(sizes, who.sectors * use_y, who.sectors * (1 + held + use_y), who.sectors * use_y)
     both = asked and use_y and first  # gradients go on to the server
-    told = int(options.get("sectors", who.sectors))
+    sectors = int(options.get("sectors", who.sectors))
     up = who.sectors * (1 + both)
-    return Traffic(models(sizes, up, told * (1 + first) + who.sectors * both, up), inside)
+    return Traffic(models(sizes, up, sectors * (1 + first) + who.sectors * both, up), inside)
 
 
 # -- distillation at the server

@@ -49,8 +49,8 @@ def _known(options: Options, who: Active, sizes: Payload, each: int, answers: bo
 
 
 def _fedhkd(who: Active, sizes: Payload, options: Options) -> Traffic:
-    given = {"nu": 0.25, "sigma": 7.0} | dict(options)
-    return flat(who, sizes, options) + _known(given, who, sizes, sizes.features + WIDTH * sizes.classes, answers=False)
+    filled = {"nu": 0.25, "sigma": 7.0} | dict(options)
+    return flat(who, sizes, options) + _known(filled, who, sizes, sizes.features + WIDTH * sizes.classes, answers=False)
 
 
 def _fedproto(who: Active, sizes: Payload, options: Options) -> Traffic:

@@ -52,7 +52,8 @@ class Presence:
     def __post_init__(self) -> None:
         if not 0 < self.on <= self.period < math.inf:
             raise ValueError(
-                f"a client must be there for some of its period and no more than all, got {self.on} of {self.period}"
+                "a client must be available for more than 0 and at most all of its period, got "
+                f"{self.on} of {self.period}"
             )
         if not math.isfinite(self.phase):
             raise ValueError(f"a phase must be finite, got {self.phase}")
@@ -85,7 +86,7 @@ ALWAYS = Presence(1.0, 1.0)
 def scattered(clients: int, share: float, period: float, seed: int) -> tuple[Presence, ...]:
     """Clients that are available for this share of a common period, each with its own phase, drawn uniformly."""
     if not 0 < share <= 1:
-        raise ValueError(f"the share of time that clients are there must be above 0 and at most 1, got {share}")
+        raise ValueError(f"the share of time that clients are available must be above 0 and at most 1, got {share}")
     if share == 1:
         return (ALWAYS,) * clients
     phases = np.random.default_rng([seed, 0]).uniform(0, period, size=clients)

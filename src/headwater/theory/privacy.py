@@ -1,4 +1,4 @@
-"""What FedHKD's noise on class representations buys, and what it does not.
+"""Differential privacy of FedHKD's noise on class representations: what it guarantees, and what it does not.
 
 A client sends the mean representation of each class it holds enough of, every coordinate clipped to ±ζ before the mean
 and with Gaussian noise of standard deviation S·σ after it. Replacing one of the N samples of a class moves a
@@ -137,7 +137,7 @@ def least_count(threshold: float, samples: int) -> int:
 
 @dataclass(frozen=True)
 class Spent:
-    """The (ε, δ) of all releases that one sample was in, and what it is about."""
+    """The (ε, δ) of all releases that one sample was in, and the conditions under which it holds."""
 
     epsilon: float
     delta: float

@@ -1,4 +1,4 @@
-"""Softmax regression with an ℓ2 term: smooth and strongly convex, so that the bounds speak of it and every constant in
+"""Softmax regression with an ℓ2 term: smooth and strongly convex, so that the bounds apply to it and every constant in
 them can be measured.
 
 The loss of weights W (features × classes) is Σ share · cross-entropy(target, softmax(xW)) + μ/2 ‖W‖². Targets may be
@@ -61,7 +61,7 @@ class Regression:
         return np.asarray(entropy + self.decay / 2 * squared(weights))
 
     def residuals(self, weights: Array) -> Array:
-        """What each row's gradient is its features times: prediction less target."""
+        """Prediction minus target of each row. The gradient of a row is its features times this."""
         return softmax(self.x @ weights) - self.target
 
     def gradient(self, weights: Array, residuals: Array | None = None, share: Array | None = None) -> Array:
@@ -75,11 +75,11 @@ class Regression:
         residuals = self.residuals(weights) if residuals is None else residuals
         each = (self.share * squared(self.x, 1) * squared(residuals, 1)).sum(axis=-1)
         mean = np.swapaxes(self.x, -1, -2) @ (residuals * self.share[..., None])
-        return np.asarray(np.maximum(0.0, each - squared(mean)))  # rounding may leave less than nothing
+        return np.asarray(np.maximum(0.0, each - squared(mean)))  # rounding may make it negative
 
     @property
     def smoothness(self) -> Array:
-        """An L that holds everywhere: softmax bends by ½ at most, so μ + ½ λ_max(Σ share · xxᵀ)."""
+        """L of the whole space: μ + ½ λ_max(Σ share · xxᵀ). Cross-entropy has a Hessian of at most ½ by logits."""
         bend = np.swapaxes(self.x, -1, -2) @ (self.x * self.share[..., None])
         return np.asarray(self.decay + 0.5 * np.linalg.eigvalsh(bend)[..., -1])
 

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from headwater.algorithms.base import outputs
-from headwater.algorithms.cohorts import together
+from headwater.algorithms.cohorts import bundled
 from headwater.core.federation import CLIENTS, SERVER, Federation, Located, nothing
 from headwater.core.rng import stream
 from headwater.core.statistics import bootstrap_mean_interval, covered, mean_interval, ordinary_interval, weighted
@@ -81,7 +81,7 @@ def submit_evaluation(
     teamed = outcome = means = validation = nothing(SERVER)
     validates = fed.session.precompute.rows.get("validation", 0) > 0
     if team is not None:
-        members = team.members if isinstance(team.members, Located) else together(team.members)
+        members = team.members if isinstance(team.members, Located) else bundled(team.members)
         teamed = fed.run(evaluate_team, at=SERVER, members=members, mix=team.mix, weights=team.weights)
     if model is not None:
         outcome = fed.run(evaluate, at=SERVER, model=model)

@@ -20,6 +20,7 @@ from headwater.config.stage_defaults import distill_defaults, local_defaults
 from headwater.core.federation import Federation
 from headwater.core.params import Params
 from headwater.core.tree import Tree
+from headwater.data import kind_of_path
 from headwater.data.base import Data
 from headwater.data.loading import open_data, options_of
 from headwater.data.preparation import Exchange, prepared
@@ -37,13 +38,13 @@ from headwater.partition.divide import (
     training_sizes,
 )
 from headwater.partition.partition import Partition
+from headwater.registry import path_exists
 from headwater.specs import LEARNING_RATE, DistillSpec, LocalSpec
 from headwater.tasks import devices
 from headwater.tasks.batched.policy import Stacking, alone, stacking
 from headwater.tasks.frozen_part import FrozenParts
 from headwater.tasks.privacy import check, privacy_of
 from headwater.tasks.task import RunContext
-from headwater.training.absolute_paths import with_absolute_paths
 from headwater.training.architectures import specs_of
 from headwater.training.warm_start import first_model
 
@@ -258,3 +259,31 @@ def _check(chosen: Mapping[str, Any], split: Split, method: Method) -> None:
                 f"{name}.patience and {name}.restore need a validation set; set data.validation above 0, "
                 f"or leave patience unset and {name}.restore = 'last'"
             )
+
+
+def with_absolute_paths(config: Config) -> Config:
+    """The configuration with absolute paths of files and folders.
+
+    Args:
+        config: as the user wrote it.
+    """
+    data, model = config.data.model_dump(), config.model.model_dump()
+    paths = {key: value for key in ("name", "reference") if kind_of_path(value := str(data[key])) is not None}
+    if (test := data.get("test")) and Path(test).expanduser().is_file():
+        paths["test"] = test
+    if (tokenizer := data.get("tokenizer")) and Path(tokenizer).expanduser().exists():
+        paths["tokenizer"] = tokenizer
+    changed: dict[str, Any] = {
+        "data": _other(data, {k: str(Path(v).expanduser().absolute()) for k, v in paths.items()})
+    }
+    linked = {}
+    if model["start"] and path_exists(start := Path(model["start"]).expanduser()):
+        linked["start"] = str(start.resolve())  # a link such as runs/latest will point elsewhere
+    if isinstance(path := model.get("path"), str) and Path(path).expanduser().is_dir():
+        linked["path"] = str(Path(path).expanduser().absolute())
+    changed["model"] = _other(model, linked)
+    return config.merged(changed) if any(changed.values()) else config
+
+
+def _other(section: dict[str, Any], values: dict[str, str]) -> dict[str, str]:
+    return {key: value for key, value in values.items() if section[key] != value}

@@ -17,12 +17,11 @@ from headwater.core.params import Params, digest
 from headwater.inference.card import FILE as CARD
 from headwater.inference.several_models import FILE as MEMBERS
 from headwater.inference.trained import KEY as METADATA
-from headwater.training.beside import Beside
 from headwater.training.checkpoint import write_whole
 from headwater.training.evaluation import Scores, summary_of
 from headwater.training.experiment import Experiment
 from headwater.training.guessing import guess_note
-from headwater.training.model_tensors import Frozen, describe_frozen, named, tensors_of
+from headwater.training.model_tensors import Frozen, ModelsBeside, describe_frozen, named, tensors_of
 from headwater.training.remarks import method_report
 from headwater.training.run_directory import RunDirectory, write_model
 from headwater.training.spending import Spending
@@ -68,8 +67,8 @@ def result_of(
     experiment: Experiment,
     fed: Federation,
     params: Mapping[str, Params],
-    beside: Beside | None,
-    found: Scores,
+    beside: ModelsBeside | None,
+    scores: Scores,
     history: list[dict[str, Any]],
     seconds: float,
     device: Mapping[str, Any],
@@ -85,7 +84,7 @@ def result_of(
         fed: the federation of the last round.
         params: what `exported` returned.
         beside: what `left_beside` returned.
-        found: the last evaluation.
+        scores: the last evaluation.
         history: one row per round.
         seconds: since the run began.
         device: where it was computed.
@@ -101,7 +100,7 @@ def result_of(
         "label": config.method,
         "seed": config.seed,
         "rounds": len(history) if stopped or spending.ended else config.rounds,
-        **summary_of(found, history, config.seed),
+        **summary_of(scores, history, config.seed),
         **method_report(experiment, history, spending.report(len(history))),
         "ledger": fed.session.ledger.summary(),
         "seconds": seconds,
@@ -123,18 +122,18 @@ def result_of(
     }
     if config.model.start:
         result["start"] = {"path": config.model.start, "model_sha256": config.model.start_sha256}
-    told = [SEPARATE, *([BUILT] if frozen else [])] if fed.session.losing else []
+    notes = [SEPARATE, *([BUILT] if frozen else [])] if fed.session.losing else []
     if stopped:
-        told.append(f"ended after round {len(history)} of {config.rounds} by the callback {stopped}")
+        notes.append(f"ended after round {len(history)} of {config.rounds} by the callback {stopped}")
     elif spending.ended:
-        told.append(spending.ended)
+        notes.append(spending.ended)
     if words := guess_note(experiment, history, final=True):
-        told.append(words)
-    return result | ({"notes": told} if told else {})
+        notes.append(words)
+    return result | ({"notes": notes} if notes else {})
 
 
 def write_files(
-    directory: RunDirectory, tensors: dict[str, Tensor], about: str, beside: Beside | None, card: str, result: Any
+    directory: RunDirectory, tensors: dict[str, Tensor], about: str, beside: ModelsBeside | None, card: str, result: Any
 ) -> None:
     """Write what a finished run leaves: its models, the model card and, when all else is there, result.json."""
     if beside:

@@ -1,6 +1,6 @@
-"""Tells a run that has not left a guess: its accuracy is not above what naming one class gives.
+"""The note on a run whose accuracy stays at chance level, that is, not above what naming one class gives.
 
-It looks at the rows alone, so a resumed run says the same as one that was not interrupted.
+It depends on the rows alone, so a resumed run has the same note as one that was not interrupted.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from headwater.report.teaching import at_place
 from headwater.specs import LEARNING_RATE, Descent, DistillSpec, LocalSpec
 from headwater.training.experiment import Experiment
 
-ENOUGH = 5  # evaluated rounds after which a run is told
+ENOUGH = 5  # evaluated rounds after which the note is made
 LEAST = 3  # evaluated rounds of a shorter run, at its end
 HIGH = {"sgd": 0.03, "adam": 5e-3, "adamw": 5e-3}  # from here on a learning rate is the first suspect
 PLACES = {"sector": "at sectors", "server": "at the server"}  # sections of distillation, in the order of a round

@@ -20,30 +20,28 @@ from headwater.core.sampling import participants
 from headwater.core.values import names_in
 from headwater.engines import open_engine
 from headwater.engines.base import Done, Engine
-from headwater.engines.nan_check import BAD, Complaint
+from headwater.engines.nan_check import BAD, NonFiniteResult
 from headwater.errors import Diverged
 from headwater.inference import card
 from headwater.tasks import devices
 from headwater.tasks.average import initial
 from headwater.training import checkpoint
-from headwater.training.arrivals import Arrivals, admit, grown
-from headwater.training.beside import left_beside
 from headwater.training.checkpoint import Keeper
-from headwater.training.evaluation import (
-    Measurements,
-    Scores,
-    read_evaluation,
-    row_of,
-    submit_evaluation,
-    tests_for,
-)
+from headwater.training.evaluation import Measurements, Scores, read_evaluation, row_of, submit_evaluation, tests_for
 from headwater.training.experiment import Experiment
 from headwater.training.finish import exported, result_of, write_files
 from headwater.training.guessing import guess_note
 from headwater.training.hooks import Hooks
-from headwater.training.model_tensors import describe_model, frozen_of, tensors_of
-from headwater.training.needs import check_needs
-from headwater.training.opening import charge_preparation, open_federation, run_context
+from headwater.training.model_tensors import describe_model, frozen_of, left_beside, tensors_of
+from headwater.training.opening import (
+    Arrivals,
+    admit,
+    charge_preparation,
+    check_needs,
+    grown,
+    open_federation,
+    run_context,
+)
 from headwater.training.remarks import cautions, lost_in_round
 from headwater.training.result import Event, Progress, Run
 from headwater.training.run_directory import RunDirectory
@@ -185,7 +183,7 @@ class _Loop:
         bad = [(done, node) for done in self._take_reports(0) for node, notes in done.notes.items() if BAD in notes]
         if bad:
             done, node = bad[0]
-            raise Diverged(Complaint(self.context, done.phase, done.title, node, 0, len(bad) - 1).hopeless)
+            raise Diverged(NonFiniteResult(self.context, done.phase, done.title, node, 0, len(bad) - 1).at_start)
         return saved, 1
 
     def _open(self, number: int, saved: Saved) -> None:
@@ -271,13 +269,13 @@ class _Loop:
         self.fed = self.fed.begin(self.config.rounds + 1, self.fed.tree.holders)
         session = self.fed.session
         ledger, session.ledger = session.ledger, Ledger()  # this evaluation was charged before
-        found = read_evaluation(self.fed, self._ask(saved, not self.spending.active), self.own_tests)
+        scores = read_evaluation(self.fed, self._ask(saved, not self.spending.active), self.own_tests)
         session.ledger = ledger
-        return found
+        return scores
 
-    def _finish(self, saved: Saved, found: Scores) -> Run:
+    def _finish(self, saved: Saved, scores: Scores) -> Run:
         if self.hooks.stopped and self.history[-1]["accuracy"] is None:  # stopped between two evaluations
-            self.history[-1] |= {"accuracy": found.accuracy, "loss": found.loss} | found.further
+            self.history[-1] |= {"accuracy": scores.accuracy, "loss": scores.loss} | scores.further
         params = exported(self.fed, saved.state)
         beside = left_beside(self.context, self.experiment, self.fed, saved.state)
         frozen = frozen_of(self.context, params)
@@ -287,7 +285,7 @@ class _Loop:
         path, used = (self.directory.path, self.directory.devices) if self.directory else (None, ())
         where = devices.about(self.context.device, self.context.precision, used)
         more = (seconds, where, self.arrivals.joined, self.hooks.stopped, frozen, self.spending)
-        result = result_of(self.experiment, self.fed, params, beside, found, self.history, *more)
+        result = result_of(self.experiment, self.fed, params, beside, scores, self.history, *more)
         how = (config.partition.scheme, self.experiment.method.INFO, json.loads(about).get("preparation", {}))
         text = card.card(result, *how)
         if self.hooks.stopped and self.keeper:

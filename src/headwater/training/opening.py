@@ -1,25 +1,36 @@
-"""Opens a run: its context for tasks, and the first view of its federation. Used by training, planning and pictures."""
+"""Opens a run: its context for tasks, the first view of its federation, and a check of what `[privacy]` hides.
+
+A client that joins later gets what the method's `init` gives to a client before round 1, computed with the random
+streams of round 0, so that it has the values that it would have had from the start. `Method.admit` adds them to the
+state. Used by training, planning and pictures.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from typing import Any
+from weakref import WeakValueDictionary
 
 import torch
 
-from headwater.config.secure import secure_sums
-from headwater.core.federation import Federation
+from headwater.config.privacy import secure_sums
+from headwater.core.federation import SERVER, Federation, Located
 from headwater.core.ledger import Ledger
-from headwater.core.precompute import Precompute
+from headwater.core.membership import Newcomer, newcomers, with_newcomers
 from headwater.core.session import Session
+from headwater.core.submission import Precompute
 from headwater.engines.base import Engine
 from headwater.specs import LocalSpec
 from headwater.tasks.attack import attack_of, poisoned
+from headwater.tasks.average import initial
 from headwater.tasks.batched.policy import NUMBERS
 from headwater.tasks.devices import CPU
 from headwater.tasks.frozen_part import frozen_size
 from headwater.tasks.privacy import privacy_of
 from headwater.tasks.robust import Robust
 from headwater.tasks.task import RunContext
+from headwater.training.evaluation import tests_for
 from headwater.training.experiment import Experiment
 
 SMALL = 2.5e8  # multiplications; clients that need fewer share a job, because a job has an overhead of this order
@@ -104,3 +115,81 @@ def open_federation(experiment: Experiment, engine: Engine, context: RunContext)
         secure=secure_sums(config.privacy),
     )
     return Federation(experiment.tree, session, experiment.tree.holders, purpose="setup")
+
+
+JOBS = 2_000  # client tasks that are rehearsed; what only later rounds need is refused when they come
+_checked: WeakValueDictionary[int, Experiment] = WeakValueDictionary()  # by id, since an experiment has no hash
+
+
+def check_needs(experiment: Experiment, engine: Engine | None = None) -> None:
+    """Rehearse a run that hides single values, once. A rehearsal trains nothing.
+
+    Args:
+        experiment: the run.
+        engine: where it runs. Separate parties have rehearsed it already.
+
+    Raises:
+        ConfigError: the method needs single values where they are hidden, or a sum has too few members.
+    """
+    if experiment.config.privacy.secure == "none" or getattr(engine, "losing", False):
+        return
+    if _checked.get(id(experiment)) is not experiment:
+        from headwater.planning.rehearsal import rehearse  # here, since planning imports the modules of the loop
+
+        rehearse(experiment, JOBS)
+        _checked[id(experiment)] = experiment
+
+
+NAMES = 1_000_000  # more than the names of a round: newcomers' values must not take names of the first set-up
+
+
+class Arrivals:
+    """Who joins a run in which round. A simulation knows it beforehand; a server overrides `before_round`.
+
+    Args:
+        joined: clients that join, in the order of their rounds. In the experiment's tree they have size 0.
+    """
+
+    def __init__(self, joined: Iterable[Newcomer] = ()) -> None:
+        self.joined = tuple(joined)
+
+    def before_round(self, round: int) -> None:
+        """Called before a round is begun; may add clients to `joined` that take part from this round on."""
+
+
+def grown(fed: Federation, sizes: Mapping[str, int]) -> Federation:
+    """The federation with these sizes of clients."""
+    return replace(fed, tree=fed.tree.with_sizes(sizes)) if sizes else fed
+
+
+def admit(
+    experiment: Experiment, fed: Federation, state: Any, tests: Located, arrivals: Iterable[Newcomer], round: int
+) -> tuple[Federation, Any, Located]:
+    """Add the clients that join in a round. Submits what they get; does not wait.
+
+    Args:
+        fed: the federation before the round.
+        state: the method's state before the round.
+        tests: the common test set at clients, from `tests_for`.
+        arrivals: all clients that join, in this or another round.
+        round: the round.
+
+    Returns:
+        The federation, the state and the tests with them.
+
+    Raises:
+        ConfigError: the method cannot add clients to a run.
+    """
+    sizes = newcomers(arrivals, round)
+    if not sizes:
+        return fed, state, tests
+    whole = grown(fed, sizes)
+    session, own_tests = fed.session, experiment.config.partition.local_test > 0
+    session.calls.clear()
+    session.calls[""] = NAMES * round
+    clients = whole.tree.in_order(sizes)
+    few = replace(whole, round=0, clients=clients, seats={}, sat=frozenset(), purpose="setup")
+    charge_preparation(experiment, few, exchange=False)
+    first = experiment.method.init(few, few.run(initial, at=SERVER, arch=experiment.model.name))
+    state = experiment.method.admit(few, state, first)
+    return whole, state, with_newcomers(tests, tests_for(few, first, own_tests))

@@ -1,4 +1,4 @@
-"""What there is to say of a run in sentences: before it begins, of a round, and of the privacy that it spent."""
+"""Sentences about a run: before it begins, of a round, and of the privacy that it spent."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from headwater.algorithms import SameAs
 from headwater.data.table_columns import Encoded
 from headwater.engines.base import Done
-from headwater.engines.nan_check import Complaint
+from headwater.engines.nan_check import NonFiniteResult
 from headwater.models.parts import width_of
 from headwater.tasks.attack import attack_of
 from headwater.tasks.task import RunContext
@@ -70,7 +70,7 @@ def lost_in_round(context: RunContext, row: Mapping[str, Any], done: Sequence[Do
     """A sentence for results of a round that were left out, and one for sums that too few were left for."""
     if bad := row.get("bad_updates"):
         phase = next(d.phase for d in done if d.title == bad[0]["task"])
-        yield Complaint(context, phase, bad[0]["task"], bad[0]["node"], row["round"], len(bad) - 1).dropped
+        yield NonFiniteResult(context, phase, bad[0]["task"], bad[0]["node"], row["round"], len(bad) - 1).dropped
     if lost := row.get("secure_too_few"):
         node, left = next(iter(lost.items()))
         more = f" (and at {len(lost) - 1} more)" if len(lost) > 1 else ""

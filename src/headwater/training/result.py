@@ -29,7 +29,7 @@ from headwater.training.model_tensors import Frozen, tensors_of
 from headwater.training.run_directory import write_model
 
 if TYPE_CHECKING:
-    from headwater.training.beside import Beside
+    from headwater.training.model_tensors import ModelsBeside
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,7 +72,7 @@ class Run:
     about: str = field(default="", repr=False)
     spans: list[dict[str, Any]] = field(default_factory=list, repr=False)
     frozen: Frozen = field(default_factory=dict, repr=False)
-    beside: Beside | None = field(default=None, repr=False)
+    beside: ModelsBeside | None = field(default=None, repr=False)
 
     def __repr__(self) -> str:
         result, interval = self.result, self.accuracy_ci95

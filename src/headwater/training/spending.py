@@ -78,8 +78,8 @@ class Spending:
         for level, found in self.levels.items():
             if found.leaks:
                 raise ConfigError(
-                    f"privacy.epsilon_max = {most:g} cannot be kept for {level}, since this leaves without noise: "
-                    f"{'; '.join(found.leaks)}; use another method or option, or set epsilon_max = 0"
+                    f"privacy.epsilon_max = {most:g} cannot be kept for {level}, since these values leave without "
+                    f"noise: {'; '.join(found.leaks)}; use another method or option, or set epsilon_max = 0"
                 )
         for number in range(1, self._most + 1):
             if any(self._epsilon(level, number) > most for level in self.levels):
@@ -107,7 +107,11 @@ class Spending:
     @property
     def cautions(self) -> tuple[str, ...]:
         """Sentences for before the run."""
-        said = [f"no ε holds for {level}: {self._open(found)}" for level, found in self.levels.items() if found.leaks]
+        said = [
+            f"no ε holds for {level}, because {self._open(found)}"
+            for level, found in self.levels.items()
+            if found.leaks
+        ]
         return (*said, *([f"the run is {self.ended}"] if self.ended else []))
 
     @property
@@ -129,14 +133,14 @@ class Spending:
             history: rows before it.
             done: reports of its tasks.
         """
-        told: dict[str, Any] = self._of_means(history, done)
+        row: dict[str, Any] = self._of_means(history, done)
         if self.active:
-            told |= {level: self._spent(level, number) for level in self.levels}
+            row |= {level: self._spent(level, number) for level in self.levels}
         if self.adapts:
             within = [notes[WITHIN] for each in done for notes in each.notes.values() if WITHIN in notes]
-            told["clip"] = self.bound(history)
-            told["next_clip"] = privacy_of(self._keys).adapted(told["clip"], within, self._noise(number, within))
-        return {"privacy": told} if told else {}
+            row["clip"] = self.bound(history)
+            row["next_clip"] = privacy_of(self._keys).adapted(row["clip"], within, self._noise(number, within))
+        return {"privacy": row} if row else {}
 
     def _noise(self, number: int, within: Sequence[float]) -> float:
         """Noise on the number of updates within the bound; other noise, if a round is repeated with other answers."""
@@ -163,8 +167,8 @@ class Spending:
         }
         first = next(iter(found.values()))
         said = " ".join(self._sentence(level, rounds, figures) for level, figures in found.items())
-        told: dict[str, Any] = {str(level): figures for level, figures in found.items()}
-        return {"epsilon": first["epsilon"], "delta": first["delta"], **told, "sentence": said}
+        by_level: dict[str, Any] = {str(level): figures for level, figures in found.items()}
+        return {"epsilon": first["epsilon"], "delta": first["delta"], **by_level, "sentence": said}
 
     # -- figures
 
@@ -247,7 +251,7 @@ class Spending:
     def _sentence(self, level: Level, rounds: int, figures: Mapping[str, Any]) -> str:
         times = f"{rounds} round{'s' * (rounds != 1)}, of which a client took part in {figures['rounds_of_a_client']}"
         if figures["unprotected"]:
-            return f"No ε holds for {level}: {self._open(self.levels[level])}."
+            return f"No ε holds for {level}, because {self._open(self.levels[level])}."
         spent = "no finite ε" if figures["epsilon"] is None else f"ε = {figures['epsilon']:.4g}"
         if level == "rows":
             how = f"noise of {figures['noise']:g} × {figures['clip']:g} on sums of gradients of rows"
@@ -259,7 +263,7 @@ class Spending:
         )
 
     def _open(self, found: Exposure) -> str:
-        return f"without noise leave {'; '.join(found.leaks)}"
+        return f"these values leave without noise: {'; '.join(found.leaks)}"
 
 
 def _finite(number: float | None) -> float | None:

@@ -47,11 +47,11 @@ def _show(facts: Facts) -> None:
     verdict = "sends fewer models over the long link than" if facts["fedhead_beats_feddf"] else "sends no fewer than"
     sign = "<" if facts["fedhead_beats_feddf"] else "≥"
     console().print(f"FedHEAD {verdict} FedDF: 2M = {2 * facts['sectors']} {sign} N = {facts['clients']}")
-    told = [
+    totals = [
         f"{label} {forms} = {count(long['round_trips'])} round trips, {size(long['up_bytes'] + long['down_bytes'])}"
         for (label, forms), long in zip(COMPARED.values(), facts["long_link"].values(), strict=True)
     ]
-    console().print(f"Over the long link in all rounds: {'; '.join(told)}")
+    console().print(f"Over the long link in all rounds: {'; '.join(totals)}")
     if also := [row["method"] for row in facts["methods"] if row["method"] in DATA]:
         console().print(f"Data sets that go out before round 1 ({', '.join(also)}) are counted by `headwater plan`.")
 

@@ -119,7 +119,7 @@ def unicauca141(data_dir: Path | None = None, *, cap: Cap = 2000) -> Data:
     return _unicauca("unicauca141", data_dir, file, "web_service", cap, NO_FEATURES_141)
 
 
-@DatasetInfo("nsl_kdd", "connections, 41 features, 5 kinds of attack or none (classes)")
+@DatasetInfo("nsl_kdd", "connections, 41 features, 5 classes: normal and 4 kinds of attack (classes)")
 def nsl_kdd(data_dir: Path | None = None, *, classes: Literal["groups", "attack"] = "groups") -> Data:
     """Connections of the intrusion benchmark: five groups (normal and four kinds of attack), or attack or not.
 
@@ -140,7 +140,7 @@ def nsl_kdd(data_dir: Path | None = None, *, classes: Literal["groups", "attack"
     parts = []
     for path in files:
         if not path.is_file():
-            raise DataError(f"{path.parent} has no {path.name}, which belongs to the set beside it; put it there")
+            raise DataError(f"{path.parent} has no {path.name}, the other part of this data set; put it there")
         frame = parse(path, KDD if path.suffix == ".txt" else None)
         if frame.empty:
             raise broken(path, "it has no rows")
@@ -177,7 +177,7 @@ def _flows(features: DataFrame, label: Array, name: str, path: Path) -> Data:
     """A set of numeric columns, a fixed fifth of whose rows is the test part."""
     words = [column for column in features.columns if features[column].dtype.kind not in "biuf"]
     if words:
-        raise broken(path, f"column {words[0]!r} is to hold numbers")
+        raise broken(path, f"column {words[0]!r} must hold numbers")
     kinds = Columns.of(features, str(path))
     x = kinds.encode(features.replace([np.inf, -np.inf], np.nan), str(path))  # rates of flows without length
     names, y = np.unique(label, return_inverse=True)

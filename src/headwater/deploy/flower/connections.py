@@ -1,8 +1,8 @@
-"""Bounds on the connections of a SuperLink, and on what is read from a caller before it is known who that is.
+"""Bounds on the connections of a SuperLink, and on what is read from a caller before its signature is checked.
 
 Flower reads the body of a request before it checks the signature, and accepts any number of connections that never
-send one. Here the signature is checked when the headers have arrived; a body is read of members only. A connection on
-which no member has spoken is closed after `UNKNOWN_SECONDS`, or before that if others need its place.
+send one. Here the signature is checked when the headers have arrived, and only the bodies of members are read. A
+connection without a request of a member is closed after `UNKNOWN_SECONDS`, or earlier if there are too many.
 """
 
 from __future__ import annotations
@@ -80,8 +80,7 @@ def _pem(file: Path) -> bytes:
 
 @functools.lru_cache(maxsize=1024)
 def verified(pem: bytes, stamp: bytes, signature: bytes) -> bool:
-    """Whether a signature is of this key. That of a request is checked here when its headers have arrived, and then
-    by Flower: the second time costs nothing."""
+    """Whether a signature was made with this key. Cached, since Flower checks the signature of a request again."""
     return verify_signature(bytes_to_public_key(pem), stamp, signature)
 
 
@@ -94,10 +93,10 @@ class OpenConnections:
         self.by_caller: dict[tuple[str, int], BoundedProtocol] = {}
 
     def admit(self, new: BoundedProtocol) -> None:
-        """Count a new connection. If there are too many, the oldest on which no member has spoken is closed.
+        """Count a new connection. If there are too many, the oldest without a request of a member is closed.
 
         Raises:
-            ConnectionRefusedError: if members have spoken on all of them.
+            ConnectionRefusedError: if all of them belong to members.
         """
         while len(self.all) >= self.most:
             oldest = next((each for each in self.all if not each.known), None)
@@ -107,7 +106,7 @@ class OpenConnections:
         self.all[new] = None
 
     def know(self, caller: Any) -> None:
-        """Note that a member has spoken on the connection of this caller, host and port."""
+        """Mark the connection of this caller (host and port) as that of a member."""
         protocol = self.by_caller.get(tuple(caller)) if caller else None
         if protocol is not None:
             protocol.known = True
@@ -117,7 +116,7 @@ OPEN = OpenConnections(FREE)
 
 
 class BoundedProtocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
-    """A connection that is closed if no member speaks on it."""
+    """A connection that is closed if no request of a member arrives on it."""
 
     def __init__(self, *args: Any, **more: Any) -> None:
         self.known, self.received = False, 0
@@ -171,10 +170,10 @@ def install(members: int) -> None:
     uvicorn.run = functools.partial(uvicorn.run, http=BoundedProtocol, loop="asyncio")
     make = asyncio.SelectorEventLoop._make_ssl_transport  # type: ignore[attr-defined]
 
-    def made(loop: Any, raw: Any, protocol: Any, *args: Any, **more: Any) -> Any:
+    def make_known(loop: Any, raw: Any, protocol: Any, *args: Any, **more: Any) -> Any:
         transport = make(loop, raw, protocol, *args, **more)
         if isinstance(protocol, BoundedProtocol):
             protocol.handshake = transport
         return transport
 
-    asyncio.SelectorEventLoop._make_ssl_transport = made  # type: ignore[attr-defined]
+    asyncio.SelectorEventLoop._make_ssl_transport = make_known  # type: ignore[attr-defined]

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from headwater.deploy.flower.child_process import FlowerProcess
 from headwater.deploy.flower.waiting import AGAIN, TICK, Patience, await_free
-from headwater.deploy.hearsay import public
+from headwater.deploy.quoting import public
 from headwater.deploy.transport import Address, Message, Unanswered, Visitor
 from headwater.errors import ConfigError, said
 

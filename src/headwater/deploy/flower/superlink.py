@@ -39,7 +39,7 @@ from headwater.deploy.flower.connections import MemberKeys
 from headwater.deploy.flower.messages import APP, NOT_OURS, FlowerTask, HeaderInterceptor, from_flower, sent, to_flower
 from headwater.deploy.flower.visitors import VisitorBook
 from headwater.deploy.flower.waiting import wait_for
-from headwater.deploy.hearsay import quoted
+from headwater.deploy.quoting import quoted
 from headwater.deploy.transport import Message, Unanswered
 
 POLL = 1.0  # seconds between two polls of the SuperLink without news

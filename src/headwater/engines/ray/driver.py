@@ -276,7 +276,7 @@ class Ray(WorkerEngine):
             self._failed_starts += 1
         if self._failed_starts >= MAX_DEATHS:
             raise ConfigError(
-                f"workers on Ray end before they begin ({death_reason(error)}); see that headwater[ray] is installed "
+                f"workers on Ray exit while they start ({death_reason(error)}); check that headwater[ray] is installed "
                 "on every node, or use --engine pool"
             )
         for position, call in enumerate(worker.calls):

@@ -8,7 +8,7 @@ import pytest
 
 from headwater.algorithms import ALGORITHMS
 from headwater.errors import ConfigError
-from headwater.training.needs import check_needs
+from headwater.training.opening import check_needs
 from toys import tiny
 
 MODES = ("sectors", "server", "both")

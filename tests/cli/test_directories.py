@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from headwater.cli.default_directory import directory_for
+from headwater.cli.directories import directory_for
 
 Call = Callable[..., Any]
 

@@ -12,9 +12,9 @@ import torch
 import chosen
 import toys
 from headwater.algorithms.base import State
-from headwater.core import precompute
+from headwater.core import submission
 from headwater.core.federation import CLIENTS, SERVER, Located
-from headwater.core.precompute import PARTS, Precompute
+from headwater.core.submission import PARTS, Precompute
 from headwater.engines.base import Engine
 from headwater.engines.pool import Pool
 from headwater.models.base import ModelSpec
@@ -47,7 +47,7 @@ QUICK = ("feddf with every rule", "feddf unlike", "fedhead own validation", "fed
 
 
 def played(what: str, least: float, monkeypatch: pytest.MonkeyPatch, engine: Engine | None = None, **more: Any) -> Run:
-    monkeypatch.setattr(precompute, "LEAST", least)
+    monkeypatch.setattr(submission, "LEAST", least)
     sections = {key: {**value, **more.pop(key, {})} for key, value in METHODS[what].items()}
     made = toys.tiny(what.split()[0], **sections, **more)
     if "unlike" in what:
