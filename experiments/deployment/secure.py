@@ -4,7 +4,7 @@
 
 FedEED with two cohorts and hierarchical FedAvg, `privacy.secure = "both"`, six clients in two sectors, every party a
 process of its own on loopback with keys and certificates. A client is killed (SIGKILL) in round 2, when it is about to
-carry out one of the four steps of a sum, and does not come back. Each run is held against a simulation that loses the
+carry out one of the five steps of a sum, and does not come back. Each run is held against a simulation that loses the
 same client in the same step; who is in a sum is found out from the models that the parties made, and single models are
 looked for in all that other parties received or stored. One more run is without secure sums: there, single models have
 to be found. Writes secure.json and secure_table.md beside this file after each run; what is in runs/secure is not run
@@ -35,6 +35,7 @@ ROUNDS, CLIENT, ROUND = 3, "c0", 2  # the client that is killed, and when
 BEFORE = {
     "advertise_keys": "before its keys",
     "share_seeds": "before its shares",
+    "open_shares": "before it opens shares",
     "mask_value": "before its masked value",
     "reveal_shares": "before it reveals shares",
 }
