@@ -22,6 +22,7 @@ from headwater.secure.protocol import LeftOut, Secret, TooFew
 from headwater.secure.setting import SecureSums
 
 EXPONENT = 30
+MOST = 3  # messages of one sum that are lost on their way up, so that many sums come to their last step
 COUNTS, SHARES = st.integers(3, 7), st.sampled_from([0.51, 0.6, 0.8, 1.0])
 STEPS = ("keys", "shares", "opened", "value", "reveal")
 
@@ -108,6 +109,7 @@ class SecureSum(RuleBasedStateMachine):
         self.threshold = SecureSums(share=share).threshold(count)
         self.step, self.arrived = STEPS[0], dict[str, Packet]()
         self.unsound: set[str] = set()  # members that a damaged or false message of theirs has arrived from
+        self.losses = 0
         self.asked = set(self.members)  # members that got every answer so far
         self.told: dict[tuple[str, str], set[bytes]] = {}  # speaker and member → shares that it revealed
         self.total: np.ndarray | None = None
@@ -138,16 +140,25 @@ class SecureSum(RuleBasedStateMachine):
         self.hand_over(self.under_way.pop(self.at(pick)))
 
     @precondition(lambda self: self.under_way)
+    @rule()
+    def deliver_all(self) -> None:
+        """So that more sums come to their later steps."""
+        self.tally["delivered in order"] += len(self.under_way)
+        while self.under_way:
+            self.hand_over(self.under_way.pop(0))
+
+    @precondition(lambda self: self.under_way)
     @rule(pick=st.integers(0, 99))
     def deliver_twice(self, pick: int) -> None:
         """The copy stays under way, also into later steps."""
         self.tally["doubled"] += 1
         self.hand_over(self.under_way[self.at(pick)])
 
-    @precondition(lambda self: self.under_way)
+    @precondition(lambda self: self.under_way and self.losses < MOST)
     @rule(pick=st.integers(0, 99))
     def lose(self, pick: int) -> None:
         self.tally["lost"] += 1
+        self.losses += 1
         self.under_way.pop(self.at(pick))
 
     @precondition(lambda self: any(packet.step == "shares" for packet in self.under_way))
@@ -175,8 +186,8 @@ class SecureSum(RuleBasedStateMachine):
         self.under_way = [other for other in self.under_way if other is not packet]
         return packet
 
-    @precondition(lambda self: not self.over)
-    @rule(deaf=st.sets(st.integers(0, 6), max_size=2))
+    @precondition(lambda self: (self.arrived or not self.under_way) and not self.over)
+    @rule(deaf=st.sets(st.integers(0, 6), max_size=1))
     def go_on(self, deaf: set[int]) -> None:
         """The aggregator ends a step with what has arrived. Some members do not get its answer."""
         self.tally["steps ended"] += 1

@@ -308,4 +308,4 @@ def test_sums_with_messages_lost_doubled_reordered_and_damaged() -> None:
     SecureSum.tally.clear()
     run(SecureSum, examples=60, steps=40)
     assert SecureSum.tally["sums opened"] > 5
-    assert SecureSum.tally["damaged"] > 20
+    assert SecureSum.tally["damaged"] > 3
