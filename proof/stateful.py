@@ -42,8 +42,9 @@ def tried(name: str, examples: int, steps: int) -> dict[str, Any]:
     try:
         run(machine, examples * often, steps)
     except Exception as error:
-        told = "".join(traceback.format_exception_only(error))  # with the steps of the simplest case
-        findings.append(told[-4000:])
+        several = error.exceptions if isinstance(error, ExceptionGroup) else (error,)
+        # Each with the steps of its simplest case.
+        findings += ["".join(traceback.format_exception_only(each))[-4000:] for each in several]
     done = dict(sorted(machine.tally.items()))
     return {
         "what": what,
@@ -57,7 +58,7 @@ def tried(name: str, examples: int, steps: int) -> dict[str, Any]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--examples", type=int, default=150, help="cases of `rounds`; of `sums`, 20 times as many")
+    parser.add_argument("--examples", type=int, default=100, help="cases of `rounds`; of `sums`, 20 times as many")
     parser.add_argument("--steps", type=int, default=40, help="most steps of a case before it is brought to its end")
     parser.add_argument("--out", type=Path, default=HERE / "stateful.json")
     parser.add_argument("machines", nargs="*", metavar="MACHINE", help="rounds, sums; both by default")

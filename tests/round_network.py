@@ -25,6 +25,7 @@ class Packet:
     to: str
     request: Message
     reply: Message | None = None
+    settled: bool = False  # whether it has its place among those under way
 
 
 class Network:
@@ -39,9 +40,14 @@ class Network:
         self.over = False
 
     def settle(self) -> None:
-        """Wait until every thread waits for messages."""
+        """Wait until every thread waits for messages; what they have sent gets an order that is always the same."""
         with self.changed:
             assert self.changed.wait_for(lambda: not self.working, LONG), "a party neither works on nor waits"
+            sent = [packet for packet in self.packets if not packet.settled]
+            sent.sort(key=lambda each: (self.links.index(each.link), each.number, each.reply is not None))
+            self.packets[:] = [packet for packet in self.packets if packet.settled] + sent
+            for packet in sent:
+                packet.settled = True
 
     def work(self, what: Callable[[], None]) -> None:
         """Do something in a thread of its own."""

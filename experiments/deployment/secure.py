@@ -50,6 +50,10 @@ def cases() -> list[Case]:
     return found + [(method, "mask_value", ALL) for method in METHODS] + [("fedeed", "", PLAIN)]
 
 
+def _name(case: Case) -> str:
+    return "-".join(filter(None, (case[0], case[1] or "nobody", {ALL: "all", PLAIN: "plain"}.get(case[2], ""))))
+
+
 def config(method: str, special: str) -> Config:
     sets = [f"rounds={ROUNDS}", *SPLIT, *SHORT, f"algorithm.name={method}", *METHODS[method]]
     sets.append(f"privacy.secure={'none' if special == PLAIN else 'both'}")
@@ -175,11 +179,12 @@ def main() -> int:
     out.mkdir(parents=True, exist_ok=True)
     file = HERE / "secure.json"
     rows: dict[str, dict[str, Any]] = json.loads(file.read_text(encoding="utf-8"))["runs"] if file.exists() else {}
-    for case in cases():
-        name = "-".join(filter(None, (case[0], case[1] or "nobody", {ALL: "all", PLAIN: "plain"}.get(case[2], ""))))
+    named = {_name(case): case for case in cases()}
+    for name, case in named.items():
         if words.only not in name:
             continue
         rows[name] = carried_out(case, out / name)
+        rows = {each: rows[each] for each in named if each in rows}
         print(f"{name}: {'; '.join(wrong(rows[name])) or 'as it should be'}", flush=True)
         told = machine("make secure-check", {})
         told = {key: told[key] for key in ("command", "machine", "versions")}
