@@ -6,7 +6,7 @@ SHARED_DATA := $(wildcard ../shared/data)
 export HEADWATER_DATA ?= $(abspath $(SHARED_DATA))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo deploy-demo test test-all check docs docs-tables build format bench bench-deploy bench-plan bench-defaults secure-costs evidence compare-methods teacher-weights quadratics pipelining theory-bounds attacks leaks join tuning papers traffic text-table cifar-fusion evidence-tables deploy-check secure-check soak fuzz kills endurance clean
+.PHONY: help demo deploy-demo test test-all check docs docs-tables build format bench bench-deploy bench-plan bench-defaults secure-costs evidence compare-methods teacher-weights quadratics pipelining theory-bounds attacks leaks join tuning papers traffic text-table cifar-fusion evidence-tables deploy-check secure-check soak fuzz kills endurance stateful clean
 
 help:
 	@echo "make demo      compare four methods on the embedded data set (a minute after the install)"
@@ -51,6 +51,7 @@ help:
 	@echo "make fuzz      changed inputs of every kind, 10 000 of each (hours; FUZZ=\"--cases 1000 config tables\" for less, FUZZ=--carry-on goes on)"
 	@echo "make kills     200 SIGKILLs over all commands that write (half an hour; KILLS=\"--kills 20 run\" for less)"
 	@echo "make endurance memory and open files over 2 000 rounds (some minutes; ENDURANCE=\"--rounds 200\" for less)"
+	@echo "make stateful  messages of rounds and of secure sums lost, doubled, reordered and damaged (some minutes; STATEFUL=\"--examples 20 rounds\" for less)"
 	@echo "make papers    every table and figure of the papers at the smoke scale (an hour or two; PAPERS=\"fedhead mtgc\" for some)"
 	@echo "make clean     remove what these targets made"
 
@@ -217,6 +218,9 @@ kills: $(VENV)/.installed-test
 
 endurance: $(VENV)/.installed-test
 	$(BIN)/python proof/endurance.py $(ENDURANCE)
+
+stateful: $(VENV)/.installed-test
+	$(BIN)/python proof/stateful.py $(STATEFUL)
 
 # Every table and figure, one after another; what fails is told and does not stop the rest.
 PAPERS ?= fedhead fedeed mtgc fedhkd feddf

@@ -81,13 +81,14 @@ TABLES = {
     "fuzz": proof_tables.fuzz,
     "kills": proof_tables.kills,
     "endurance": proof_tables.endurance,
+    "stateful": proof_tables.stateful,
     "leaks": leak_tables.short,
     "secure-costs": proof_tables.secure_costs,
 }
 PAGES = {
     "README.md": ("families",),
     "docs/methods.md": ("methods",),
-    "docs/trust.md": ("trust", "leaks", "fuzz", "kills", "endurance"),
+    "docs/trust.md": ("trust", "leaks", "fuzz", "kills", "endurance", "stateful"),
     "docs/places.md": ("places",),
     "docs/secure.md": ("secure-costs",),
 }

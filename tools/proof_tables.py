@@ -1,4 +1,4 @@
-"""Tables of docs/trust.md from the result files in proof/: fuzzing, kills, endurance; and costs of docs/secure.md."""
+"""Tables of docs/trust.md from the result files in proof/, and that of the costs in docs/secure.md."""
 
 from __future__ import annotations
 
@@ -64,6 +64,17 @@ def endurance() -> str:
         for row in told["rows"]:
             rows.append((f"`{engine}`", _number(row["round"]), f"{row['mib']:.1f}", str(row["files"])))
     return table(("engine", "after round", "memory of all processes (MiB)", "open files"), rows)
+
+
+def stateful() -> str:
+    """A row for each state machine: what was done to messages, and whether all held."""
+    kinds = ("lost", "doubled", "reordered", "damaged", "false reports", "deadlines passed", "clients restarted")
+    rows = []
+    for told in _read("stateful.json")["machines"].values():
+        done = [_number(told["done"][kind]) if kind in told["done"] else "" for kind in kinds]
+        counts = _number(told["cases"]), _number(told["steps"])
+        rows.append((told["what"], *counts, *done, str(len(told["findings"])), told["commit"]))
+    return table(("what is tried", "cases", "steps", *kinds, "did not hold", "commit"), rows)
 
 
 def secure_costs() -> str:

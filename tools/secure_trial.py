@@ -24,7 +24,7 @@ from headwater.training.loop import train
 from headwater.training.result import Run
 from trial_party import MADE, RECEIVED
 
-STEPS = ("advertise_keys", "share_seeds", "mask_value", "reveal_shares")  # of a member of a sum
+STEPS = ("advertise_keys", "share_seeds", "open_shares", "mask_value", "reveal_shares")  # of a member of a sum
 TRAINED, SUMMED = "local_train", "open_sum"  # tasks that make what is hidden, and sums of it
 WINDOW = 64  # bytes of a model that are looked for
 WINDOWS = 12  # of each model

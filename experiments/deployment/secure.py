@@ -4,7 +4,7 @@
 
 FedEED with two cohorts and hierarchical FedAvg, `privacy.secure = "both"`, six clients in two sectors, every party a
 process of its own on loopback with keys and certificates. A client is killed (SIGKILL) in round 2, when it is about to
-carry out one of the four steps of a sum, and does not come back. Each run is held against a simulation that loses the
+carry out one of the five steps of a sum, and does not come back. Each run is held against a simulation that loses the
 same client in the same step; who is in a sum is found out from the models that the parties made, and single models are
 looked for in all that other parties received or stored. One more run is without secure sums: there, single models have
 to be found. Writes secure.json and secure_table.md beside this file after each run; what is in runs/secure is not run
@@ -35,6 +35,7 @@ ROUNDS, CLIENT, ROUND = 3, "c0", 2  # the client that is killed, and when
 BEFORE = {
     "advertise_keys": "before its keys",
     "share_seeds": "before its shares",
+    "open_shares": "before it opens shares",
     "mask_value": "before its masked value",
     "reveal_shares": "before it reveals shares",
 }
@@ -47,6 +48,10 @@ Case = tuple[str, str, str]  # method, task before which the client is killed or
 def cases() -> list[Case]:
     found = [(method, task, "") for method in METHODS for task in ("", *STEPS)]
     return found + [(method, "mask_value", ALL) for method in METHODS] + [("fedeed", "", PLAIN)]
+
+
+def _name(case: Case) -> str:
+    return "-".join(filter(None, (case[0], case[1] or "nobody", {ALL: "all", PLAIN: "plain"}.get(case[2], ""))))
 
 
 def config(method: str, special: str) -> Config:
@@ -174,11 +179,12 @@ def main() -> int:
     out.mkdir(parents=True, exist_ok=True)
     file = HERE / "secure.json"
     rows: dict[str, dict[str, Any]] = json.loads(file.read_text(encoding="utf-8"))["runs"] if file.exists() else {}
-    for case in cases():
-        name = "-".join(filter(None, (case[0], case[1] or "nobody", {ALL: "all", PLAIN: "plain"}.get(case[2], ""))))
+    named = {_name(case): case for case in cases()}
+    for name, case in named.items():
         if words.only not in name:
             continue
         rows[name] = carried_out(case, out / name)
+        rows = {each: rows[each] for each in named if each in rows}
         print(f"{name}: {'; '.join(wrong(rows[name])) or 'as it should be'}", flush=True)
         told = machine("make secure-check", {})
         told = {key: told[key] for key in ("command", "machine", "versions")}

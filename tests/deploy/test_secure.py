@@ -18,7 +18,7 @@ from loopback import SIX, loopback, small
 
 ONE = SIX | {"data__fraction": 0.15, "partition__alpha": 1.0, "local__epochs": 1, "rounds": 1}
 COHORTS = {"algorithm__cohorts": 2, "algorithm__consolidate": "none"}
-STEPS = ["keys", "shares", "value", "reveal"]  # of FedEED, one exchange with a client for each
+STEPS = ["keys", "shares", "opened", "value", "reveal"]  # of FedEED, one exchange with a client for each
 
 
 def model(run: Run) -> torch.Tensor:

@@ -222,7 +222,7 @@ def test_a_node_killed_in_the_middle_of_a_run_changes_nothing(
     assert again or method in ("fedhead+", "fedeed")  # all that these keep is at the server, on the first node
 
 
-@pytest.mark.parametrize("title", ["advertise_keys", "share_seeds", "add_masked"])
+@pytest.mark.parametrize("title", ["advertise_keys", "share_seeds", "agree_on_members", "add_masked"])
 def test_a_node_killed_between_the_steps_of_a_secure_sum_changes_nothing(title: str, cluster: Cluster) -> None:
     """Its clients take these steps again: with the keys that they advertised, and the shares that others hold."""
     made = five("hfedavg", privacy={"secure": "both"})

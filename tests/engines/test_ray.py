@@ -56,7 +56,9 @@ def passes(alone: list[str], *words: str) -> None:
 
 
 def test_ray_gives_the_same_bits(alone: list[str]) -> None:
-    passes(alone, f"{HERE / 'test_contract.py'}::test_every_engine_gives_the_same_bits[fedavg]")
+    """Of a plain run, and of secure sums with clients lost between their steps."""
+    tests = ("test_every_engine_gives_the_same_bits[fedavg]", "test_every_engine_gives_the_same_bits_of_secure_sums")
+    passes(alone, *(f"{HERE / 'test_contract.py'}::{test}" for test in tests))
 
 
 @pytest.mark.thorough

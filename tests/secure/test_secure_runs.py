@@ -222,7 +222,7 @@ def losing(clients: set[str], title: str) -> Callable[..., bool]:
     return is_lost
 
 
-STEPS = ["advertise_keys", "share_seeds", "mask_value", "reveal_shares"]
+STEPS = ["advertise_keys", "share_seeds", "open_shares", "mask_value", "reveal_shares"]
 
 
 @pytest.mark.parametrize("step", STEPS)

@@ -17,7 +17,7 @@ from headwater.engines.refs import Bundle, Hidden, Ref
 from headwater.errors import ConfigError
 from headwater.secure.primitives import check_installed
 from headwater.secure.setting import AT_LEADER, FEWEST
-from headwater.tasks import secure
+from headwater.tasks import sealed, secure
 from headwater.tasks.sums import Sum
 
 if TYPE_CHECKING:
@@ -146,26 +146,30 @@ def _sum(x: Located, at: Place, wanted: Sum) -> Located:
         return moves.up(alone, part, at)
 
     keys = alone.run(secure.advertise_keys, at=low, value=value, **common)
-    listed = alone.run(secure.list_keys, at=at, said=sent(keys["public"]), threshold=above, members=many)
+    listed = alone.run(secure.list_keys, at=at, said=sent(keys["public"]), threshold=above, members=many, **real)
     roster = alone.down(listed, to=low)
     own_secret = keys["secret"]
     shares = alone.run(secure.share_seeds, at=low, secret=own_secret, roster=roster, threshold=below, **real)
     named = each({parent: tuple(team.refs) for parent, team in teams.items()})
     passed = alone.run(secure.pass_shares, at=at, sealed=sent(shares["sealed"]), members=named, threshold=above)
-    inbox = alone.down({child: passed["inbox"][child] for child in members}, to=low)
-    held = {"secret": own_secret, "roster": roster, "inbox": inbox}
-    fixed = {"exponent": exponent, "range": setting.range}
-    words = alone.run(secure.mask_value, at=low, value=value, **held, **common, **fixed, threshold=below)
+    inbox = alone.down({child: passed[child] for child in members}, to=low)
+    held = {"secret": own_secret, "roster": roster}
+    opened = alone.run(secure.open_shares, at=low, **held, inbox=inbox, **real)
+    agreed = alone.run(secure.agree_on_members, at=at, opened=sent(opened), threshold=above, members=many)
+    core = alone.down(agreed, to=low)
+    fixed = {"exponent": exponent, "range": setting.range, "threshold": below}
+    words = alone.run(secure.mask_value, at=low, value=value, **held, opened=opened, core=core, **common, **fixed)
     added = alone.run(secure.add_masked, at=at, masked=sent(words), threshold=above, members=many)
     alive = alone.down(added["alive"], to=low)
-    told = alone.run(secure.reveal_shares, at=low, **held, kept=shares["kept"], alive=alive, threshold=below, **real)
+    own = {"inbox": inbox, "kept": shares["kept"], "core": core, "alive": alive}
+    told = alone.run(secure.reveal_shares, at=low, **held, **own, threshold=below, **real)
     total = alone.run(
         secure.open_sum,
         at=at,
         total=added["total"],
         alive=added["alive"],
         roster=listed,
-        sharers=passed["sharers"],
+        core=agreed,
         told=sent(told),
         exponent=exponent,
         threshold=above,
@@ -198,14 +202,14 @@ def _sealed_up(fed: Federation, x: Located) -> Located:
     """Send clients' values to the server, so that the host that relays them cannot read them."""
     check_installed()
     alone = fed.among(fed.nodes_of(CLIENTS, x.nodes))
-    key = alone.run(secure.make_key, at=SERVER)
-    boxes = alone.run(secure.seal, at=CLIENTS, value=x, public=alone.down(key["public"], to=CLIENTS))
+    key = alone.run(sealed.make_key, at=SERVER)
+    boxes = alone.run(sealed.seal, at=CLIENTS, value=x, public=alone.down(key["public"], to=CLIENTS))
     bundle = moves.up(alone, boxes, SERVER).nodes.get(ROOT)
     if not isinstance(bundle, Bundle):
         return Located(SERVER)
     opened: dict[str, Ref] = {}
     for client, ref in bundle.refs.items():
-        one = alone.run(secure.unseal, at=SERVER, box=Located(SERVER, {ROOT: ref}), secret=key["secret"])
+        one = alone.run(sealed.unseal, at=SERVER, box=Located(SERVER, {ROOT: ref}), secret=key["secret"])
         held = one.nodes[ROOT]
         assert isinstance(held, Ref)
         opened[client] = held

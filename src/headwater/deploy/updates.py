@@ -25,7 +25,7 @@ from headwater.core.one_bit import OneBit
 from headwater.core.params import Params
 from headwater.deploy.steps import Choice, Move, Step
 from headwater.engines.jobs import LOST, Bundle, Job, Perhaps, Ref
-from headwater.tasks import secure
+from headwater.tasks import sealed, secure
 
 REPORTED, REFUSED = 100.0, 1000.0  # multiples of the usual size; of honest variates 25 were seen, of models 5
 FEW = 3
@@ -101,8 +101,8 @@ class UpdateCheck:
             if name not in moves or value is LOST:
                 continue
             maker, node, part = _origin(moves[name].ref, named)
-            if isinstance(maker, Job) and maker.task.__module__ == secure.__name__:
-                continue  # keys, shares and masked values have no size that could be compared
+            if isinstance(maker, Job) and maker.task.__module__ in (secure.__name__, sealed.__name__):
+                continue  # keys, shares, masked and sealed values have no size that could be compared
             value = value.unpacked() if isinstance(value, OneBit) else value
             if (why := self._wrong_weight(node, value)) is None:
                 start = self._start(maker, value, fetch) if isinstance(value, Params) else None

@@ -1,4 +1,4 @@
-"""A secure sum, step by step, for honest parties that may be lost at any time.
+"""A secure sum, step by step, for parties that may be lost at any time, and some of whose shares may be unreadable.
 
 Bonawitz, Ivanov, Kreuter, Marcedone, McMahan, Patel, Ramage, Segal, Seth: Practical Secure Aggregation for
 Privacy-Preserving Machine Learning, CCS 2017, in its variant against parties that are curious but follow the protocol.
@@ -6,10 +6,12 @@ Privacy-Preserving Machine Learning, CCS 2017, in its variant against parties th
 1. Each member makes two key pairs and a seed, and advertises the public keys. The aggregator sends all of them to all.
 2. Each member splits the seeds of its mask key and of its own mask into shares, and sends each other member one share
    of both, encrypted for it. The aggregator passes them on.
-3. Each member adds to its words a mask for each other member that has shared (the one whose name comes first adds it,
-   the other one subtracts it) and its own mask. The aggregator adds up what arrives.
-4. The aggregator names who is in the sum. Each member reveals, of a member in the sum, its share of that member's own
-   mask; of a lost one, its share of that member's mask key. It never reveals both. The aggregator subtracts the masks.
+3. Each member opens its shares and tells whose it could open. The aggregator names who goes on (`core_of`).
+4. Each member that goes on adds to its words a mask for each other one (the one whose name comes first adds it, the
+   other one subtracts it) and its own mask. The aggregator adds up what arrives.
+5. The aggregator names who is in the sum. Each member reveals, of a member in the sum, its share of that member's own
+   mask; of one that was lost after step 3, its share of that member's mask key. It never reveals both, and nothing of
+   shares that it could not open. The aggregator subtracts the masks.
 
 Every step is a function of what a party holds and has received, so that it runs over any transport. What a step
 returns may be sent; `Secret` and the `kept` share stay with their member.
@@ -29,7 +31,20 @@ PUBLIC, SHARES = 2 * KEY, 2 * SEED  # bytes of what a member advertises, and of 
 
 
 class TooFew(Exception):  # noqa: N818 (a signal: the value of the sum is lost, the run goes on)
-    """Fewer members are left than must remain, so the sum cannot be opened."""
+    """Fewer members are left than must remain, so the sum cannot be opened.
+
+    Args:
+        told: a sentence.
+        left: how many are left.
+    """
+
+    def __init__(self, told: str, left: int = 0) -> None:
+        super().__init__(told)
+        self.left = left
+
+
+class LeftOut(TooFew):
+    """This member goes on without the others, who go on without it."""
 
 
 @dataclass(frozen=True)
@@ -61,8 +76,19 @@ def enough(left: Sequence[str], threshold: int, members: int, what: str) -> None
     if len(left) < threshold:
         raise TooFew(
             f"{len(left)} of {members} members {what}, and {threshold} must (privacy.secure_share): "
-            "the sum cannot be opened, and what it was for keeps its old value"
+            "the sum cannot be opened, and what it was for keeps its old value",
+            len(left),
         )
+
+
+def usable(advertised: bytes) -> bool:
+    """Whether others can agree on keys with these public keys; a point of low order, for one, refuses everybody."""
+    try:
+        for at in (0, KEY):
+            agreed(bytes(SEED), advertised[at : at + KEY], "trial")
+    except ValueError:
+        return False
+    return len(advertised) == PUBLIC
 
 
 def shared(secret: Secret, me: str, roster: Roster, threshold: int) -> tuple[dict[str, bytes], bytes]:
@@ -70,9 +96,11 @@ def shared(secret: Secret, me: str, roster: Roster, threshold: int) -> tuple[dic
 
     Raises:
         TooFew: too few members have advertised keys.
+        LeftOut: this member's keys did not arrive, or nobody can use them.
         ValueError: the roster has another key under this member's name.
     """
     enough(list(roster), threshold, len(roster), "advertised keys")
+    _inside(me, roster)
     if roster[me] != secret.advertised():
         raise ValueError(f"the roster of a secure sum has keys under the name of {me!r} that are not its own")
     masks, owns = (
@@ -84,24 +112,76 @@ def shared(secret: Secret, me: str, roster: Roster, threshold: int) -> tuple[dic
     return {to: _box(secret, me, to, roster, text, seal=True) for to, text in texts.items()}, kept
 
 
+def readable(secret: Secret, me: str, roster: Roster, inbox: Mapping[str, bytes]) -> dict[str, bytes]:
+    """Step 3, at a member: the shares for it that it can open, by sender."""
+    found: dict[str, bytes] = {}
+    for sender, box in inbox.items():
+        try:
+            text = _box(secret, me, sender, roster, box, seal=False) if sender in roster else b""
+        except ValueError:  # it was changed, or is not for here
+            continue
+        if len(text) == SHARES:
+            found[sender] = text
+    return found
+
+
+def core_of(opened: Mapping[str, Iterable[str]], threshold: int) -> tuple[str, ...]:
+    """Step 3, at the aggregator: the members that go on.
+
+    It is the largest set in which each member's shares can be opened by at least `threshold` members of the set, and
+    each member can open those of as many; a member has its own shares. So the sum can be opened as long as that many
+    remain. To say falsely that shares cannot be opened is worth as much as to go away, and no more: it puts out nobody
+    that enough others vouch for.
+
+    >>> core_of({"a": ("b", "c"), "b": ("a", "c"), "c": ()}, 2)  # c opens nothing, but its shares are readable
+    ('a', 'b')
+    >>> core_of({"a": ("b",), "b": ("a",), "c": ("a", "b")}, 2)  # nobody can open the shares of c
+    ('a', 'b')
+
+    Args:
+        opened: member → the others whose shares it says that it could open. Members without an entry are lost.
+        threshold: how many must remain until the end.
+    """
+    reads = {name: {*others, name} for name, others in opened.items()}
+    core = set(reads)
+    while True:
+        left = {
+            name
+            for name in core
+            if len(reads[name] & core) >= threshold and sum(name in reads[other] for other in core) >= threshold
+        }
+        if left == core:
+            return tuple(name for name in opened if name in core)
+        core = left
+
+
 def masked(
-    words: np.ndarray, secret: Secret, me: str, roster: Roster, sharers: Iterable[str], least: int
+    words: np.ndarray,
+    secret: Secret,
+    me: str,
+    roster: Roster,
+    opened: Iterable[str],
+    core: Sequence[str],
+    least: int,
 ) -> np.ndarray:
-    """Step 3, at a member: its words, its own mask and one mask for each other member that has shared.
+    """Step 4, at a member: its words, its own mask and one mask for each other member that goes on.
 
     Args:
         words: that are masked.
         secret: of this member.
         me: its name.
         roster: all members of the sum.
-        sharers: who has shared, as the aggregator says.
-        least: how many members must have, this one among them.
+        opened: whose shares this member could open.
+        core: who goes on, as this member was told.
+        least: how many members must go on whose shares it could open, this one among them.
 
     Raises:
-        TooFew: fewer have. Others may open the own mask, so without masks for others it would hide nothing.
+        LeftOut: this member does not go on.
+        TooFew: fewer do. Others may open the own mask, so without masks for others it would hide nothing.
     """
-    others = sorted({*sharers} - {me})
-    enough([me, *others], least, len(roster), "shared their seeds")
+    _inside(me, core)
+    others = sorted({*core} & {*roster} - {me})
+    enough([me, *({*opened} & {*others})], least, len(roster), "shared their seeds")
     result: np.ndarray = words + stream(derived(secret.own, "own mask"), len(words))
     for other in others:
         _add_pair(result, me, other, roster, secret.mask)
@@ -109,47 +189,47 @@ def masked(
 
 
 def revealed(
-    secret: Secret, me: str, roster: Roster, inbox: Mapping[str, bytes], kept: bytes, alive: Sequence[str], least: int
+    me: str, shares: Mapping[str, bytes], members: int, core: Sequence[str], alive: Sequence[str], least: int
 ) -> dict[str, bytes]:
-    """Step 4, at a member: of each that has shared, one share: of its own mask if it is in the sum, else of its key.
+    """Step 5, at a member: of each that went on, one share: of its own mask if it is in the sum, else of its key.
 
     Args:
-        secret: of this member.
-        me: its name.
-        roster: all members of the sum.
-        inbox: sender → the shares that it encrypted for this member.
-        kept: the shares that this member keeps of itself.
+        me: the name of this member.
+        shares: those that it could open, by sender, and those that it keeps of itself.
+        members: how many the roster has.
+        core: who went on, as in step 4.
         alive: who is in the sum.
         least: how many members must be.
 
     Raises:
+        LeftOut: this member did not go on.
         TooFew: the sum has too few members, so that it might reveal single values.
     """
-    sharers = [*inbox, me]
-    enough([name for name in sharers if name in alive], least, len(roster), "are in the sum")
+    _inside(me, core)
+    own = {name: text for name, text in shares.items() if name in core}
+    enough([name for name in own if name in alive], least, members, "are in the sum")
     if me not in alive:
         raise ValueError(f"{me!r} is asked to open a secure sum that it is not in")
-    texts = {sender: _box(secret, me, sender, roster, box, seal=False) for sender, box in inbox.items()} | {me: kept}
-    return {name: text[SEED:] if name in alive else text[:SEED] for name, text in texts.items()}
+    return {name: text[SEED:] if name in alive else text[:SEED] for name, text in own.items()}
 
 
 def unmasked(
     total: np.ndarray,
     roster: Roster,
-    sharers: Sequence[str],
+    core: Sequence[str],
     alive: Sequence[str],
     reveals: Mapping[str, Mapping[str, bytes]],
     threshold: int,
 ) -> np.ndarray:
-    """Step 4, at the aggregator: the sum without masks.
+    """Step 5, at the aggregator: the sum without masks.
 
     Args:
-        total: the sum of what members sent in step 3.
+        total: the sum of what members sent in step 4.
         roster: all members.
-        sharers: who has shared in step 2.
+        core: who went on in step 4.
         alive: who is in the sum.
         reveals: member → what it revealed.
-        threshold: how many must have revealed.
+        threshold: how many must have revealed a share of each member.
 
     Raises:
         TooFew: fewer have.
@@ -157,10 +237,11 @@ def unmasked(
     """
     enough(list(reveals), threshold, len(roster), "revealed their shares")
     number = {name: at for at, name in enumerate(roster, 1)}
-    chosen = list(reveals)[:threshold]
     result = total.copy()
-    for name in sharers:
-        seed = joined({number[member]: reveals[member][name] for member in chosen})
+    for name in core:
+        chosen = [member for member in reveals if name in reveals[member]]
+        enough(chosen, threshold, len(roster), f"revealed their shares of {name}")
+        seed = joined({number[member]: reveals[member][name] for member in chosen[:threshold]})
         if name in alive:
             result -= stream(derived(seed, "own mask"), len(result))
             continue
@@ -169,6 +250,11 @@ def unmasked(
         for other in alive:  # what the lost member would have added
             _add_pair(result, name, other, roster, seed)
     return result
+
+
+def _inside(me: str, names: Iterable[str]) -> None:
+    if me not in names:
+        raise LeftOut(f"{me} is left out of a secure sum: too few other members could read its shares, or it theirs")
 
 
 def _add_pair(words: np.ndarray, me: str, other: str, roster: Roster, seed: bytes) -> None:

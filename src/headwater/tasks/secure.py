@@ -1,21 +1,21 @@
-"""The steps of a secure sum as tasks, and values that are sealed for the server.
+"""The steps of a secure sum as tasks.
 
 `core.secure_sums` runs them in place of a move and a sum. What they exchange moves as any other value does, so it is
-charged, planned, permitted and lost as any other value. Keys, shares and sealed values are arrays of bytes.
+charged, planned, permitted and lost as any other value. Keys and shares are arrays of bytes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from headwater.core import serialization
 from headwater.errors import ConfigError
-from headwater.secure import primitives, protocol
+from headwater.secure import protocol
 from headwater.secure.fixed_point import from_words, to_words
 from headwater.secure.primitives import KEY, SEED, TAG
 from headwater.secure.protocol import PUBLIC, SHARES, Secret, TooFew
@@ -24,14 +24,16 @@ from headwater.tasks.sums import Sum
 from headwater.tasks.task import TaskContext, task
 
 TOO_FEW = "secure_too_few"  # noted where a sum was lost, because too few members were left
-PAD = 1024  # sealed values are filled up to a multiple of this, so that a size tells little
+LEFT_OUT = "secure_left_out "  # before a name: noted where a member was left out, since its shares were unreadable
 
 
-def _bytes(*lengths: int) -> Tensor:
+def byte_outline(*lengths: int) -> Tensor:
+    """The form of an array of bytes, without content."""
     return shaped(*lengths, dtype=torch.uint8)
 
 
-def _array(content: bytes) -> Tensor:
+def byte_array(content: bytes) -> Tensor:
+    """Bytes as a value that can be sent."""
     return torch.frombuffer(bytearray(content), dtype=torch.uint8)
 
 
@@ -48,19 +50,26 @@ def _me(ctx: TaskContext) -> str:
     return str(ctx.key[-1])
 
 
-def _enough(ctx: TaskContext, left: Any, threshold: int, members: int, what: str) -> None:
+@contextmanager
+def _noting(ctx: TaskContext) -> Iterator[None]:
+    """Note how many are left, if that is too few."""
     try:
-        protocol.enough(list(left), threshold, members, what)
-    except TooFew:
-        ctx.note(**{TOO_FEW: len(left)})
+        yield
+    except TooFew as short:
+        ctx.note(**{TOO_FEW: short.left})
         raise
+
+
+def _enough(ctx: TaskContext, left: Any, threshold: int, members: int, what: str) -> None:
+    with _noting(ctx):
+        protocol.enough(list(left), threshold, members, what)
 
 
 # -- step 1: keys
 
 
 def _advertised(ctx: TaskContext, value: Any, sum: Sum, **_: Any) -> dict[str, Any]:
-    return {"public": {"keys": _bytes(PUBLIC), "form": sum.form(value)}, "secret": _bytes(KEY)}
+    return {"public": {"keys": byte_outline(PUBLIC), "form": sum.form(value)}, "secret": byte_outline(KEY)}
 
 
 @task("average", cost=Cost(), masks="add", returns=_advertised)
@@ -68,12 +77,16 @@ def advertise_keys(ctx: TaskContext, value: Any, sum: Sum, real: bool = True) ->
     """At a member: public keys for this sum and the form of its value, and the secret, which stays there."""
     entropy = ctx.entropy(KEY) if real else bytes(KEY)
     keys = Secret.of(entropy).advertised() if real else bytes(PUBLIC)
-    return {"public": {"keys": _array(keys), "form": sum.form(value)}, "secret": _array(entropy)}
+    return {"public": {"keys": byte_array(keys), "form": sum.form(value)}, "secret": byte_array(entropy)}
 
 
 @task("average", cost=Cost(), returns=lambda ctx, said, **_: _roster(said))
-def list_keys(ctx: TaskContext, said: Mapping[str, dict[str, Any]], threshold: int, members: int) -> dict[str, Any]:
+def list_keys(
+    ctx: TaskContext, said: Mapping[str, dict[str, Any]], threshold: int, members: int, real: bool = True
+) -> dict[str, Any]:
     """At the aggregator: the keys of all members, and the form of the values."""
+    if real:  # keys that nobody can use would make others fail
+        said = {name: told for name, told in said.items() if protocol.usable(told["keys"].numpy().tobytes())}
     _enough(ctx, said, threshold, members, "advertised keys")
     return _roster(said)
 
@@ -92,7 +105,10 @@ def _roster(said: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
 
 
 def _shared(ctx: TaskContext, roster: dict[str, Any], **_: Any) -> dict[str, Any]:
-    return {"sealed": {name: _bytes(SHARES + TAG) for name in list(roster["keys"])[1:]}, "kept": _bytes(SHARES)}
+    return {
+        "sealed": {name: byte_outline(SHARES + TAG) for name in list(roster["keys"])[1:]},
+        "kept": byte_outline(SHARES),
+    }
 
 
 @task("average", cost=Cost(), masks="add", returns=_shared)
@@ -102,34 +118,69 @@ def share_seeds(
     """At a member: encrypted shares of its seeds for every other member, and those that it keeps."""
     if not real:
         others = [name for name in roster["keys"] if name != _me(ctx)]
-        return {"sealed": {name: _array(bytes(SHARES + TAG)) for name in others}, "kept": _array(bytes(SHARES))}
+        return {"sealed": {name: byte_array(bytes(SHARES + TAG)) for name in others}, "kept": byte_array(bytes(SHARES))}
     own = Secret.of(secret.numpy().tobytes())
     boxes, kept = protocol.shared(own, _me(ctx), _plain(roster["keys"]), threshold)
-    return {"sealed": {name: _array(box) for name, box in boxes.items()}, "kept": _array(kept)}
-
-
-def _passed(sealed: Mapping[str, Mapping[str, Tensor]], members: tuple[str, ...]) -> dict[str, Any]:
-    boxes = {to: {sender: box[to] for sender, box in sealed.items() if to in box} for to in members if to in sealed}
-    return {"sharers": tuple(sealed), "inbox": {to: boxes.get(to, {}) for to in members}}
+    return {"sealed": {name: byte_array(box) for name, box in boxes.items()}, "kept": byte_array(kept)}
 
 
 @task(
     "average",
     cost=Cost(),
     returns=lambda ctx, sealed, members, **_: {
-        "sharers": tuple(sealed),
-        "inbox": {to: {sender: _bytes(SHARES + TAG) for sender in sealed if sender != to} for to in members},
+        to: {sender: byte_outline(SHARES + TAG) for sender in sealed if sender != to} for to in members
     },
 )
 def pass_shares(
     ctx: TaskContext, sealed: Mapping[str, Mapping[str, Tensor]], members: tuple[str, ...], threshold: int
-) -> dict[str, Any]:
+) -> dict[str, dict[str, Tensor]]:
     """At the aggregator: what each member gets of the others' shares."""
+    sealed = {sender: boxes for sender, boxes in sealed.items() if isinstance(boxes, dict)}
     _enough(ctx, sealed, threshold, len(members), "shared their seeds")
-    return _passed(sealed, members)
+    return {
+        to: {sender: boxes[to] for sender, boxes in sealed.items() if to in boxes} if to in sealed else {}
+        for to in members
+    }
 
 
-# -- step 3: masked values
+# -- step 3: who goes on
+
+
+@task(
+    "average",
+    cost=Cost(),
+    masks="add",
+    returns=lambda ctx, inbox, **_: tuple(inbox),
+)
+def open_shares(
+    ctx: TaskContext, secret: Tensor, roster: dict[str, Any], inbox: Mapping[str, Tensor], real: bool = True
+) -> tuple[str, ...]:
+    """At a member: whose shares it can open."""
+    return tuple(_opened_by(ctx, secret, roster, inbox)) if real else tuple(inbox)
+
+
+def _opened_by(
+    ctx: TaskContext, secret: Tensor, roster: dict[str, Any], inbox: Mapping[str, Tensor]
+) -> dict[str, bytes]:
+    boxes = {sender: box for sender, box in inbox.items() if isinstance(box, Tensor)}
+    own = Secret.of(secret.numpy().tobytes())
+    return protocol.readable(own, _me(ctx), _plain(roster["keys"]), _plain(boxes))
+
+
+@task("average", cost=Cost(), returns=lambda ctx, opened, **_: tuple(opened))
+def agree_on_members(
+    ctx: TaskContext, opened: Mapping[str, tuple[str, ...]], threshold: int, members: int
+) -> tuple[str, ...]:
+    """At the aggregator: who goes on. Members that too few others can read are left out before anything is masked."""
+    _enough(ctx, opened, threshold, members, "opened their shares")
+    told = {name: [one for one in of if isinstance(one, str)] for name, of in opened.items() if isinstance(of, tuple)}
+    core = protocol.core_of(told, threshold)
+    ctx.note(**{f"{LEFT_OUT}{name}": 1 for name in opened if name not in core})
+    _enough(ctx, core, threshold, members, "could read each other's shares")
+    return core
+
+
+# -- step 4: masked values
 
 
 @task(
@@ -143,7 +194,8 @@ def mask_value(
     value: Any,
     secret: Tensor,
     roster: dict[str, Any],
-    inbox: Mapping[str, Tensor],
+    opened: tuple[str, ...],
+    core: tuple[str, ...],
     sum: Sum,
     exponent: int,
     range: float,
@@ -161,7 +213,7 @@ def mask_value(
     words = np.append(to_words(terms.numpy(), exponent), np.uint64(1))
     if real:
         own = Secret.of(secret.numpy().tobytes())
-        words = protocol.masked(words, own, _me(ctx), _plain(roster["keys"]), inbox, threshold)
+        words = protocol.masked(words, own, _me(ctx), _plain(roster["keys"]), opened, core, threshold)
     return _words(words)
 
 
@@ -184,28 +236,32 @@ def add_masked(ctx: TaskContext, masked: Mapping[str, Tensor], threshold: int, m
     return {"total": _words(total), "alive": tuple(alive)}
 
 
-# -- step 4: masks are taken off the sum
+# -- step 5: masks are taken off the sum
 
 
-@task("average", cost=Cost(), masks="add", returns=lambda ctx, roster, **_: dict.fromkeys(roster["keys"], _bytes(SEED)))
+@task(
+    "average",
+    cost=Cost(),
+    masks="add",
+    returns=lambda ctx, roster, **_: dict.fromkeys(roster["keys"], byte_outline(SEED)),
+)
 def reveal_shares(
     ctx: TaskContext,
     secret: Tensor,
     roster: dict[str, Any],
     inbox: Mapping[str, Tensor],
     kept: Tensor,
+    core: tuple[str, ...],
     alive: tuple[str, ...],
     threshold: int,
     real: bool = True,
 ) -> dict[str, Tensor]:
-    """At a member: one share of each that has shared, of its own mask or, if it is not in the sum, of its key."""
+    """At a member: one share of each that went on, of its own mask or, if it is not in the sum, of its key."""
     if not real:
-        return {name: _array(bytes(SEED)) for name in (*inbox, _me(ctx))}
-    own, boxes = Secret.of(secret.numpy().tobytes()), _plain(inbox)
-    told = protocol.revealed(
-        own, _me(ctx), _plain(roster["keys"]), boxes, kept.numpy().tobytes(), list(alive), threshold
-    )
-    return {name: _array(share) for name, share in told.items()}
+        return {name: byte_array(bytes(SEED)) for name in core}
+    shares = _opened_by(ctx, secret, roster, inbox) | {_me(ctx): kept.numpy().tobytes()}
+    told = protocol.revealed(_me(ctx), shares, len(roster["keys"]), core, alive, threshold)
+    return {name: byte_array(share) for name, share in told.items()}
 
 
 def _opened(ctx: TaskContext, total: Tensor, roster: dict[str, Any], alive: Any, sum: Sum, **_: Any) -> Any:
@@ -219,7 +275,7 @@ def open_sum(
     total: Tensor,
     alive: tuple[str, ...],
     roster: dict[str, Any],
-    sharers: tuple[str, ...],
+    core: tuple[str, ...],
     told: Mapping[str, Mapping[str, Tensor]],
     sum: Sum,
     exponent: int,
@@ -231,43 +287,8 @@ def open_sum(
     words = total.numpy().view(np.uint64)
     if real:
         shares = {name: _plain(of) for name, of in told.items()}
-        words = protocol.unmasked(words, _plain(roster["keys"]), sharers, alive, shares, threshold)
+        with _noting(ctx):
+            words = protocol.unmasked(words, _plain(roster["keys"]), core, alive, shares, threshold)
     if int(words[-1]) != len(alive):
         raise ValueError("the masks of a secure sum do not cancel: what a member sent or revealed is damaged")
     return sum.whole(torch.from_numpy(from_words(words[:-1], exponent)), len(alive), roster["form"], ctx.classes)
-
-
-# -- values that a host relays and cannot read
-
-
-@task("average", cost=Cost(), returns=lambda ctx: {"secret": _bytes(KEY), "public": _bytes(KEY)})
-def make_key(ctx: TaskContext) -> dict[str, Tensor]:
-    """At the server: a key pair for what is sent to it in this round."""
-    entropy = ctx.entropy(KEY)
-    return {"secret": _array(entropy), "public": _array(primitives.public_of(entropy))}
-
-
-def _sealed(ctx: TaskContext, value: Any, **_: Any) -> Tensor:
-    size = serialization.Laid.out(value).bytes
-    outline = _bytes(KEY + -(-(size + 8) // PAD) * PAD + TAG)
-    outline.form = value  # type: ignore[attr-defined] # an outline has no content, so it remembers what it stands for
-    return outline
-
-
-@task("average", cost=Cost(), masks="add", returns=_sealed)
-def seal(ctx: TaskContext, value: Any, public: Tensor) -> Tensor:
-    """At a client: a value that only the owner of a key can read."""
-    content = serialization.to_bytes(value)
-    text = len(content).to_bytes(8, "little") + content
-    seed = ctx.entropy(KEY)
-    key = primitives.agreed(seed, public.numpy().tobytes(), "sealed value")
-    return _array(primitives.public_of(seed) + primitives.sealed(key, text + bytes(-len(text) % PAD), "sealed value"))
-
-
-@task("average", cost=Cost(), masks="remove", returns=lambda ctx, box, secret: box.form)
-def unseal(ctx: TaskContext, box: Tensor, secret: Tensor) -> Any:
-    """At the server: the value that was sealed."""
-    content = box.numpy().tobytes()
-    key = primitives.agreed(secret.numpy().tobytes(), content[:KEY], "sealed value")
-    text = primitives.opened(key, content[KEY:], "sealed value")
-    return serialization.from_bytes(text[8 : 8 + int.from_bytes(text[:8], "little")])

@@ -31,7 +31,7 @@ from headwater.tasks.evaluate import (
     validate,
     validate_team,
 )
-from headwater.tasks.secure import TOO_FEW
+from headwater.tasks.secure import LEFT_OUT, TOO_FEW
 
 PHASES = ("train", "distill", "evaluate")
 MOST_EXPECTED = 100  # clients for which the expected accuracy under their own label distribution is computed
@@ -208,6 +208,16 @@ def _sizes_by_sector(tree: Tree, clients: tuple[str, ...]) -> dict[str, dict[str
     return {sector: found[sector] for sector in tree.sectors if sector in found}
 
 
+def _left_out(fed: Federation, noted: Sequence[tuple[Done, str, Mapping[str, float]]]) -> dict[str, list[str]]:
+    """Members that secure sums went on without, by place of the sum. Clients add nothing up, so they have no say."""
+    found: dict[str, list[str]] = {}
+    for _, node, notes in noted:
+        names = [key.removeprefix(LEFT_OUT) for key in notes if key.startswith(LEFT_OUT)]
+        if node not in fed.tree.sector_of:
+            found.setdefault(node, []).extend(name for name in names if name in fed.tree.sizes)
+    return {node: names for node, names in found.items() if names}
+
+
 def _notes(fed: Federation, done: Sequence[Done]) -> dict[str, Any]:
     """Numbers that tasks noted, in tree order: the training loss, and the distillation figures of each node."""
     by_number = sorted(done, key=lambda d: int(d.name.split(".")[1]))
@@ -221,6 +231,8 @@ def _notes(fed: Federation, done: Sequence[Done]) -> dict[str, Any]:
     row: dict[str, Any] = {"bad_updates": bad} if bad else {}
     if short := {node: int(notes[TOO_FEW]) for _, node, notes in noted if TOO_FEW in notes}:
         row[TOO_FEW] = short
+    if unread := _left_out(fed, noted):
+        row[LEFT_OUT.strip()] = unread
     sizes = {node: fed.tree.sizes[node] for node in losses}
     if losses and all(sizes.values()):
         row["train_loss"] = weighted(losses, sizes)

@@ -67,10 +67,15 @@ def releases(history: Sequence[Mapping[str, Any]]) -> tuple[dict[str, int], int]
 
 
 def lost_in_round(context: RunContext, row: Mapping[str, Any], done: Sequence[Done]) -> Iterator[str]:
-    """A sentence for results of a round that were left out, and one for sums that too few were left for."""
+    """Sentences for results of a round that were left out, and for members and sums that were lost."""
     if bad := row.get("bad_updates"):
         phase = next(d.phase for d in done if d.title == bad[0]["task"])
         yield NonFiniteResult(context, phase, bad[0]["task"], bad[0]["node"], row["round"], len(bad) - 1).dropped
+    for node, names in row.get("secure_left_out", {}).items():
+        yield (
+            f"round {row['round']}: a secure sum at {node} goes on without {', '.join(names)}, because too few members "
+            "could read each other's shares there; look at the connection and the software of these"
+        )
     if lost := row.get("secure_too_few"):
         node, left = next(iter(lost.items()))
         more = f" (and at {len(lost) - 1} more)" if len(lost) > 1 else ""
