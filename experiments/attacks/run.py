@@ -40,7 +40,7 @@ BASE: dict[str, Any] = {
     "local__optimizer": "adam",
     "local__lr": 1e-3,
 }
-RULES = ("none", "median", "multi-krum", "norm-bound")
+RULES = ("none", "median", "trimmed-mean", "krum", "multi-krum", "geometric-median", "norm-bound")
 ALONE = ("none", "sign-flip", "backdoor")
 ON_CLIENTS = ("none", "label-flip", "sign-flip", "scale", "gaussian", "backdoor")
 
