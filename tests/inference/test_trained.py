@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -280,3 +281,17 @@ def test_a_run_is_shown_in_three_lines(digits: tuple[hw.Run, torch.Tensor]) -> N
     assert max(map(len, lines)) < 100
     assert f"{run.accuracy:.2%}" in lines[0]
     assert str(run.directory) in lines[-1]
+
+
+def test_a_folder_that_vanishes_while_it_is_searched_is_no_error_of_its_own(tmp_path, monkeypatch):
+    (tmp_path / "runs" / "a").mkdir(parents=True)
+    scandir = os.scandir
+
+    def gone(path=".", *rest):
+        if str(path).endswith("a"):
+            raise FileNotFoundError(2, "No such file or directory", str(path))
+        return scandir(path, *rest)
+
+    monkeypatch.setattr(os, "scandir", gone)
+    with pytest.raises(hw.OutputError, match=r"there is no .*model\.safetensors"):
+        hw.load(tmp_path / "runs")

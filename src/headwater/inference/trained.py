@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -265,7 +266,9 @@ def _no_model(path: Path, file: Path) -> str:
         return f"there is no {str(path)[:200]!r}; name the directory of a finished run, or its {FILE}"
     if path_exists(path / "config.toml"):
         return f"there is no {file}, and this run is not finished; carry it on with: headwater resume {path}"
-    inside = sorted(str(found.parent) for depth in ("*", "*/*", "*/*/*") for found in path.glob(f"{depth}/{FILE}"))
+    inside: list[str] = []
+    with suppress(OSError):  # of a folder that is removed while it is searched
+        inside = sorted(str(found.parent) for depth in ("*", "*/*", "*/*/*") for found in path.glob(f"{depth}/{FILE}"))
     if inside:
         more = f" and {len(inside) - MOST_NAMED} more" if len(inside) > MOST_NAMED else ""
         return f"{path} holds several runs; name one of them: {', '.join(inside[:MOST_NAMED])}{more}"
