@@ -69,7 +69,8 @@ def _ahead(groups: Sequence[MethodRuns], table: MethodTable, inside: Sequence[in
         )
         return f"{start}, {margin}; with one seed, this may be chance."
     verdict = "" if gap.star else f" The interval includes zero, so {gap.seeds} seeds do not show which is better."
-    interval = f"95{NBSP}% interval {100 * gap.low:+.1f} to {100 * gap.high:+.1f} points"
+    low, high = (f"{100 * end:+.1f}".replace("-", "−") for end in (gap.low, gap.high))
+    interval = f"95{NBSP}% interval {low} to {high} points"
     ahead = f"{100 * gap.mean:.1f} points above {second.method} (paired over {gap.seeds} seeds, {interval})"
     return f"{start}, {ahead}.{verdict}"
 
