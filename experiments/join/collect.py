@@ -3,8 +3,9 @@
     python experiments/join/collect.py [--runs runs/join]
 
 Writes choose.csv and unseen.csv (a row a run), choose.md (candidates by their mean score), unseen.md (methods by data
-set, and in how many pairs of data set and seed the joined method is better) and machine.json. What is not there yet is
-left out; the candidate that is best so far is printed, and written as a preset with
+set, and in how many pairs of data set and seed the joined method is better) and machine.json. Rows of the two files
+whose runs are not in the folder are kept. What is not there yet is left out; the candidate that is best so far is
+printed, and written as a preset with
 
     python experiments/join/collect.py --preset src/headwater/presets/headwater/default.toml
 """
@@ -41,6 +42,21 @@ def read(folder: Path, data: list[str], methods: list[str]) -> Found:
                 steps = " ".join(f"{step:g}" for step in noted if step is not None)  # the guard's, round by round
                 found[name, method, result["seed"]] = result | {"local_lr": tuned, "steps_taken": steps}
     return found
+
+
+def kept(path: Path) -> Found:
+    """The rows of an earlier call."""
+    if not path.is_file():
+        return {}
+    with path.open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    return {(row["data"], row["method"], int(row["seed"])): row | {"accuracy": float(row["accuracy"])} for row in rows}
+
+
+def in_order(found: Found, data: list[str], methods: list[str]) -> Found:
+    """Rows by data set, method and seed."""
+    place = {key: (data.index(key[0]), methods.index(key[1]), key[2]) for key in found}
+    return {key: found[key] for key in sorted(found, key=place.__getitem__)}
 
 
 def write(found: Found, path: Path) -> None:
@@ -122,8 +138,11 @@ def main() -> None:
     asked.add_argument("--preset", type=Path, help="write the best candidate there, as a preset")
     asked.add_argument("--commit", default="", help="of the code that ran, where it is not the one at hand")
     given = asked.parse_args()
-    choose = read(given.runs / "choose", list(CHOOSING), list(CANDIDATES))
-    later = read(given.runs / "unseen", list(unseen()), [*PAPERS, "joined"])
+    wanted = (list(CHOOSING), list(CANDIDATES)), (list(unseen()), [*PAPERS, "joined"])
+    choose, later = (
+        in_order(kept(HERE / f"{name}.csv") | read(given.runs / name, *both), *both)
+        for name, both in zip(("choose", "unseen"), wanted, strict=True)
+    )
     for name, found, table in (("choose", choose, chosen_table), ("unseen", later, unseen_table)):
         if found:
             write(found, HERE / f"{name}.csv")
@@ -143,7 +162,7 @@ def main() -> None:
         "date": datetime.now(UTC).strftime("%Y-%m-%d"),
         "machine": f"{platform.machine()}, shared with other work; times are not a benchmark",
         "runs": len(runs),
-        "versions": runs[0]["versions"] if runs else {},
+        "versions": next((one["versions"] for one in runs if "versions" in one), {}),
     }
     (HERE / "machine.json").write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
 

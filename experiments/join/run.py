@@ -9,8 +9,9 @@ trains the chosen candidate and the papers' methods on digits, ISCX-VPN2016 and 
 sets.
 
 In both, every method's local rate is tuned first by the library's own tuning: five rates around the method's default,
-judged on the validation set, on a seed of its own, with the same number of rounds for each. Finished runs are kept; a
-stopped run carries on. `collect.py` turns the folder into what is committed.
+judged on the validation set, on a seed of its own, with the same number of rounds for each. Finished runs are kept,
+also those of which choose.csv and unseen.csv have the result; a stopped run carries on. `collect.py` turns the folder
+into what is committed.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
-from collect import ranked, read
+from collect import HERE, kept, ranked, read
 from settings import AROUND, CANDIDATES, CHOOSING, HELD, PAPERS, Tables, unseen
 
 from headwater.config import Config
@@ -64,12 +65,14 @@ def rate_of(data: Tables, method: Tables, made: Prepare, out: Path) -> float:
 
 def cells(data: Tables, methods: dict[str, Tables], made: Prepare, out: Path, seeds: list[int]) -> None:
     """Every method with every seed: first all methods with the first seed, so that there is soon a picture."""
-    rates: dict[str, float] = {}
+    known = kept(HERE / f"{out.parent.name}.csv")
+    rates = {name: float(row["local_lr"]) for (data_name, name, _), row in known.items() if data_name == out.name}
     for seed in seeds:
         for name, method in methods.items():
             folder = out / name.replace(", ", "-").replace(" ", "_")
             path = folder / f"seed-{seed}"
-            if (path / "result.json").exists() or (folder / "failed.json").exists():
+            done = (path / "result.json").exists() or (out.name, name, seed) in known
+            if done or (folder / "failed.json").exists():
                 continue
             try:
                 if name not in rates:
@@ -98,7 +101,7 @@ def main() -> None:
                 made: Any = partial(prepare, data=without_test(name))
                 cells(data, CANDIDATES, made, given.out / "choose" / name, seeds)
         return
-    best = ranked(read(given.out / "choose", list(CHOOSING), list(CANDIDATES)))
+    best = ranked(kept(HERE / "choose.csv") | read(given.out / "choose", list(CHOOSING), list(CANDIDATES)))
     given.chosen = given.chosen or (best[0][1] if best else "")
     if given.chosen not in CANDIDATES:
         asked.error(f"--chosen must be one of {', '.join(map(repr, CANDIDATES))}, got {given.chosen!r}")
