@@ -20,7 +20,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from record import ROOT, stamp, write
+from stamps import ROOT, stamp, write
 
 sys.path.append(str(ROOT / "tools"))
 from process_tree import descendants, memory_and_files

@@ -27,7 +27,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from record import HERE, stamp, write
+from stamps import HERE, stamp, write
 
 CPU = 20.0  # seconds of the processor for one case
 MEMORY = 512  # MiB by which one case may let the process grow

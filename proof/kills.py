@@ -30,7 +30,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from record import HERE, stamp, write
+from stamps import HERE, stamp, write
 
 LONG = 600.0  # seconds after which a command counts as stuck
 MOST = 3  # kills of one piece of work

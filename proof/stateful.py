@@ -19,7 +19,7 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-from record import HERE, ROOT, stamp, write
+from stamps import HERE, ROOT, stamp, write
 
 sys.path.append(str(ROOT / "tests"))
 

@@ -24,7 +24,7 @@ from typing import Any, ClassVar
 
 import mutations as change
 import numpy as np
-from record import ROOT
+from stamps import ROOT
 
 sys.path += [str(ROOT / "tests"), str(ROOT / "tools")]
 
