@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -70,10 +69,9 @@ class RunRecord:
         """A sentence if rounds.jsonl is cut short or lacks rows; else an empty text."""
         last = int(number((self.result or {}).get("rounds")) or self.done)
         known = {at for row in self.rows if 1 <= (at := int(row["round"])) <= last}
-        missing = last - len(known)  # not listed: in a damaged file it may be any number
+        missing, first = last - len(known), next(at for at in range(1, last + 2) if at not in known)  # last may be huge
         if missing <= 0 and not self.cut:
             return ""
-        first = next(at for at in count(1) if at not in known)
         what = f"lacks {missing} of {last} rounds, the first is {first}" if missing > 0 else "ends in half a line"
         way = "restore it or repeat the run" if self.finished else "resume the run to write them again"
         return f"{self.path / ROWS} is cut or damaged ({what}), so this report lacks these rounds; {way}"
