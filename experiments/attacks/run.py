@@ -67,7 +67,7 @@ ROWS = {
     "feddf, unjudged, teachers by agreement": Row(
         "feddf", ALONE, ("none",), UNJUDGED | {"server__weights": "agreement"}
     ),
-    "fedhead, unjudged": Row("fedhead", ALONE, ("none",), {"sector__restore": "last"}),
+    "fedhead, unjudged": Row("fedhead", (*ALONE, "lying-leader"), ("none",), {"sector__restore": "last"}),
     "hfedavg, 5 sectors": Row("hfedavg", ("none", "lying-host"), settings={"sectors": 5}),
     "fedhead, 5 sectors": Row("fedhead", ("none", "lying-host"), settings={"sectors": 5}),
 }
