@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import struct
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -85,7 +86,11 @@ def wandb_records(content: bytes) -> Iterator[bytes]:
         if block - at % block < 7:  # too little is left of the block for a piece
             at += block - at % block
             continue
+        if at + 7 > len(content):
+            return
         _, length, kind = struct.unpack("<IHB", content[at : at + 7])
+        if at + 7 + length > len(content):  # it is still being written
+            return
         whole += content[at + 7 : at + 7 + length]
         at += 7 + length
         if kind in (1, 4):  # a whole record, or the last piece of one
@@ -93,15 +98,11 @@ def wandb_records(content: bytes) -> Iterator[bytes]:
             whole = b""
 
 
-@pytest.mark.thorough
-@pytest.mark.filterwarnings("default")
-def test_wandb_offline_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("wandb", reason="pip install 'headwater[wandb]'")
+def wandb_content(folder: Path) -> tuple[list[float], str]:
+    """Accuracies by round, and the configuration, in the file of the one run."""
     from wandb.proto import wandb_internal_pb2
 
-    monkeypatch.setenv("WANDB_ERROR_REPORTING", "false")
-    run = hw.run("fedavg", callbacks=[hw.callbacks.WandB("digits", folder=tmp_path)], **QUICK)
-    [file] = tmp_path.rglob("run-*.wandb")
+    [file] = folder.rglob("run-*.wandb")
     accuracies, config = [], ""
     for data in wandb_records(file.read_bytes()):
         record = wandb_internal_pb2.Record()
@@ -109,7 +110,21 @@ def test_wandb_offline_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         items = {".".join(item.nested_key) or item.key: item.value_json for item in record.history.item}
         accuracies += [float(items["accuracy"])] if "accuracy" in items else []
         config += "".join(item.value_json for item in record.run.config.update)
-    assert accuracies == [row["accuracy"] for row in run.history]
+    return accuracies, config
+
+
+@pytest.mark.thorough
+@pytest.mark.filterwarnings("default")
+def test_wandb_offline_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("wandb", reason="pip install 'headwater[wandb]'")
+    monkeypatch.setenv("WANDB_ERROR_REPORTING", "false")
+    run = hw.run("fedavg", callbacks=[hw.callbacks.WandB("digits", folder=tmp_path)], **QUICK)
+    wanted, until = [row["accuracy"] for row in run.history], time.monotonic() + 60
+    accuracies, config = wandb_content(tmp_path)
+    while accuracies != wanted and time.monotonic() < until:  # a process of wandb's own writes the file
+        time.sleep(0.2)
+        accuracies, config = wandb_content(tmp_path)
+    assert accuracies == wanted
     assert '"fedavg"' in config
 
 
