@@ -41,7 +41,7 @@ help:
 	@echo "make traffic   FedHEAD's traffic table at the paper's own scale (an hour or two)"
 	@echo "make text-table, cifar-fusion"
 	@echo "               FedHEAD's text table, and FedDF's and FedEED's comparisons on CIFAR-10, small (an hour each)"
-	@echo "make evidence-tables, or evidence-mtgc, evidence-fedhkd, evidence-traffic_restore and so on"
+	@echo "make evidence-tables, or evidence-mtgc, evidence-fedhkd, evidence-traffic and so on"
 	@echo "               the tables of experiments/evidence, all or one of them (many hours; carry on where they were stopped)"
 	@echo "make deploy-check"
 	@echo "               the same bits from every engine and from a federation of processes (a quarter of an hour)"

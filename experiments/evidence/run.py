@@ -4,7 +4,7 @@
 
 One run at a time, on one core. Every stage of QUEUE is a table and its seeds: `headwater reproduce NAME.toml` trains
 what is missing, `experiments/collect.py` puts the result beside the file. A stage whose seeds are in the committed data
-is skipped. Several tables of one `FAMILY` share runs.
+is skipped.
 """
 
 from __future__ import annotations
@@ -19,32 +19,24 @@ from pathlib import Path
 HERE = Path(__file__).parent
 # Table and seeds. A later stage of the same table adds seeds.
 QUEUE = (
-    ("mtgc", "0"),
-    ("fedhkd", "0"),
-    ("traffic_restore", "0"),
-    ("fedhkd", "0,1,2"),
-    ("mtgc_long", "0"),
-    ("traffic_restore", "0,1,2"),
-    ("fedeed", "0"),
+    ("text", "0,1,2"),
     ("mtgc", "0,1,2"),
-    ("probe", "0"),
-    ("text", "0"),
+    ("traffic", "0"),
+    ("cifar10", "0"),
     ("fedeed", "0,1,2"),
     ("mtgc_long", "0,1,2"),
     ("traffic", "0,1,2"),
-    ("text", "0,1,2"),
+    ("fedhkd", "0,1,2"),
     ("probe", "0,1,2"),
-    ("fedhkd", "0,1,2,3,4"),
-    ("mtgc", "0,1,2,3,4"),
-    ("traffic_restore", "0,1,2,3,4"),
-    ("traffic", "0,1,2,3,4"),
-    ("cifar10", "0"),
-    ("mtgc_cifar10", "0,1,2"),
-    ("traffic_50", "0,1,2"),
+    ("mtgc_cifar10", "0"),
     ("cifar10", "0,1,2"),
-    ("traffic_50", "0,1,2,3,4"),
+    ("mtgc", "0,1,2,3,4"),
+    ("fedhkd", "0,1,2,3,4"),
+    ("fedeed", "0,1,2,3,4"),
+    ("text", "0,1,2,3,4"),
+    ("mtgc_cifar10", "0,1,2"),
+    ("traffic", "0,1,2,3,4"),
 )
-FAMILY = {"traffic_restore": "traffic"}  # equal rows of equal columns are equal runs
 
 
 def known_seeds(table: str) -> set[str]:
@@ -69,7 +61,7 @@ def stage(table: str, seeds: str, out: Path) -> bool:
     if table == "probe":
         probe = [sys.executable, str(HERE / "probe.py"), "--seeds", seeds, "--out", str(out / "probe")]
         return done(probe)
-    file, place = str(HERE / f"{table}.toml"), out / FAMILY.get(table, table)
+    file, place = str(HERE / f"{table}.toml"), out / table
     options = ["--scale", "paper", "--seeds", seeds, "--workers", "1", "--out", str(place), "--quiet"]
     command = f"python experiments/evidence/run.py --tables {table}"
     collect = [sys.executable, str(HERE.parent / "collect.py"), file, str(place), "--command", command]
