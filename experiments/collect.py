@@ -1,9 +1,10 @@
-"""Put what `headwater reproduce` wrote of a finished table beside the table's own file.
+"""Put what `headwater reproduce` found for a table beside the table's own file.
 
     python experiments/collect.py experiments/traffic/table.toml runs/traffic --command "make traffic"
 
-Copies table.md, table.csv and the picture, and writes obtained.csv (a row a run and tested round) and machine.json. A
+Writes obtained.csv (a row a run and tested round), from it table.md, table.csv and the picture, and machine.json. A
 file that is not called table.toml gives its name to what is written: feddf.toml makes feddf.md, feddf.csv and so on.
+Runs that obtained.csv has already and that were not made anew are kept, so seeds can be added later and elsewhere.
 """
 
 from __future__ import annotations
@@ -13,14 +14,20 @@ import csv
 import json
 import os
 import platform
-import shutil
 import subprocess
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from committed import Line, draw, joined, results
+from committed import read as read_lines
+
+from headwater.papers import scales
+from headwater.papers.table import load
+from headwater.papers.table_files import TableReport, csv_text, markdown
 from headwater.report.runs import RowValue, RunRecord, read
+from headwater.sweep import CellFile
 
 
 def runs_of(found: dict[str, Any], out: Path) -> list[tuple[str, str, RunRecord]]:
@@ -35,22 +42,49 @@ def released(row: dict[str, Any]) -> float | None:
 
 KEYS = ("validation_accuracy", "local_accuracy", "average_accuracy", "ensemble_accuracy")
 KEYS += ("teacher_accuracy", "student_before", "student_after")
+FIRST = ("row", "column", "seed", "round", "accuracy", "long_link_bytes_so_far")
 # Further values of a round, each a column where some run has it.
 FURTHER: dict[str, RowValue] = {**{key: key for key in KEYS}, "released": released}
 
 
-def obtained(runs: list[tuple[str, str, RunRecord]], path: Path) -> None:
+def lines_of(runs: list[tuple[str, str, RunRecord]]) -> list[Line]:
     """A line a run and tested round; a run that serves several columns stands in the first."""
     runs = list({run.path: (row, column, run) for row, column, run in reversed(runs)}.values())[::-1]
-    further = {name: key for name, key in FURTHER.items() if any(run.curve(key) for _, _, run in runs)}
+    found = []
+    for row, column, run in runs:
+        sent, also = run.traffic(), {name: dict(run.curve(key)) for name, key in FURTHER.items()}
+        file = CellFile.read(run.path)
+        alike = {"same_as": ": ".join(file.facts["same_as"])} if file and "same_as" in file.facts else {}
+        for at, accuracy in run.curve():
+            more = {name: str(round(values[at], 6)) for name, values in also.items() if at in values}
+            place = {"row": row, "column": column, "seed": str(run.seed), "round": str(at)}
+            numbers = {"accuracy": str(round(accuracy, 6)), "long_link_bytes_so_far": str(int(sent[at]))}
+            found.append(place | numbers | more | alike)
+    return found
+
+
+def write_lines(lines: list[Line], path: Path) -> None:
+    names = [name for name in (*FIRST, *FURTHER, "same_as") if any(line.get(name) for line in lines)]
     with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(["row", "column", "seed", "round", "accuracy", "long_link_bytes_so_far", *further])
-        for row, column, run in runs:
-            sent, also = run.traffic(), [dict(run.curve(key)) for key in further.values()]
-            for at, accuracy in run.curve():
-                rest = [round(values[at], 4) if at in values else "" for values in also]
-                writer.writerow([row, column, run.seed, at, round(accuracy, 4), int(sent[at]), *rest])
+        writer = csv.DictWriter(file, names, restval="", extrasaction="ignore", lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(lines)
+
+
+def earlier(path: Path, seeds: set[str]) -> tuple[list[dict[str, Any]], dict[str, dict[str, str]]]:
+    """What an earlier call said of seeds that were not trained now: where they were trained, and their models."""
+    if not path.is_file():
+        return [], {}
+    old = json.loads(path.read_text(encoding="utf-8"))
+    hashes = {
+        place: kept
+        for place, models in old.pop("model_sha256").items()
+        if (kept := {seed: sha for seed, sha in models.items() if seed not in seeds})
+    }
+    before = old.pop("earlier", [])
+    old.setdefault("seeds", sorted({seed for models in hashes.values() for seed in models}))
+    parts = [part | {"seeds": [seed for seed in part["seeds"] if seed not in seeds]} for part in (*before, old)]
+    return [part for part in parts if part["seeds"]], hashes
 
 
 def main() -> None:
@@ -58,6 +92,8 @@ def main() -> None:
     asked.add_argument("table", type=Path)
     asked.add_argument("out", type=Path, help="what reproduce was given as --out")
     asked.add_argument("--command", required=True)
+    asked.add_argument("--baseline", default="", help="the row that others are compared with; the first if left out")
+    asked.add_argument("--note", default="", help="a sentence on the machine")
     asked.add_argument("--commit", default="", help="of the code that ran, where it is not the one at hand")
     given = asked.parse_args()
     here, name = given.table.parent, given.table.stem
@@ -67,27 +103,36 @@ def main() -> None:
     unfinished = [str(run.path) for _, _, run in runs if not run.finished]
     if found["failed"] or unfinished:
         sys.exit(f"not all runs are finished, so nothing is written: {[*found['failed'], *unfinished][0]}")
-    for kind in ("md", "csv"):
-        shutil.copyfile(given.out / f"table.{kind}", here / f"{name}.{kind}")
-    if (given.out / "picture.png").is_file():
-        shutil.copyfile(given.out / "picture.png", here / ("picture.png" if name == "table" else f"{name}.png"))
-    obtained(runs, here / f"{prefix}obtained.csv")
+    table = load(str(given.table), scales.names())
+    data, about = here / f"{prefix}obtained.csv", here / machine
+    lines = joined(table, read_lines(data), lines_of(runs))
+    write_lines(lines, data)
+    metrics = {cell["column"]: cell["metric"] for cell in found["cells"]}
+    facts = {"scale": found["scale"], "remarks": found["remarks"], "baseline": given.baseline}
+    shown = results(table, lines, metrics=metrics, **facts)
+    (here / f"{name}.md").write_text(markdown(TableReport.of(shown)), encoding="utf-8")
+    (here / f"{name}.csv").write_text(csv_text(shown), encoding="utf-8")
+    draw(shown, lines, here / ("picture.png" if name == "table" else f"{name}.png"))
     head = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, cwd=here).stdout
-    results = {run.path: run.result or {} for _, _, run in runs}
-    hashes: dict[str, dict[str, str]] = {}
+    ended = {run.path: run.result or {} for _, _, run in runs}
+    seeds = {str(run.seed) for _, _, run in runs}
+    before, hashes = earlier(about, seeds)
     for row, column, run in runs:
-        hashes.setdefault(f"{row}, {column}", {})[str(run.seed)] = results[run.path]["model_sha256"]
-    about = {
+        hashes.setdefault(f"{row}, {column}", {})[str(run.seed)] = ended[run.path]["model_sha256"]
+    told: dict[str, Any] = {
         "command": given.command,
         "commit": given.commit or head.strip(),
         "date": datetime.now(UTC).strftime("%Y-%m-%d"),
         "machine": f"{platform.machine()}, {os.cpu_count()} cores, shared with other work; times are not a benchmark",
-        "runs": len(results),
-        "seconds_of_all_runs": round(sum(result["seconds"] for result in results.values())),
-        "versions": next(iter(results.values()))["versions"],
-        "model_sha256": hashes,
+        "seeds": sorted(seeds),
+        "runs": len(ended),
+        "seconds_of_all_runs": round(sum(result["seconds"] for result in ended.values())),
+        "versions": next(iter(ended.values()))["versions"],
     }
-    (here / machine).write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
+    told |= {"note": given.note} if given.note else {}
+    told |= {"earlier": before} if before else {}
+    told["model_sha256"] = {place: dict(sorted(models.items())) for place, models in hashes.items()}
+    about.write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -19,10 +19,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
 
+from committed import results
+
 from headwater.papers import scales, table_files
-from headwater.papers.results import Results, TableEntry
+from headwater.papers.results import Results
 from headwater.papers.table import PaperTable, load
-from headwater.papers.table_plan import TablePlan
 from headwater.report.differences import FEWEST, LEGEND, paired
 from headwater.report.numbers import NONE
 
@@ -187,15 +188,7 @@ def grid(values: Values, pairs: Iterable[Pair]) -> list[str]:
 
 def results_of(source: Source, table: PaperTable) -> Results:
     """The table's entries, as `headwater reproduce` has them, from the committed data."""
-    found = values_of(source, source.views[0])
-    seeds = tuple(sorted({seed for cell in found.values() for seed in cell}))
-    measures = {column.name: table.measure(column) for column in table.columns}
-    entries = {}
-    for (row, column), values in found.items():
-        unit = table.unit_of(table.column(column))
-        printed, ends = table.printed.get((row, column)), measures[column].range(unit)
-        entries[row, column] = TableEntry(row, column, unit, printed, None, values, {}, {}, ends)
-    return Results(TablePlan(table, "paper", seeds, (), {}, measures, ()), entries, source.base)
+    return results(table, read(source), baseline=source.base)
 
 
 def part(source: Source) -> list[str]:

@@ -2,28 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
-import sys
 from pathlib import Path
-from types import ModuleType
 
+import paired
 import pytest
 
 EXPERIMENTS = Path(__file__).resolve().parents[1] / "experiments"
 
 
-def loaded() -> ModuleType:
-    described = importlib.util.spec_from_file_location("paired", EXPERIMENTS / "paired.py")
-    assert described is not None
-    assert described.loader is not None
-    module = importlib.util.module_from_spec(described)
-    sys.modules["paired"] = module  # where dataclasses look for the names of their annotations
-    described.loader.exec_module(module)
-    return module
-
-
-paired = loaded()
 FOLDERS = list(dict.fromkeys(source.folder for source in paired.SOURCES))
 
 

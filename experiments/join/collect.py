@@ -3,7 +3,8 @@
     python experiments/join/collect.py [--runs runs/join]
 
 Writes choose.csv and unseen.csv (a row a run), choose.md (candidates by their mean score), unseen.md (methods by data
-set, and in how many pairs of data set and seed the joined method is better) and machine.json. Rows of the two files
+set, and in how many pairs of data set and seed the joined method is better), unseen.png (differences to FedAvg) and
+machine.json. Rows of the two files
 whose runs are not in the folder are kept. What is not there yet is left out; the candidate that is best so far is
 printed, and written as a preset with
 
@@ -17,12 +18,20 @@ import csv
 import json
 import platform
 import subprocess
+import tomllib
 from datetime import UTC, datetime
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+import matplotlib
+
+matplotlib.use("Agg")
+
+from matplotlib import pyplot
 from settings import CANDIDATES, CHOOSING, PAPERS, unseen
+
+from headwater.report import differences
 
 HERE = Path(__file__).parent
 COLUMNS = ("data", "method", "seed", "local_lr", "accuracy", "steps_taken", "model_sha256")
@@ -36,11 +45,12 @@ def read(folder: Path, data: list[str], methods: list[str]) -> Found:
             own = folder / name / method.replace(", ", "-").replace(" ", "_")
             for path in sorted(own.glob("seed-*/result.json")):
                 result = json.loads(path.read_text(encoding="utf-8"))
-                tuned = json.loads((own / "tune.json").read_text(encoding="utf-8"))["best"]["local.lr"]
+                config = tomllib.loads((path.parent / "config.toml").read_text(encoding="utf-8"))
                 lines = (path.parent / "rounds.jsonl").read_text(encoding="utf-8").splitlines()
                 noted = [json.loads(line).get("distill", {}).get("server", {}).get("step") for line in lines]
                 steps = " ".join(f"{step:g}" for step in noted if step is not None)  # the guard's, round by round
-                found[name, method, result["seed"]] = result | {"local_lr": tuned, "steps_taken": steps}
+                result["accuracy"] = round(result["accuracy"], 4)  # as in the files, so that equal results stay equal
+                found[name, method, result["seed"]] = result | {"local_lr": config["local"]["lr"], "steps_taken": steps}
     return found
 
 
@@ -120,7 +130,47 @@ def unseen_table(found: Found) -> str:
         told = f"{better} of {pairs}" if method != "joined" else ""
         cells = [method, *(cell(values(found, name, method)) for name in names), told]
         lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join(lines) + "\n"
+    lines += ["", f"Joined minus the other method. {differences.LEGEND} {differences.RANKS_LEGEND}", ""]
+    lines += ["| joined minus | " + " | ".join(names) + " |", "|---" * (len(names) + 1) + "|"]
+    for method in PAPERS:
+        gaps = [differences.paired(values(found, name, "joined"), values(found, name, method)) for name in names]
+        lines.append(f"| {method} | " + " | ".join(gap.text if gap else "" for gap in gaps) + " |")
+    return "\n".join(lines).replace("*", "\\*") + "\n"
+
+
+SHOWN = {"digits": "digits", "iscx_vpn2016": "network traffic (ISCX-VPN2016)", "ag_news": "AG News, MiniLM"}
+
+
+def draw(found: Found, path: Path) -> None:
+    """Every method's difference to FedAvg, paired by seed: the mean with its 95 % interval, and a dot a seed."""
+    order = [*(method for method in PAPERS if method != "fedavg"), "joined"][::-1]
+    names = [name for name in SHOWN if values(found, name, "fedavg")]
+    figure, panels = pyplot.subplots(1, len(names), figsize=(3.7 * len(names), 3.2), sharey=True, squeeze=False)
+    for axes, name in zip(panels[0], names, strict=True):
+        base = values(found, name, "fedavg")
+        for height, method in enumerate(order):
+            mine = values(found, name, method)
+            gap = differences.paired(mine, base)
+            if gap is None:
+                continue
+            colour = "#1f5fa8" if gap.star else "#8a8a8a"
+            each = [100 * (mine[seed] - base[seed]) for seed in mine.keys() & base.keys()]
+            axes.plot(each, [height - 0.28] * len(each), "o", color=colour, alpha=0.5, markersize=4, markeredgewidth=0)
+            axes.plot([100 * gap.low, 100 * gap.high], [height] * 2, color=colour, linewidth=2)
+            axes.plot(100 * gap.mean, height, "|", color=colour, markersize=13, markeredgewidth=2.5)
+        axes.axvline(0, color="#333333", linewidth=0.8)
+        axes.set_title(f"{SHOWN[name]}\nFedAvg: {100 * fmean(base.values()):.1f} %", fontsize=10)
+        axes.grid(axis="x", color="#dddddd", linewidth=0.6)
+        axes.set_axisbelow(True)
+        axes.tick_params(axis="y", length=0)
+        for side in ("top", "right", "left"):
+            axes.spines[side].set_visible(False)
+    panels[0][0].set_yticks(range(len(order)), ["headwater/default" if m == "joined" else m for m in order])
+    figure.supxlabel(
+        "accuracy minus FedAvg's, points: a dot a seed, bars 95 % intervals, blue if zero is outside", fontsize=10
+    )
+    figure.tight_layout()
+    figure.savefig(path, dpi=150)
 
 
 def preset(method: str) -> str:
@@ -148,22 +198,28 @@ def main() -> None:
             write(found, HERE / f"{name}.csv")
             (HERE / f"{name}.md").write_text(table(found), encoding="utf-8")
             print(table(found))
+    if later:
+        draw(later, HERE / "unseen.png")
     for mean, method in ranked(choose)[:1]:
         print(f"best by validation so far: {method!r}, {100 * mean:.2f} %")
         if given.preset:
             given.preset.write_text(preset(method), encoding="utf-8")
     here = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, cwd=HERE).stdout
     runs = [*choose.values(), *later.values()]
+    new = sum("versions" in one for one in runs)  # the others are rows of an earlier call
     chosen = given.runs / "unseen" / "chosen.json"
-    about = {
+    about: dict[str, Any] = {
         "command": "python experiments/join/run.py choose, then unseen, then collect.py",
         "chosen": json.loads(chosen.read_text(encoding="utf-8"))["candidate"] if chosen.exists() else None,
         "commit": given.commit or here.strip(),
         "date": datetime.now(UTC).strftime("%Y-%m-%d"),
         "machine": f"{platform.machine()}, shared with other work; times are not a benchmark",
-        "runs": len(runs),
+        "runs": new,
         "versions": next((one["versions"] for one in runs if "versions" in one), {}),
     }
+    if new < len(runs):
+        old = json.loads((HERE / "machine.json").read_text(encoding="utf-8"))
+        about["earlier"] = [*old.pop("earlier", []), old]
     (HERE / "machine.json").write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
 
 

@@ -112,8 +112,12 @@ class TestVerdicts:
 
     def test_what_failed_cannot_be_judged(self) -> None:
         made = results(table(), {("A", "x"): [5.0], ("B", "x"): [None], ("C", "x"): [1.0]}, failed="B")
-        assert judge(made)[0].reason == "B has no result in every seed"
+        assert judge(made)[0].reason == "B lacks a result in some seed"
         assert made.entries["B", "x"].failed
+        both = results(
+            table("rounds_to:80"), {("A", "x"): [5.0, 6.0], ("B", "x"): [7.0, None], ("C", "x"): [None, 9.0]}
+        )
+        assert judge(both)[0].reason == "B and C lack a result in some seed"
 
     def test_fewer_rounds_are_better_and_never_is_the_worst(self) -> None:
         made = table("rounds_to:80")
@@ -134,7 +138,7 @@ class TestVerdicts:
     def test_a_cost_that_was_not_measured_is_no_target_that_was_missed(self) -> None:
         made = table("seconds_per_client", order='[[order]]\nbetter = "A"\nthan = ["B"]\ncolumns = ["x"]\n')
         (found,) = judge(results(made, {("A", "x"): [1.0], ("B", "x"): [None]}))
-        assert (found.verdict, found.reason) == ("cannot be told", "B has no result in every seed")
+        assert (found.verdict, found.reason) == ("cannot be told", "B lacks a result in some seed")
 
     def test_columns_can_be_compared_in_rows(self) -> None:
         made = table(order='[[order]]\nbetter = "x"\nthan = ["y"]\nrows = ["A", "B"]\n')

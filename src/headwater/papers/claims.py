@@ -89,7 +89,8 @@ def _judged(claim: Claim, place: str, entries: Sequence[TableEntry], by_row: boo
     first, others = entries[0], entries[1:]
     missing = [_name(each, by_row) for each in entries if _level(each, measure) is None]
     if missing:
-        return verdict_of("cannot be told", f"{join_names(missing)} has no result in every seed")
+        lacks = "lack" if len(missing) > 1 else "lacks"
+        return verdict_of("cannot be told", f"{join_names(missing)} {lacks} a result in some seed")
     by_order: dict[int, list[str]] = {-1: [], 0: [], 1: []}
     for other in others:
         by_order[_compare(first, other, measure)].append(_name(other, by_row))
