@@ -71,20 +71,18 @@ def write_lines(lines: list[Line], path: Path) -> None:
         writer.writerows(lines)
 
 
-def earlier(path: Path, seeds: set[str]) -> tuple[list[dict[str, Any]], dict[str, dict[str, str]]]:
-    """What an earlier call said of seeds that were not trained now: where they were trained, and their models."""
+Hashes = dict[str, dict[str, str]]  # row and column → seed → hash of the model
+
+
+def earlier(path: Path, new: Hashes) -> tuple[list[dict[str, Any]], Hashes]:
+    """What earlier calls said of where they ran, and the models that were not made anew."""
     if not path.is_file():
         return [], {}
     old = json.loads(path.read_text(encoding="utf-8"))
-    hashes = {
-        place: kept
-        for place, models in old.pop("model_sha256").items()
-        if (kept := {seed: sha for seed, sha in models.items() if seed not in seeds})
-    }
-    before = old.pop("earlier", [])
-    old.setdefault("seeds", sorted({seed for models in hashes.values() for seed in models}))
-    parts = [part | {"seeds": [seed for seed in part["seeds"] if seed not in seeds]} for part in (*before, old)]
-    return [part for part in parts if part["seeds"]], hashes
+    models = old.pop("model_sha256").items()
+    left = {place: {seed: sha for seed, sha in own.items() if seed not in new.get(place, {})} for place, own in models}
+    kept = {place: own for place, own in left.items() if own}
+    return ([*old.pop("earlier", []), old] if kept else []), kept
 
 
 def main() -> None:
@@ -116,9 +114,11 @@ def main() -> None:
     head = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, cwd=here).stdout
     ended = {run.path: run.result or {} for _, _, run in runs}
     seeds = {str(run.seed) for _, _, run in runs}
-    before, hashes = earlier(about, seeds)
+    new: Hashes = {}
     for row, column, run in runs:
-        hashes.setdefault(f"{row}, {column}", {})[str(run.seed)] = ended[run.path]["model_sha256"]
+        new.setdefault(f"{row}, {column}", {})[str(run.seed)] = ended[run.path]["model_sha256"]
+    before, kept = earlier(about, new)
+    hashes = {place: kept.get(place, {}) | new.get(place, {}) for place in (*kept, *(p for p in new if p not in kept))}
     told: dict[str, Any] = {
         "command": given.command,
         "commit": given.commit or head.strip(),

@@ -76,21 +76,21 @@ def test_new_runs_replace_old_ones_and_others_stay(table: PaperTable) -> None:
     ]
 
 
-def test_models_of_seeds_that_were_not_trained_again_keep_their_origin(tmp_path: Path) -> None:
+def test_models_that_were_not_made_anew_keep_their_origin(tmp_path: Path) -> None:
     path = tmp_path / "machine.json"
-    assert collect.earlier(path, {"0"}) == ([], {})
+    assert collect.earlier(path, {"A, x": {"0": "aa"}}) == ([], {})
     old = {
         "commit": "second",
-        "seeds": ["1"],
-        "earlier": [{"commit": "first", "seeds": ["0"]}],
-        "model_sha256": {"A, x": {"0": "aa", "1": "bb"}},
+        "earlier": [{"commit": "first"}],
+        "model_sha256": {"A, x": {"0": "aa", "1": "bb"}, "B, x": {"0": "cc"}},
     }
     path.write_text(json.dumps(old), encoding="utf-8")
-    assert collect.earlier(path, {"2"}) == (
-        [{"commit": "first", "seeds": ["0"]}, {"commit": "second", "seeds": ["1"]}],
-        {"A, x": {"0": "aa", "1": "bb"}},
+    both = [{"commit": "first"}, {"commit": "second"}]
+    assert collect.earlier(path, {"A, x": {"1": "new", "2": "new"}}) == (
+        both,
+        {"A, x": {"0": "aa"}, "B, x": {"0": "cc"}},
     )
-    assert collect.earlier(path, {"1"}) == ([{"commit": "first", "seeds": ["0"]}], {"A, x": {"0": "aa"}})
+    assert collect.earlier(path, {"A, x": {"0": "x", "1": "y"}, "B, x": {"0": "z"}}) == ([], {})
 
 
 @pytest.mark.parametrize("data", sorted(EVIDENCE.glob("*_obtained.csv")), ids=lambda path: path.stem)

@@ -175,6 +175,8 @@ class DistillSpec(Descent):
         eval_every: epochs (steps) from one validation to the next; None: 1 epoch or 100 steps.
         min_delta: smallest change that counts as an improvement.
         restore: the result: the last student, the one with the best validation, or the best of these and the start.
+        when: distil "always" or, with "better-teacher", only if the teachers together are more accurate on the
+            validation set than the start, which is the result otherwise.
         augment: random changes of the images that are distilled on, as in `[local]`. Teachers are then asked anew about
             every batch instead of once about every image.
         swa_from: average the student's weights from this step on; None: no averaging.
@@ -196,6 +198,7 @@ class DistillSpec(Descent):
     eval_every: AtLeastOne | None = None
     min_delta: NotNegative = 0.0
     restore: Restore = "last"
+    when: Literal["always", "better-teacher"] = "always"
     augment: Augment = "none"
     swa_from: Count | None = None
     swa_every: AtLeastOne = 25

@@ -237,6 +237,39 @@ class TestValidation:
             with pytest.raises(LookupError, match="validation set"):
                 distill(toys.ctx(around()), start=START, teachers=TEAM, spec=spec)
 
+    def test_so_does_a_comparison_of_teachers_and_start(self) -> None:
+        with pytest.raises(LookupError, match=r"better-teacher.*validation set"):
+            distill(toys.ctx(around()), start=START, teachers=TEAM, spec=replace(SPEC, when="better-teacher"))
+
+    @pytest.mark.parametrize("options", [{}, {"restore": "best_or_init"}, {"steps": 3, "epochs": None}])
+    def test_only_better_teachers_teach(self, options: dict[str, Any]) -> None:
+        """With labels on which start or teachers are right, whatever the networks say."""
+        place = around()
+        spec = replace(SPEC, **options)
+        of_team = ensemble(toys.ctx(place), TEAM, VAL.x).probs.argmax(1)
+        of_start = toys.ctx(place).flat_module(START).outputs(VAL.x).argmax(1)
+        assert not torch.equal(of_team, of_start)
+        for labels, teaches in ((of_team, True), (of_start, False), ((of_team + 1) % 3, None)):
+            val = Examples(VAL.x, labels)
+            free, gated = toys.ctx(place), toys.ctx(place)
+            usual = distill(free, start=START, teachers=TEAM, val=val, spec=spec)
+            found = distill(gated, start=START, teachers=TEAM, val=val, spec=replace(spec, when="better-teacher"))
+            better = gated.notes["teacher_accuracy"] > gated.notes["student_before"]
+            assert teaches is None or teaches == better
+            assert found.weight == usual.weight
+            assert torch.equal(found.vector, usual.vector if better else START.vector)
+            if not better:
+                assert (gated.notes["distill_steps"], gated.notes["accepted"]) == (0, 0)
+                assert gated.notes["student_after"] == gated.notes["student_before"]
+            else:
+                assert gated.notes == free.notes
+
+    def test_as_good_as_the_start_is_not_better(self) -> None:
+        """A teacher that is the start would only move it by what batch norm or weight decay do."""
+        spec = replace(SPEC, when="better-teacher", weight_decay=0.1)
+        found = distill(toys.ctx(around()), start=START, teachers={"c0": START}, val=VAL, spec=spec)
+        assert torch.equal(found.vector, START.vector)
+
     def test_an_empty_one_is_none(self) -> None:
         """A hold-out without rows can judge nothing: no note may be a NaN, and stopping is refused as without one."""
         at = toys.ctx(around())

@@ -151,6 +151,10 @@ def test_a_directory_of_another_run_is_refused_and_left_whole(blobs: Data, tmp_p
     [
         ({"algorithm__name": "feddf", "data__validation": 0}, "drop_worst needs a validation set"),
         ({"algorithm__name": "fedhead", "data__validation": 0, "sector__restore": "best"}, "need a validation set"),
+        (
+            {"algorithm__name": "fedhead", "data__validation": 0, "sector__when": "better-teacher"},
+            "on a validation set",
+        ),
         ({"algorithm__name": "feddf", "data__reference_size": 0}, "needs a reference set"),
     ],
 )

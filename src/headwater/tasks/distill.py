@@ -66,7 +66,7 @@ def distill_cost(
         passes=passes,
         teachers=len(teachers),
         asked=len(teachers) * asked,
-        stops=spec.patience is not None and validated > 0,
+        stops=(spec.patience is not None or spec.when != "always") and validated > 0,
     )
 
 
@@ -121,10 +121,12 @@ def distill(
     ctx.note(teachers=len(teachers))
     panel = Panel.of(ctx, teachers, answers, val, hold)
     x, val = panel.x, panel.val
-    teacher = _teacher(panel, spec, counts)
+    teacher, knows = _teacher(panel, spec, counts)
     student = ctx.flat_module(start)
     before = scores_of(student, val) if val is not None else None
-    if teacher is not None:
+    if teacher is not None and _rejected(spec, knows, before):
+        ctx.note(distill_steps=0, accepted=False)
+    elif teacher is not None:
         with ctx.waited_for():
             taught = _descend(ctx, student, x, teacher, spec, val, before)
         student = ctx.flat_module(taught)
@@ -138,8 +140,19 @@ Teacher = Callable[
 ]  # numbers of a batch, inputs → targets, its numbers in these
 
 
-def _teacher(panel: Panel, spec: DistillSpec, counts: Mapping[str, Tensor] | None) -> Teacher | None:
-    """The ensemble's soft targets; None where no step is to be taken. Notes the ensemble's accuracy."""
+def _rejected(spec: DistillSpec, knows: float | None, before: Mapping[str, float] | None) -> bool:
+    """Whether the ensemble, with its accuracy on the validation set, is not good enough to teach."""
+    if spec.when == "always":
+        return False
+    if knows is None or before is None:
+        raise LookupError("when = 'better-teacher' needs a validation set; set data.validation above 0")
+    return knows <= before["accuracy"]
+
+
+def _teacher(
+    panel: Panel, spec: DistillSpec, counts: Mapping[str, Tensor] | None
+) -> tuple[Teacher | None, float | None]:
+    """Soft targets, None where no step is to be taken, and the accuracy on validation data, which is also noted."""
     steps, rows, note = total_steps(len(panel.x), spec) > 0, panel.val, panel.ctx.note
     needed = steps and spec.augment == "none"
     options: dict[str, Any] = {"mix": spec.mix, "temperature": spec.temperature}
@@ -153,7 +166,7 @@ def _teacher(panel: Panel, spec: DistillSpec, counts: Mapping[str, Tensor] | Non
         note(largest_share=max(shares.values()), share_entropy=entropy)
     options |= {"weights": spec.weights, "counts": counts, "shares": shares, "sharpen": spec.sharpen}
     options["robust"] = panel.ctx.robust
-    of_inputs, of_rows, alone = Fold(**options), Fold(**options), {}
+    of_inputs, of_rows, alone, knows = Fold(**options), Fold(**options), {}, None
     for name, samples, output in panel.each(inputs=needed, val=rows is not None and not outputs):
         if needed:
             of_inputs.add(name, samples, output["inputs"])
@@ -163,15 +176,16 @@ def _teacher(panel: Panel, spec: DistillSpec, counts: Mapping[str, Tensor] | Non
             alone[str(name)] = share(answers.argmax(1) == rows.y)
         del output  # before the next teacher computes its own
     if rows is not None:
-        note(teacher_accuracy=of_rows.target().accuracy(rows.y), **_teacher_notes(alone))
+        knows = of_rows.target().accuracy(rows.y)
+        note(teacher_accuracy=knows, **_teacher_notes(alone))
     if needed:
         table = of_inputs.target()
-        return lambda batch, x: (table, batch)
+        return lambda batch, x: (table, batch), knows
 
     def asked(batch: Tensor, x: Tensor) -> tuple[Target, Tensor]:  # the student is in the first slot
         return ensemble(panel.ctx, panel.teachers, x, slot=1, **options), torch.arange(len(batch), device=batch.device)
 
-    return asked if steps else None
+    return (asked if steps else None), knows
 
 
 def _teacher_notes(alone: Mapping[str, float]) -> dict[str, float]:

@@ -254,6 +254,11 @@ def _check(chosen: Mapping[str, Any], split: Split, method: Method) -> None:
                 f"{name}.weights = 'learned' fits weights on a validation set; set data.validation above 0, "
                 "or choose other weights"
             )
+        if isinstance(spec, DistillSpec) and spec.when != "always":
+            raise ConfigError(
+                f"{name}.when = {spec.when!r} compares teachers and start on a validation set; set data.validation "
+                f"above 0, or {name}.when = 'always'"
+            )
         if isinstance(spec, DistillSpec) and spec.judged:
             raise ConfigError(
                 f"{name}.patience and {name}.restore need a validation set; set data.validation above 0, "
