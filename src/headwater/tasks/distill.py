@@ -130,6 +130,8 @@ def distill(
         with ctx.waited_for():
             taught = _descend(ctx, student, x, teacher, spec, val, before)
         student = ctx.flat_module(taught)
+        if spec.when != "always" and spec.restore != "best_or_init":
+            ctx.note(accepted=True)
     if val is not None and before is not None:
         ctx.note(student_before=before["accuracy"], student_after=scores_of(student, val)["accuracy"])
     return student.params(weight)
