@@ -63,6 +63,10 @@ def final(curve: Curve) -> float:
     return curve[max(curve)]
 
 
+def first(curve: Curve) -> float:
+    return curve[min(curve)]
+
+
 def late(curve: Curve) -> float:
     return fmean(curve[at] for at in sorted(curve)[-LAST:])
 
@@ -126,6 +130,7 @@ def section(name: str) -> list[str]:
     rounds = max(int(line["round"]) for line in lines)
     found = [f"## {title}", ""]
     found += [f"[{name}.md]({name}.md), seeds {', '.join(map(str, seeds))}; the difference is that to {base}.", ""]
+    found += ["Accuracy after round 1, %:", "", *table(runs, base, first), ""]
     found += [f"Accuracy after round {rounds}, %:", "", *table(runs, base, final), ""]
     found += [f"Mean of the last {LAST} rounds, %:", "", *table(runs, base, late), ""]
     if other := ALSO.get(name):
