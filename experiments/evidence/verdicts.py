@@ -183,12 +183,14 @@ def teachers() -> list[str]:
     found = ["## Do better teachers make better students?", "", about, ""]
     found += ["| | | better: rounds | student better in | change | not better: rounds | student better in | change |"]
     found += ["|---|---|---|---|---|---|---|---|"]
-    sources = [("CIFAR-10, ResNet-8", HERE.parent / "cifar10_resnet8" / "obtained.csv", "variant")]
-    sources += [(name, HERE / f"{name}_obtained.csv", "row") for name in ("cifar10", "traffic", "text")]
+    sources = [("CIFAR-10, 4 000 images", HERE.parent / "cifar10_resnet8" / "obtained.csv", "variant")]
+    sources += [("CIFAR-10, 10 000 images", HERE / "cifar10_obtained.csv", "row")]
+    sources += [("Traffic, {}", HERE / "traffic_obtained.csv", "row"), ("{}", HERE / "text_obtained.csv", "row")]
     for title, path, row in sources:
         own = [line for line in read(path) if line.get("teacher_accuracy") and "head+" not in line[row].lower()]
-        for key in dict.fromkeys((line.get("column", title), line[row]) for line in own):
-            lines = [line for line in own if (line.get("column", title), line[row]) == key]
+        places = [(title.format(line.get("column", "")), line[row]) for line in own]
+        for key in dict.fromkeys(places):
+            lines = [line for line, place in zip(own, places, strict=True) if place == key]
             cells = []
             for better in (True, False):
                 changes = [
