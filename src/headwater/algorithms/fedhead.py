@@ -45,6 +45,8 @@ class FedHead(Method):
 
     Differences from the paper and from its authors' code:
     * `sector.restore`: the code keeps the last epoch ("last"); the default here is "best_or_init".
+    * `sector.when`: leaders always distil in the paper; "better-teacher" leaves out those whose teachers are no better
+      than the average that they begin with.
     * `sector.mix`, `sector.weights`: the paper averages probabilities by samples. "labels" weighs a member's
       probability of a class by its count of that class, "confidence" by its certainty; "learned" fits a share for each
       member to the validation set that the leader holds. `[server]` (FedHEAD+) has the same choices, where a sector is
