@@ -127,15 +127,12 @@ def draw(found: Results, lines: Iterable[Line], path: Path) -> None:
     drawn = set()
     for column in found.columns:
         panel: dict[str, list[list[dict[str, Any]]]] = {}
-        for row in found.rows:
-            own = [
-                record(each)
-                for (r, c, _), each in runs.items()
-                if (row, column) in found.entries and (r, c) == (row, home(table, row, column))
-            ]
-            key = found.measure(column).key(own[0]) if own else ""
-            if own:
-                panel[row] = [[{**line, "accuracy": line.get(key)} for line in run.rows] for run in own]
+        key = ""  # what the column's measure follows from; the same for all rows
+        for row in (row for row in found.rows if (row, column) in found.entries):
+            first = home(table, row, column)
+            own = [record(each) for (r, c, _), each in runs.items() if (r, c) == (row, first)]
+            key = found.measure(column).key(own[0])
+            panel[row] = [[{**line, "accuracy": line.get(key)} for line in run.rows] for run in own]
         what = (str(table.column(column).set), key)
         if panel and what not in drawn:
             cells[column] = panel
