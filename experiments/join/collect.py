@@ -130,11 +130,13 @@ def unseen_table(found: Found) -> str:
         told = f"{better} of {pairs}" if method != "joined" else ""
         cells = [method, *(cell(values(found, name, method)) for name in names), told]
         lines.append("| " + " | ".join(cells) + " |")
-    lines += ["", f"Joined minus the other method. {differences.LEGEND} {differences.RANKS_LEGEND}", ""]
-    lines += ["| joined minus | " + " | ".join(names) + " |", "|---" * (len(names) + 1) + "|"]
-    for method in PAPERS:
-        gaps = [differences.paired(values(found, name, "joined"), values(found, name, method)) for name in names]
-        lines.append(f"| {method} | " + " | ".join(gap.text if gap else "" for gap in gaps) + " |")
+    lines += ["", f"{differences.LEGEND} {differences.RANKS_LEGEND}"]
+    for title, others in (("joined minus", list(PAPERS)), ("minus fedavg", [*list(PAPERS)[1:], "joined"])):
+        lines += ["", f"| {title} | " + " | ".join(names) + " |", "|---" * (len(names) + 1) + "|"]
+        for method in others:
+            pair = ("joined", method) if title == "joined minus" else (method, "fedavg")
+            gaps = [differences.paired(*(values(found, name, one) for one in pair)) for name in names]
+            lines.append(f"| {method} | " + " | ".join(gap.text if gap else "" for gap in gaps) + " |")
     return "\n".join(lines).replace("*", "\\*") + "\n"
 
 
