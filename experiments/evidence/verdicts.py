@@ -35,13 +35,14 @@ TABLES = (
     "fedhkd",
     "text",
 )
-# A further row that others are compared with, beside the first one.
+# Further rows that others are compared with, beside the first one.
 ALSO = {
-    "mtgc": "H-FedAvg at MTGC's rate",
-    "mtgc_cifar10": "H-FedAvg at MTGC's rate",
-    "traffic": "FedHEAD",
-    "cifar10": "FedAvg, as coded",
-    "fedeed": "FedDF",
+    "mtgc": ("H-FedAvg at MTGC's rate",),
+    "mtgc_cifar10": ("H-FedAvg at MTGC's rate",),
+    "traffic": ("FedHEAD", "FedDF", "FedHEAD+, last"),
+    "cifar10": ("FedDF", "FedHEAD", "FedAvg, as coded", "FedHEAD, as coded"),
+    "fedeed": ("FedDF", "FedEED, K 4, R 1"),
+    "fedhkd": ("FedProto",),
 }
 LAST = 5  # rounds at the end whose mean is shown beside the last one
 Lines = list[Line]
@@ -133,17 +134,15 @@ def section(name: str) -> list[str]:
     found += ["Accuracy after round 1, %:", "", *table(runs, base, first), ""]
     found += [f"Accuracy after round {rounds}, %:", "", *table(runs, base, final), ""]
     found += [f"Mean of the last {LAST} rounds, %:", "", *table(runs, base, late), ""]
-    if other := ALSO.get(name):
+    for other in ALSO.get(name, ()):
         found += [f"After round {rounds}, beside {other}:", "", *table(runs, other, final), ""]
+        found += [f"Mean of the last {LAST} rounds, beside {other}:", "", *table(runs, other, late), ""]
     for target in targets(name):
         found += [f"Rounds to {target:g} %, by seed:", "", *reached(runs, target), ""]
     if own := runs_of(lines, "local_accuracy"):
-        found += [
-            "Clients' own models on their own test rows, after the last round, %:",
-            "",
-            *table(own, base, final),
-            "",
-        ]
+        for other in (base, *ALSO.get(name, ())):
+            title = f"Clients' own models on their own test rows, after the last round, %, beside {other}:"
+            found += [title, "", *table(own, other, final), ""]
     if team := runs_of(lines, "ensemble_accuracy"):
         found += ["The ensemble of teachers after the last round, %:", "", *table(team, "", final), ""]
     return [*found, *claims(text.read_text(encoding="utf-8")), ""]

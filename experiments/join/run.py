@@ -9,7 +9,8 @@ trains the chosen candidate and the papers' methods on digits, ISCX-VPN2016 and 
 sets.
 
 In both, every method's local rate is tuned first by the library's own tuning: five rates around the method's default,
-judged on the validation set, on a seed of its own, with the same number of rounds for each. Finished runs are kept,
+judged on the validation set, on a seed of its own, with the same number of rounds for each. Where the best is the
+largest or smallest of these, a further one is tried beyond it, until it is not. Finished runs are kept,
 also those of which choose.csv and unseen.csv have the result; a stopped run carries on. `collect.py` turns the folder
 into what is committed.
 """
@@ -24,19 +25,21 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
+import features
 from collect import HERE, kept, ranked, read
-from settings import AROUND, CANDIDATES, CHOOSING, HELD, PAPERS, Tables, unseen
+from settings import AROUND, CANDIDATES, CHOOSING, FEATURES, HELD, PAPERS, Tables, unseen
 
 from headwater.config import Config
 from headwater.config.plain_tables import merge
 from headwater.data.base import Data
 from headwater.data.loading import load
 from headwater.errors import Diverged, TaskError
-from headwater.sweep.tuning import grid_for, points_of, tune
+from headwater.sweep.tuning import at_edge, grid_for, points_of, tune
 from headwater.training.experiment import Experiment, prepare
 from headwater.training.loop import train
 
 TUNED_FOR, TUNED_ON = 6, 100  # rounds of a rate that reaches the end; the seed
+FURTHER = 3.0  # from the largest of the rates tried to the next one
 
 Prepare = Callable[[Config], Experiment]
 
@@ -55,12 +58,16 @@ def config_of(data: Tables, method: Tables, seed: int) -> Config:
 
 
 def rate_of(data: Tables, method: Tables, made: Prepare, out: Path) -> float:
-    """The local rate that validation chooses, from tune.json if it is there."""
+    """The local rate that validation chooses, from tune.json if it is there; never the edge of the rates tried."""
     config = config_of(data, method, TUNED_ON)
     points = points_of(grid_for(made(config).config, [("local.lr", ())]))
-    configs = [config.merged({"local": {"lr": float(point["local.lr"])}}) for point in points]
-    found = tune(points, configs, made, out, TUNED_FOR, lambda name: nullcontext(None))
-    return float(found["best"]["local.lr"])
+    while True:
+        configs = [config.merged({"local": {"lr": float(point["local.lr"])}}) for point in points]
+        found = tune(points, configs, made, out / f"rates-{len(points)}", TUNED_FOR, lambda name: nullcontext(None))
+        best = float(found["best"]["local.lr"])
+        if not (side := at_edge(found, "local.lr")):
+            return best
+        points = [*points, {"local.lr": f"{best * FURTHER**side:.2g}"}]
 
 
 def cells(data: Tables, methods: dict[str, Tables], made: Prepare, out: Path, seeds: list[int]) -> None:
@@ -106,8 +113,10 @@ def main() -> None:
     if given.chosen not in CANDIDATES:
         asked.error(f"--chosen must be one of {', '.join(map(repr, CANDIDATES))}, got {given.chosen!r}")
     methods = PAPERS | {"joined": CANDIDATES[given.chosen]}
-    for name, data in unseen().items():
+    for name, data in unseen(given.out).items():
         if given.only in ("", name):
+            if name == "ag_news":
+                features.ag_news(given.out / FEATURES)
             cells(data, methods, prepare, given.out / "unseen" / name, seeds)
     (given.out / "unseen" / "chosen.json").write_text(json.dumps({"candidate": given.chosen}), encoding="utf-8")
 

@@ -41,6 +41,16 @@ def test_it_ends_with_what_to_type(call: Call, small: tuple[str, ...], tmp_path:
     assert "best on the validation set: --set local.lr=0.01 --set local.batch=" in told.out
 
 
+def test_a_best_value_at_the_edge_of_the_grid_is_told(call: Call, small: tuple[str, ...], tmp_path: Path) -> None:
+    words = ("tune", "fedavg", *small, "--grid", "local.lr=1e-9,1e-8,0.01", "--budget", 3)
+    told = call(*words, "--out", tmp_path / "t")
+    assert "fedavg: local.lr=0.01 is the largest value that was tried; larger ones may be better" in told.err
+    told = call(*words[:-3], "local.lr=1e-9,0.01,1e9", "--budget", 3, "--out", tmp_path / "u")
+    assert (told.status, "value that was tried" in told.err) == (0, False)
+    rows = ("compare", "fedavg", *small, "--rounds", 1, "--tune", "local.lr=1e-9,1e-8,0.01", "--tune-budget", 3)
+    assert "fedavg: local.lr=0.01 is the largest value that was tried" in call(*rows, "--out", tmp_path / "c").err
+
+
 def test_mistakes_are_sentences(
     call: Call, small: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,7 +7,7 @@ import pytest
 from headwater.algorithms import ALGORITHMS
 from headwater.config import Config
 from headwater.errors import ConfigError
-from headwater.sweep.tuning import Axis, Rung, budget_of, fewest, grid_for, ladder, points_of, rungs, thinned
+from headwater.sweep.tuning import Axis, Rung, at_edge, budget_of, fewest, grid_for, ladder, points_of, rungs, thinned
 from headwater.training.experiment import prepare
 
 
@@ -27,6 +27,17 @@ def test_a_ladder_is_five_values_around_the_default() -> None:
     for value in ("sgd", True, None, 0.0):
         with pytest.raises(ConfigError, match=r"there is no default grid for some\.key"):
             ladder("some.key", value)
+
+
+def test_a_chosen_number_at_the_edge_of_a_grid_is_told_from_one_inside() -> None:
+    def chosen(best: str, *tried: str) -> int:
+        return at_edge({"best": {"k": best}, "rows": [{"settings": {"k": value}} for value in tried]}, "k")
+
+    assert chosen("10", "9", "10", "8") == 1  # by number, not by text
+    assert chosen("8", "9", "10", "8") == -1
+    assert chosen("9", "9", "10", "8") == 0
+    assert chosen("2", "1", "2") == 0, "two values are a question, not a grid"
+    assert chosen("adam", "adam", "sgd", "other") == 0
 
 
 def test_a_method_is_tuned_in_the_keys_that_it_has() -> None:

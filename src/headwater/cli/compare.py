@@ -26,7 +26,7 @@ from headwater.cli.terminal import (
     status,
     table,
 )
-from headwater.cli.tune import axes_of, tune_each
+from headwater.cli.tune import axes_of, tell_edges, tune_each
 from headwater.errors import ConfigError, nearest
 from headwater.training.run_numbers import RUNS
 
@@ -113,6 +113,8 @@ def compare(
     if axes:
         folders = [out / "tune" / method.replace(":", ".") for method in methods]
         chosen = tune_each([partial(configured, seeds[0], at) for at in indices], axes, folders, tune_budget, options)
+        for method, found in zip(methods, chosen, strict=True):
+            tell_edges(found, method)
     configs = [[configured(seed, at, chosen[at].get("best", {})) for at in indices] for seed in seeds]
     directories: list[Path] = []
     with removed_if_unused(out):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,7 +12,7 @@ import typer
 from headwater.cli.directories import check_path, directory_for, plain_name
 from headwater.cli.options import Options, takes
 from headwater.cli.sweep import axis
-from headwater.cli.terminal import CellText, RunProgress, as_json, console, print_lines, reading, status, table
+from headwater.cli.terminal import CellText, RunProgress, as_json, console, print_lines, reading, say, status, table
 from headwater.errors import ConfigError
 from headwater.report.numbers import duration, percent
 from headwater.training.run_numbers import RUNS
@@ -70,6 +70,21 @@ def tune(options: Options, source: Method, grid: Grid = None, budget: Budget = N
     if not found:
         raise ConfigError(f"{config.method} has no {' and no '.join(key for key, _ in axes)}; tune another key")
     _show(found, out, options)
+    tell_edges(found, config.method)
+
+
+def tell_edges(found: Mapping[str, Any], method: str) -> None:
+    """Say which chosen numbers are the smallest or largest that were tried, so that better ones may lie beyond."""
+    from headwater.sweep.tuning import at_edge
+
+    sides = {1: ("largest", "larger"), -1: ("smallest", "smaller")}
+    for key, value in found.get("best", {}).items():
+        if side := at_edge(found, key):
+            superlative, comparative = sides[side]
+            say(
+                f"{method}: {key}={value} is the {superlative} value that was tried; "
+                f"{comparative} ones may be better: give them with {key}=V1,V2,…"
+            )
 
 
 def axes_of(texts: Sequence[str], option: str) -> list[Axis]:

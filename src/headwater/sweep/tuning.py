@@ -210,6 +210,20 @@ def _known(file: Path) -> dict[str, Any]:
     return known if isinstance(known, dict) else {}
 
 
+def at_edge(found: Mapping[str, Any], key: str) -> int:
+    """1 if the chosen number is the largest of three or more that were tried, −1 if it is the smallest; else 0.
+
+    Args:
+        found: the content of tune.json.
+        key: one of the keys that were tuned.
+    """
+    try:
+        tried, best = {float(row["settings"][key]) for row in found["rows"]}, float(found["best"][key])
+    except ValueError:  # words have no order
+        return 0
+    return 0 if len(tried) < 3 else (best == max(tried)) - (best == min(tried))
+
+
 def tuned_facts(found: Mapping[str, Any]) -> dict[str, Any]:
     """What result.json of a run with the chosen settings says of the choice."""
     return {"settings": found["best"], "tried": len(found["rows"]), "budget": found["rounds"], **found["cost"]}
