@@ -29,12 +29,13 @@ import matplotlib
 matplotlib.use("Agg")
 
 from matplotlib import pyplot
-from settings import CANDIDATES, CHOOSING, PAPERS
+from settings import BY_SGD, CANDIDATES, CHOOSING, PAPERS
 
 from headwater.report import differences
 
 HERE = Path(__file__).parent
 COLUMNS = ("data", "method", "seed", "local_lr", "accuracy", "steps_taken", "model_sha256")
+OTHERS = PAPERS | BY_SGD
 SHOWN = {"digits": "digits", "iscx_vpn2016": "network traffic (ISCX-VPN2016)", "ag_news": "AG News, MiniLM"}
 Found = dict[tuple[str, str, int], dict[str, Any]]  # by data set, method and seed
 
@@ -126,13 +127,13 @@ def unseen_table(found: Found) -> str:
     names = list(SHOWN)
     heads = ["method", *names, "joined is better, pairs"]
     lines = ["| " + " | ".join(heads) + " |", "|---" * len(heads) + "|"]
-    for method in [*PAPERS, "joined"]:
+    for method in [*OTHERS, "joined"]:
         better, pairs = paired(found, "joined", method)
         told = f"{better} of {pairs}" if method != "joined" else ""
         cells = [method, *(cell(values(found, name, method)) for name in names), told]
         lines.append("| " + " | ".join(cells) + " |")
     lines += ["", f"{differences.LEGEND} {differences.RANKS_LEGEND}"]
-    for title, others in (("joined minus", list(PAPERS)), ("minus fedavg", [*list(PAPERS)[1:], "joined"])):
+    for title, others in (("joined minus", list(OTHERS)), ("minus fedavg", [*list(OTHERS)[1:], "joined"])):
         lines += ["", f"| {title} | " + " | ".join(names) + " |", "|---" * (len(names) + 1) + "|"]
         for method in others:
             pair = ("joined", method) if title == "joined minus" else (method, "fedavg")
@@ -143,9 +144,9 @@ def unseen_table(found: Found) -> str:
 
 def draw(found: Found, path: Path) -> None:
     """Every method's difference to FedAvg, paired by seed: the mean with its 95 % interval, and a dot a seed."""
-    order = [*(method for method in PAPERS if method != "fedavg"), "joined"][::-1]
+    order = [*(method for method in OTHERS if method != "fedavg"), "joined"][::-1]
     names = [name for name in SHOWN if values(found, name, "fedavg")]
-    figure, panels = pyplot.subplots(1, len(names), figsize=(3.7 * len(names), 3.2), sharey=True, squeeze=False)
+    figure, panels = pyplot.subplots(1, len(names), figsize=(3.7 * len(names), 4.4), sharey=True, squeeze=False)
     for axes, name in zip(panels[0], names, strict=True):
         base = values(found, name, "fedavg")
         for height, method in enumerate(order):
@@ -188,7 +189,7 @@ def main() -> None:
     asked.add_argument("--preset", type=Path, help="write the best candidate there, as a preset")
     asked.add_argument("--commit", default="", help="of the code that ran, where it is not the one at hand")
     given = asked.parse_args()
-    wanted = (list(CHOOSING), list(CANDIDATES)), (list(SHOWN), [*PAPERS, "joined"])
+    wanted = (list(CHOOSING), list(CANDIDATES)), (list(SHOWN), [*OTHERS, "joined"])
     choose, later = (
         in_order(kept(HERE / f"{name}.csv") | read(given.runs / name, *both), *both)
         for name, both in zip(("choose", "unseen"), wanted, strict=True)
