@@ -29,13 +29,13 @@ import matplotlib
 matplotlib.use("Agg")
 
 from matplotlib import pyplot
-from settings import BY_SGD, CANDIDATES, CHOOSING, PAPERS
+from settings import CANDIDATES, CHOOSING, CONTROLS, PAPERS
 
 from headwater.report import differences
 
 HERE = Path(__file__).parent
 COLUMNS = ("data", "method", "seed", "local_lr", "accuracy", "steps_taken", "model_sha256")
-OTHERS = PAPERS | BY_SGD
+OTHERS = PAPERS | CONTROLS
 SHOWN = {"digits": "digits", "iscx_vpn2016": "network traffic (ISCX-VPN2016)", "ag_news": "AG News, MiniLM"}
 Found = dict[tuple[str, str, int], dict[str, Any]]  # by data set, method and seed
 

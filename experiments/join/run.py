@@ -27,7 +27,7 @@ from typing import Any
 
 import features
 from collect import HERE, kept, ranked, read
-from settings import AROUND, BY_SGD, CANDIDATES, CHOOSING, FEATURES, HELD, PAPERS, Tables, unseen
+from settings import AROUND, CANDIDATES, CHOOSING, CONTROLS, FEATURES, HELD, PAPERS, Tables, unseen
 
 from headwater.config import Config
 from headwater.config.plain_tables import merge
@@ -112,7 +112,7 @@ def main() -> None:
     given.chosen = given.chosen or (best[0][1] if best else "")
     if given.chosen not in CANDIDATES:
         asked.error(f"--chosen must be one of {', '.join(map(repr, CANDIDATES))}, got {given.chosen!r}")
-    methods = PAPERS | BY_SGD | {"joined": CANDIDATES[given.chosen]}
+    methods = PAPERS | CONTROLS | {"joined": CANDIDATES[given.chosen]}
     for name, data in unseen(given.out).items():
         if given.only in ("", name):
             if name == "ag_news":

@@ -74,7 +74,6 @@ SGD = {"local": {"optimizer": "sgd", "lr": 0.05}}
 # Single papers first, then two parts together, then more.
 CANDIDATES: dict[str, Tables] = {
     "fedavg": frame("fedavg", **NOBODY),
-    "fedavg, SGD": frame("fedavg", **NOBODY) | SGD,
     "fedhead": frame("fedavg", **LEADERS),
     "feddyn": frame("feddyn", **NOBODY),
     "scaffold": frame("scaffold", **NOBODY),
@@ -104,6 +103,10 @@ CANDIDATES: dict[str, Tables] = {
     "mtgc, sure leaders, guard": frame("mtgc", SURE, **LEADERS, **GUARD),
     "mtgc, sure leaders and server, guard": frame("mtgc", SURE, **BOTH, **GUARD),
     "feddyn, knowledge, sure leaders, guard": frame("feddyn", SURE, **LEADERS, **GUARD, terms=["knowledge"]),
+    # Controls that came later, as those below.
+    "fedavg, SGD": frame("fedavg", **NOBODY) | SGD,
+    "mtgc, samples": frame("mtgc", **NOBODY, by="samples"),
+    "mtgc, samples, leaders, guard": frame("mtgc", **LEADERS, **GUARD, by="samples"),
 }
 PAPERS: dict[str, Tables] = {
     "fedavg": {"algorithm": {"name": "fedavg"}},
@@ -116,7 +119,9 @@ PAPERS: dict[str, Tables] = {
     # Not of the papers: the joined method's own trainer, to tell what its leaders add.
     "feddyn": {"algorithm": {"name": "feddyn"}},
 }
-# What the optimiser adds: the joined method, FedDyn and MTGC train by SGD, the others by Adam unless told otherwise.
-BY_SGD: dict[str, Tables] = {
+# Controls, put here after the results above had been seen. The joined method, FedDyn and MTGC train by SGD, the others
+# by Adam unless told otherwise; MTGC weighs clients equally, as its paper does, the others by their samples.
+CONTROLS: dict[str, Tables] = {
     f"{name}, SGD": merge(PAPERS[name], SGD) for name in ("fedavg", "hfedavg", "fedhead", "feddf", "fedeed", "fedhkd")
 }
+CONTROLS["mtgc, samples"] = merge(PAPERS["mtgc"], {"algorithm": {"by": "samples"}})
