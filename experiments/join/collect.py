@@ -36,6 +36,7 @@ from headwater.report import differences
 HERE = Path(__file__).parent
 COLUMNS = ("data", "method", "seed", "local_lr", "accuracy", "steps_taken", "model_sha256")
 OTHERS = PAPERS | CONTROLS
+BASES = ("fedavg", "fedavg, SGD")  # all others are compared with these, too
 SHOWN = {"digits": "digits", "iscx_vpn2016": "network traffic (ISCX-VPN2016)", "ag_news": "AG News, MiniLM"}
 Found = dict[tuple[str, str, int], dict[str, Any]]  # by data set, method and seed
 
@@ -128,23 +129,29 @@ def unseen_table(found: Found) -> str:
     heads = ["method", *names, "joined is better, pairs"]
     lines = ["| " + " | ".join(heads) + " |", "|---" * len(heads) + "|"]
     for method in [*OTHERS, "joined"]:
-        better, pairs = paired(found, "joined", method)
-        told = f"{better} of {pairs}" if method != "joined" else ""
+        better, of = paired(found, "joined", method)
+        told = f"{better} of {of}" if method != "joined" else ""
         cells = [method, *(cell(values(found, name, method)) for name in names), told]
         lines.append("| " + " | ".join(cells) + " |")
     lines += ["", f"{differences.LEGEND} {differences.RANKS_LEGEND}"]
-    for title, others in (("joined minus", list(OTHERS)), ("minus fedavg", [*list(OTHERS)[1:], "joined"])):
+    everybody = [*OTHERS, "joined"]
+    pairs = [("joined minus", [("joined", each) for each in OTHERS])]
+    pairs += [(f"minus {base}", [(each, base) for each in everybody if each != base]) for base in BASES]
+    for title, rows in pairs:
         lines += ["", f"| {title} | " + " | ".join(names) + " |", "|---" * (len(names) + 1) + "|"]
-        for method in others:
-            pair = ("joined", method) if title == "joined minus" else (method, "fedavg")
-            gaps = [differences.paired(*(values(found, name, one) for one in pair)) for name in names]
-            lines.append(f"| {method} | " + " | ".join(gap.text if gap else "" for gap in gaps) + " |")
+        for mine, base in rows:
+            gaps = [differences.paired(values(found, name, mine), values(found, name, base)) for name in names]
+            shown = base if title == "joined minus" else mine
+            lines.append(f"| {shown} | " + " | ".join(gap.text if gap else "" for gap in gaps) + " |")
     return "\n".join(lines).replace("*", "\\*") + "\n"
 
 
 def draw(found: Found, path: Path) -> None:
-    """Every method's difference to FedAvg, paired by seed: the mean with its 95 % interval, and a dot a seed."""
-    order = [*(method for method in OTHERS if method != "fedavg"), "joined"][::-1]
+    """Every method's difference to FedAvg, paired by seed: the mean with its 95 % interval, and a dot a seed.
+
+    Controls stand below a line.
+    """
+    order = [*(method for method in PAPERS if method != "fedavg"), "joined", *CONTROLS][::-1]
     names = [name for name in SHOWN if values(found, name, "fedavg")]
     figure, panels = pyplot.subplots(1, len(names), figsize=(3.7 * len(names), 4.4), sharey=True, squeeze=False)
     for axes, name in zip(panels[0], names, strict=True):
@@ -160,7 +167,8 @@ def draw(found: Found, path: Path) -> None:
             axes.plot([100 * gap.low, 100 * gap.high], [height] * 2, color=colour, linewidth=2)
             axes.plot(100 * gap.mean, height, "|", color=colour, markersize=13, markeredgewidth=2.5)
         axes.axvline(0, color="#333333", linewidth=0.8)
-        axes.set_title(f"{SHOWN[name]}\nFedAvg: {100 * fmean(base.values()):.1f} %", fontsize=10)
+        axes.axhline(len(CONTROLS) - 0.5, color="#bbbbbb", linewidth=0.8)
+        axes.set_title(f"{SHOWN[name]}\nFedAvg by Adam: {100 * fmean(base.values()):.1f} %", fontsize=10)
         axes.grid(axis="x", color="#dddddd", linewidth=0.6)
         axes.set_axisbelow(True)
         axes.tick_params(axis="y", length=0)
