@@ -9,6 +9,7 @@ repeated. What was chosen and what it cost is in `tune.json`; the runs themselve
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import shutil
@@ -171,9 +172,9 @@ def tune(
     Raises:
         ConfigError: there is no validation set, or every setting diverged.
     """
-    asked = json.dumps([rounds, [identity(config) for config in configs]])
+    asked = hashlib.sha256(json.dumps([rounds, [identity(config) for config in configs]]).encode()).hexdigest()
     file = out / FILE
-    if (known := _known(file)) and known.pop("asked", None) == asked:
+    if (known := _known(file)) and known.pop("asked_sha256", None) == asked:
         return known
     steps = rungs(len(points), rounds)
     rows: list[dict[str, Any]] = [{"settings": point, "validation_accuracy": None, "rounds": 0} for point in points]
@@ -196,7 +197,7 @@ def tune(
     content = {"rounds": rounds, "rows": rows, "best": points[left[0]], "cost": cost}
     content["rungs"] = [{"settings": rung.settings, "rounds": rung.rounds} for rung in steps]
     out.mkdir(parents=True, exist_ok=True)
-    write_whole(file, json.dumps(content | {"asked": asked}, indent=1) + "\n")
+    write_whole(file, json.dumps(content | {"asked_sha256": asked}, indent=1) + "\n")
     shutil.rmtree(out / CELLS, ignore_errors=True)
     return content
 
