@@ -6,7 +6,7 @@ SHARED_DATA := $(wildcard ../shared/data)
 export HEADWATER_DATA ?= $(abspath $(SHARED_DATA))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo deploy-demo test test-all check docs docs-tables build format bench bench-deploy bench-plan bench-defaults secure-costs evidence compare-methods teacher-weights quadratics pipelining theory-bounds attacks leaks join tuning papers traffic text-table cifar-fusion evidence-tables deploy-check secure-check soak fuzz kills endurance stateful clean
+.PHONY: help demo deploy-demo test test-all check docs docs-tables build format bench bench-deploy bench-plan bench-defaults secure-costs cifar10-resnet8 compare-methods teacher-weights quadratics pipelining theory-bounds attacks leaks join tuning papers traffic text-table cifar-fusion evidence deploy-check secure-check soak fuzz kills endurance stateful clean
 
 help:
 	@echo "make demo      compare four methods on the embedded data set (a minute after the install)"
@@ -29,7 +29,8 @@ help:
 	@echo "               which methods learn with their defaults, on five data sets (some hours; carries on where it was stopped)"
 	@echo "make secure-costs"
 	@echo "               bytes and CPU time of secure sums, as multiples of a round without (carries on where it was stopped)"
-	@echo "make evidence  the CIFAR-10 comparison under experiments/ (one to two hours on 2 cores)"
+	@echo "make cifar10-resnet8"
+	@echo "               FedHEAD beside FedAvg and FedDF with ResNet-8 on a part of CIFAR-10 (one to two hours on 2 cores)"
 	@echo "make compare-methods, teacher-weights, quadratics, pipelining"
 	@echo "               the other experiments under experiments/ (an hour or two, half an hour, minutes, minutes)"
 	@echo "make theory-bounds"
@@ -41,7 +42,7 @@ help:
 	@echo "make traffic   FedHEAD's traffic table at the paper's own scale (an hour or two)"
 	@echo "make text-table, cifar-fusion"
 	@echo "               FedHEAD's text table, and FedDF's and FedEED's comparisons on CIFAR-10, small (an hour each)"
-	@echo "make evidence-tables, or evidence-mtgc, evidence-fedhkd, evidence-traffic and so on"
+	@echo "make evidence, or evidence-mtgc, evidence-fedhkd, evidence-traffic and so on"
 	@echo "               the tables of experiments/evidence, all or one of them (many hours; carry on where they were stopped)"
 	@echo "make deploy-check"
 	@echo "               the same bits from every engine and from a federation of processes (a quarter of an hour)"
@@ -140,7 +141,7 @@ bench-defaults: $(VENV)/.installed
 secure-costs: $(VENV)/.installed-test
 	$(BIN)/python benchmarks/secure_costs.py $(COSTS)
 
-evidence: $(VENV)/.installed
+cifar10-resnet8: $(VENV)/.installed
 	$(BIN)/python experiments/cifar10_resnet8/run.py
 	$(BIN)/python experiments/cifar10_resnet8/collect.py
 	$(BIN)/python experiments/paired.py cifar10_resnet8
@@ -195,7 +196,7 @@ cifar-fusion: $(VENV)/.installed
 	$(BIN)/python experiments/collect.py experiments/cifar10_fusion/$$table.toml runs/cifar10_fusion/$$table --command "make cifar-fusion" || exit 1; done
 	$(BIN)/python experiments/paired.py cifar10_fusion
 
-evidence-tables: $(VENV)/.installed
+evidence: $(VENV)/.installed
 	$(BIN)/python experiments/evidence/run.py
 
 evidence-%: $(VENV)/.installed

