@@ -177,11 +177,12 @@ def teachers() -> list[str]:
     about = (
         "Rounds by whether the teachers together are more accurate on the validation set than the average from which "
         "the student starts, all seeds together; the change is the student's accuracy there after distilling minus "
-        "before, in points. Of several leaders the means are taken. FedHEAD+ is left out, which teaches twice."
+        "before, in points. Of several leaders the means are taken; the change of the model is that of the average of "
+        "their students at the server, where it was noted. FedHEAD+ is left out, which teaches twice."
     )
     found = ["## Do better teachers make better students?", "", about, ""]
-    found += ["| | | better: rounds | student better in | change | not better: rounds | student better in | change |"]
-    found += ["|---|---|---|---|---|---|---|---|"]
+    heads = [f"{which}: rounds | student better in | change | of the model" for which in ("better", "not better")]
+    found += [f"| | | {' | '.join(heads)} |", "|---" * 10 + "|"]
     sources = [("CIFAR-10, 4 000 images", HERE.parent / "cifar10_resnet8" / "obtained.csv", "variant")]
     sources += [("CIFAR-10, 10 000 images", HERE / "cifar10_obtained.csv", "row")]
     sources += [("Traffic, {}", HERE / "traffic_obtained.csv", "row"), ("{}", HERE / "text_obtained.csv", "row")]
@@ -192,15 +193,24 @@ def teachers() -> list[str]:
             lines = [line for line, place in zip(own, places, strict=True) if place == key]
             cells = []
             for better in (True, False):
-                changes = [
-                    100 * (float(line["student_after"]) - float(line["student_before"]))
+                such = [
+                    line
                     for line in lines
                     if (float(line["teacher_accuracy"]) > float(line["student_before"])) == better
                 ]
-                mean = f"{fmean(changes):+.1f}".replace("-", "−") if changes else ""
-                cells += [str(len(changes)), str(sum(change > 0 for change in changes)), mean]
+                students, models = (_changes(such, after) for after in ("student_after", "validation_accuracy"))
+                cells += [str(len(such)), str(sum(change > 0 for change in students)), _mean(students), _mean(models)]
             found.append(f"| {' | '.join((*key, *cells))} |")
     return [*found, ""]
+
+
+def _changes(lines: Lines, after: str) -> list[float]:
+    """Accuracy minus that of the average before distilling, in points, of every line that has it."""
+    return [100 * (float(line[after]) - float(line["student_before"])) for line in lines if line.get(after)]
+
+
+def _mean(changes: list[float]) -> str:
+    return f"{fmean(changes):+.1f}".replace("-", "−") if changes else ""
 
 
 def probe() -> list[str]:

@@ -67,6 +67,7 @@ BOTH = {"ensemble": "sector", "consolidate": "leaders+server"}
 SERVER = {"ensemble": "clients", "consolidate": "designated"}
 MEANS = {"ensemble": "sector_means", "consolidate": "designated", "kept": 3}
 GUARD = {"step": "validated"}
+LAST = {"restore": "last"}
 SURE = {"metric": "accuracy", "weights": "confidence"}  # teachers by their confidence, judged by accuracy, not by loss
 
 SGD = {"local": {"optimizer": "sgd", "lr": 0.05}}
@@ -107,6 +108,9 @@ CANDIDATES: dict[str, Tables] = {
     "fedavg, SGD": frame("fedavg", **NOBODY) | SGD,
     "mtgc, samples": frame("mtgc", **NOBODY, by="samples"),
     "mtgc, samples, leaders, guard": frame("mtgc", **LEADERS, **GUARD, by="samples"),
+    # No guard at leaders, only at the server: the average of students that are worse may be better.
+    "fedavg, leaders' last epochs, guard": frame("fedavg", LAST, **LEADERS, **GUARD),
+    "feddyn, leaders' last epochs, guard": frame("feddyn", LAST, **LEADERS, **GUARD),
 }
 PAPERS: dict[str, Tables] = {
     "fedavg": {"algorithm": {"name": "fedavg"}},
