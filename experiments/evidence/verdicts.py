@@ -42,7 +42,8 @@ ALSO = {
     "traffic": ("FedHEAD", "FedDF", "FedHEAD+, last"),
     "cifar10": ("FedDF", "FedHEAD", "FedAvg, as coded", "FedHEAD, as coded"),
     "fedeed": ("FedDF", "FedEED, K 4, R 1"),
-    "fedhkd": ("FedProto",),
+    "fedhkd": ("FedProto", "MOON"),
+    "text": ("FedHEAD", "FedDF"),
 }
 LAST = 5  # rounds at the end whose mean is shown beside the last one
 Lines = list[Line]
