@@ -84,7 +84,8 @@ def beside(mine: dict[int, float], base: dict[int, float]) -> str:
 def table(runs: Runs, base: str, how: Callable[[Curve], float]) -> list[str]:
     rows, columns = (list(dict.fromkeys(key[at] for key in runs)) for at in (0, 1))
     values = {key: {seed: how(curve) for seed, curve in cell.items()} for key, cell in runs.items()}
-    lines = ["| | " + " | ".join(columns) + " |", "|---|" + "---|" * len(columns)]
+    heads = columns if len(columns) > 1 else ["%"]  # a single setting is that of the title
+    lines = ["| | " + " | ".join(heads) + " |", "|---|" + "---|" * len(heads)]
     for row in rows:
         cells = []
         for column in columns:
