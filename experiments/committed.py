@@ -137,5 +137,7 @@ def draw(found: Results, lines: Iterable[Line], path: Path) -> None:
         if panel and what not in drawn:
             cells[column] = panel
             drawn.add(what)
+    if len(cells) == 1 and len(found.columns) > 1:  # columns that are rounds or measures of the same runs
+        cells = {"all rounds": next(iter(cells.values()))}
     if table.picture and cells:
         pictures.PICTURES[table.picture](cells, path)
