@@ -39,7 +39,7 @@ from headwater.training.experiment import Experiment, prepare
 from headwater.training.loop import train
 
 TUNED_FOR, TUNED_ON = 6, 100  # rounds of a rate that reaches the end; the seed
-FURTHER = 3.0  # from the largest of the rates tried to the next one
+FURTHER = 3.0  # the ratio of a further rate to the one at the edge
 
 Prepare = Callable[[Config], Experiment]
 
